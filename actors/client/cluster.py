@@ -128,7 +128,6 @@ def _only_cluster_here() -> str:
 
 
 def _clusters_here() -> list[str]:
-    """Addresses of the clusters that this user or root has started on this machine."""
     trusted = {psutil.Process().username(), "root"}
     found: set[str] = set()
     for process in psutil.process_iter(["username", "cmdline"]):

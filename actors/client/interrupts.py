@@ -57,7 +57,6 @@ class _Held:
         return True
 
     def end(self) -> None:
-        """Deliver what has waited, and let interrupts come as before."""
         self.depth -= 1
         if self.depth == 0:
             signal.signal(signal.SIGINT, self._before)

@@ -299,7 +299,6 @@ def _nobody_knows(storage: str | Path | None) -> str:
 
 
 def _by_id(text: str, storage: str | Path | None) -> KnownJob | None:
-    """The job with exactly this id, without asking all others."""
     report = load_from_cluster(text) if ray.is_initialized() else None
     if report is not None and (storage is None or report.status.is_terminal or has_master(text)):
         return KnownJob(report, has_master=True)

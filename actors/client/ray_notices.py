@@ -139,7 +139,6 @@ def notices_are_taken(taken: bool = True) -> Iterator[None]:
 
 
 def take_notices_of_processes() -> None:
-    """From now on take notices of the deaths of Penstock's processes, whichever program connected."""
     if _prints_as_expected():
         _hand_over_notices()
 

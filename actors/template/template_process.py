@@ -72,7 +72,6 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    """Imports of a worker of Ray, of subtasks and JobMasters, and of users' modules."""
     import importlib
 
     worker = "ray._private.workers.default_worker"

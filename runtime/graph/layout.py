@@ -199,7 +199,6 @@ def nearest_in_order(wanted: Sequence[float], offsets: Sequence[float]) -> list[
 
 
 def _offsets(layer: Sequence[int], widths: Mapping[int, float], gap: float) -> list[float]:
-    """Least distance of each node of a layer from the first one."""
     steps = ((widths[a] + widths[b]) / 2 + gap for a, b in pairwise(layer))
     return list(accumulate(steps, initial=0.0))
 

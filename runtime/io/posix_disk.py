@@ -153,7 +153,6 @@ class PosixDisk:
             os.close(fd)
 
     def _open(self, folder: str, flags: int) -> int:
-        """Open a folder without following a link below the root."""
         names = folder.split("/") if folder else []
         fd = os.open(self._root, _FOLDER | (_PASS if names else flags))
         for depth, name in enumerate(names, 1):

@@ -83,7 +83,6 @@ class SavepointDraft:
         return PartFiles(self.folder, self.token, source)
 
     def remove_all(self) -> None:
-        """Delete all files of this draft, whichever process wrote them."""
         self._remove(frozenset())
 
     def remove_unused(self) -> None:

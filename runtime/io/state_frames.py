@@ -152,7 +152,6 @@ def _key_names(table: pa.Table, keys: Sequence[str] | None) -> list[str]:
 
 
 def _block(table: pa.Table, keys: dict[str, pa.Array], extra: int, draft: SavepointDraft) -> ColumnBlock:
-    """All rows, sorted by key group."""
     hashes = key_hashes(list(keys.values())[: len(keys) - extra])
     groups = (hashes % np.uint64(draft.place.max_parallelism)).astype(np.uint16)
     order = np.argsort(groups, kind="stable")

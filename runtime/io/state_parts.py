@@ -253,7 +253,6 @@ class PartFiles:
         return self._made[key]
 
     def remove(self) -> None:
-        """Delete all that was written."""
         for files in self._made.values():
             files.remove_written()
 

@@ -187,7 +187,6 @@ class OperatorChain:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the operators, in order."""
         return tuple(location.operator for location in self._locations)
 
     @property
@@ -317,11 +316,9 @@ class OperatorChain:
         return {operator: raw for operator, raw in found.items() if raw}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Pass the notice on, from the first operator to the last."""
         self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Pass the notice on, from the first operator to the last."""
         self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> ChainStatistics:

@@ -263,13 +263,11 @@ class WatermarkProgress:
         self.doing = ""
 
     def begin(self) -> None:
-        """Records come: the stream is active."""
         self._output.is_idle = False
         if self._timer is not None:
             self._timer.activity()
 
     def hold(self) -> None:
-        """The stream is paused: that it is quiet means nothing."""
         if self._timer is not None and not self._timer.is_idle:
             self._timer.activity()
 
@@ -392,7 +390,6 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
 
     @property
     def tick_at(self) -> float | None:
-        """Time at which the generator or the idleness is due."""
         return None if self._progress is None else self._progress.tick_at
 
     def tick(self, now: float) -> Iterator[Output]:

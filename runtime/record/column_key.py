@@ -91,7 +91,6 @@ def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def _plain(column: pa.Array, name: str) -> pa.Array:
-    """The values without their encoding."""
     given = column.type
     while (why := _why_no_key(column.type)) is None and (decode := _decoder(column.type)) is not None:
         column = decode(column)

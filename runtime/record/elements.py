@@ -210,7 +210,6 @@ class SnapshotKind(Enum):
 
     @property
     def is_savepoint(self) -> bool:
-        """True for both savepoint kinds."""
         return self is not SnapshotKind.CHECKPOINT
 
 
@@ -233,7 +232,6 @@ class CheckpointOptions:
 
     @property
     def may_overtake(self) -> bool:
-        """Whether its barriers overtake buffers, now or when an alignment takes too long."""
         return self.unaligned or self.aligned_timeout is not None
 
 

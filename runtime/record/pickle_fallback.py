@@ -140,7 +140,6 @@ class PickleFallback:
         return _DirectoryUnpickler(io.BytesIO(data), self._classes).load()
 
     def _pickle(self, value: Any) -> tuple[bytes, bool]:
-        """The pickle, and whether it is one that plain pickle reads, which is faster."""
         if not self._given:
             data = pickle.dumps(value, _PROTOCOL)
             if _OUR_MODULES not in data:

@@ -156,16 +156,13 @@ class SnapshotPaths:
 
     @property
     def log(self) -> str:
-        """Folder of the decision log, with a slash at its end."""
         return f"{self.job_id}/log/"
 
     def log_slot(self, slot: int) -> str:
-        """File of one slot of the log."""
         return f"{self.log}{slot:020d}"
 
     @property
     def log_hint(self) -> str:
-        """File that names a compaction of the log."""
         return f"{self.log}compaction"
 
     def slot_of(self, path: str) -> int | None:
@@ -174,12 +171,10 @@ class SnapshotPaths:
         return int(name) if _SLOT.fullmatch(name) else None
 
     def snapshot_folder(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
-        """Folder of one checkpoint or savepoint, with a slash at its end."""
         name = "savepoint" if kind.is_savepoint else "chk"
         return f"{self.job_id}/{name}-{checkpoint_id}-{attempt}/"
 
     def metadata(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
-        """File of a checkpoint's metadata."""
         return f"{self.snapshot_folder(kind, checkpoint_id, attempt)}{METADATA}"
 
     def shared_file(
@@ -249,12 +244,10 @@ class SnapshotPaths:
 
     @property
     def shared(self) -> str:
-        """Folder of the state files, with a slash at its end."""
         return f"{self.job_id}/shared/"
 
     @property
     def same_storage(self) -> str:
-        """File that proves that a node sees this storage."""
         return f"{self.job_id}/same-storage"
 
     def may_delete(self, handle: FileHandle) -> bool:
@@ -300,7 +293,6 @@ class SnapshotPaths:
 
 
 def given_ids(paths: SnapshotPaths, present: Iterable[str]) -> dict[int, str]:
-    """The ids that these files name, with the path of each."""
     return {given: path for path in present if (given := paths.given_by(path)) is not None}
 
 

@@ -199,7 +199,6 @@ def _frozenset(key: frozenset[Any], out: bytearray) -> bool:
 
 
 def _number(key: Any, out: bytearray) -> bool:
-    """A float, decimal or fraction: equal ones of all three have one form."""
     if key is NAN:
         out.append(_NAN)
         return False

@@ -64,7 +64,6 @@ class RowBlock:
 
     @staticmethod
     def of_columns(block: ColumnBlock) -> RowBlock:
-        """The same in rows: keys of several parts are tuples, values are dicts."""
         values = None if block.values is None else block.values.to_pylist()
         return RowBlock(block.table, block.key_groups, key_list(block.keys), values)
 
@@ -364,7 +363,6 @@ def _decode_block(
 def nested_keys(
     codec: ValueCodec, keys: bytes, counts: bytes, parts: bytes
 ) -> tuple[list[tuple[Any, Any]], NDArray[np.uint32]]:
-    """The pairs of a nested table, and how many of them each key has."""
     numbers = np.frombuffer(counts, dtype="<u4")
     seconds = one_nan(codec.loads(parts))
     total = int(numbers.sum(dtype=np.uint64))

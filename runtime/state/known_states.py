@@ -155,12 +155,10 @@ def states_of(kind: type) -> dict[str, KeyedState]:
 
 
 def list_states_of(kind: type) -> dict[str, OperatorListState[Any]]:
-    """The operator states that a class and its bases declare, by attribute."""
     return {name: state for name, state in _declared(kind).items() if isinstance(state, OperatorListState)}
 
 
 def set_views(function: object, views: Mapping[str, DeclaredState]) -> None:
-    """Give a function object its views, by attribute."""
     attributes = getattr(function, "__dict__", None)
     if attributes is None:
         msg = (

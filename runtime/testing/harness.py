@@ -451,5 +451,4 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
 
 def _may_send(operator: Operator) -> bool:
-    """Whether a job would carry events of this operator to a coordinator."""
     return not isinstance(operator, UserOperator) or operator.has_coordinator

@@ -35,12 +35,10 @@ class StateBackendsOfProcess:
         self._opened: list[KeyedStateBackend] = []
 
     def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
-        """A new, empty backend."""
         backend = open_state_backend(config, setup)
         self._opened.append(backend)
         return backend
 
     def die(self) -> None:
-        """The process is gone, and what it had on disk is nobody's."""
         for backend in self._opened:
             backend.close()

@@ -250,7 +250,6 @@ class DecisionLogReader:
         return CorruptSnapshotError(msg)
 
     def _try_replay(self) -> LogView | CorruptSnapshotError:
-        """The view, or the slot that is missing or damaged."""
         try:
             hinted, is_damaged = self.hint.read(), False
         except CorruptSnapshotError:

@@ -117,7 +117,6 @@ class WindowSettings:
         return replace(self, own_evictor=evictor, last=None)
 
     def with_lateness(self, lateness: Duration) -> WindowSettings:
-        """With windows that are kept for a while after their end."""
         if not self.records.is_event_time:
             refuse(f"allowed_lateness: {self.assigner!r} are not of event time, so no record is late")
         try:

@@ -369,7 +369,6 @@ class WithoutKey:
         self.__wrapped__ = function
 
     def __call__(self, key: object, window: TimeWindow, contents: Any) -> Any:
-        """Call the function without the key."""
         return self.__wrapped__(window, contents)
 
 

@@ -98,5 +98,4 @@ class BadRecords:
             self._letters.append(DeadLetter(record, error, origin))
 
     def polled(self, rows: Sequence[Any]) -> Polled[Any]:
-        """The outcome of the poll: its good rows and what was taken here."""
         return Polled(RowBatch(rows) if rows else None, tuple(self._letters), self._skipped)

@@ -50,7 +50,6 @@ class IndexRange:
         return range(self.next, stop if self.end is None else min(stop, self.end), self.step)
 
     def after(self, indices: range) -> IndexRange:
-        """The range that is left when these, its first indices, are read."""
         return IndexRange(self.next + len(indices) * self.step, self.end, self.step)
 
 
@@ -156,7 +155,6 @@ class GeneratorReader(Generic[T]):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """All its ranges: it reads them in turn."""
         return self._progress
 
     def pause_splits(self, paused: Set[Any]) -> None:

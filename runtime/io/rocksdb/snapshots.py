@@ -252,7 +252,6 @@ def expired_rows(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> dic
 
 
 def is_expired(cell: tuple[int | None, object], latest: int) -> bool:
-    """Whether a stamped value was last used at this time or before."""
     stamp, _ = cell
     return stamp is not None and stamp <= latest
 

@@ -113,7 +113,6 @@ class Aggregation:
 
     @property
     def counted(self) -> frozenset[str]:
-        """The columns of which nothing but nulls matters."""
         looks = [(column, isinstance(f, Count)) for f in self._functions.values() for column in f.columns]
         return frozenset(c for c, _ in looks) - {column for column, counts in looks if not counts}
 
@@ -124,7 +123,6 @@ class Aggregation:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether a result depends on the order of the rows."""
         return any(function.is_ordered for function in self._functions.values())
 
     @property
@@ -138,7 +136,6 @@ class Aggregation:
         return {name: f.column + OF for name, f in self._of_rows.items() if f.of_new_pairs}
 
     def and_also(self, functions: Mapping[str, AnyAggregate]) -> Aggregation:
-        """The same with more functions."""
         return Aggregation(self.key_names, {**self._functions, **functions})
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -340,7 +337,6 @@ class Aggregation:
     def _results_of_types(
         self, table: ColumnTable, slots: Slots, keys: pa.RecordBatch
     ) -> dict[str, list[tuple[Any, pa.DataType]]]:
-        """Results and their types of the functions whose part has several types."""
         found = {}
         for name, function in self._functions.items():
             columns = self._typed(table, name)
@@ -430,7 +426,6 @@ def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:
 def _of_equal_types(
     mixed: Mapping[str, list[tuple[Any, pa.DataType]]], rows: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Rows whose results have one type a column."""
     groups: dict[tuple[pa.DataType, ...], list[int]] = {}
     for row in range(rows):
         groups.setdefault(tuple(results[row][1] for results in mixed.values()), []).append(row)

@@ -120,7 +120,6 @@ class BatchColumns:
 
 
 def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
-    """Some rows of a batch, with their timestamps."""
     if isinstance(batch, ArrowBatch):
         mask, moments = pa.array(rows), batch.timestamps
         return ArrowBatch(batch.batch.filter(mask), None if moments is None else moments.filter(mask))

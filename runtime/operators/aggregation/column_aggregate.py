@@ -187,7 +187,6 @@ class RowAggregate(ColumnAggregate):
 
 
 def values_in(column: GrowingColumn, slots: Slots) -> Iterator[tuple[int, Any]]:
-    """The values of slots as Python has them, with their places."""
     rows = np.flatnonzero(column.valid[slots])
     return zip(rows.tolist(), column.take(slots[rows]).to_pylist(), strict=True)
 

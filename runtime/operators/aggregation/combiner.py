@@ -193,11 +193,9 @@ class CombineOperator(Combiner):
 
     @property
     def doing(self) -> str:
-        """What it is part of."""
         return "combining rows by key"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Take a batch in, or hand it on."""
         self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and not self._gain.should_try(len(batch)):
             yield from self._handed_on(self._columns.projected(batch))
@@ -229,18 +227,15 @@ class WindowCombineOperator(Combiner):
         self._earliest_end: int = _FAR
 
     def open(self, context: OperatorContext) -> None:
-        """Take the clock, and the event time that was reached."""
         super().open(context)
         self._reached = ReachedWatermark(context, REACHED)
         self._knows_receivers = not context.is_restored or REACHED in context.restored
 
     @property
     def doing(self) -> str:
-        """What it is part of."""
         return "combining rows by key and window"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Take a batch in, or hand it on."""
         assert self._reached is not None, "open() comes first"
         self._records_in += len(batch)
         if not len(batch):
@@ -263,18 +258,15 @@ class WindowCombineOperator(Combiner):
             yield from self._taken_in(len(own), partials, {PANE: panes})
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Send what is kept if a window of it ends."""
         assert self._reached is not None, "open() comes first"
         if self._earliest_end - 1 <= self._reached.advance(watermark.timestamp):
             yield from self.flush()
 
     def flush(self) -> Iterator[Output]:
-        """Send what is kept."""
         self._earliest_end = _FAR
         return super().flush()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """How far event time has come, where that is known of the receivers, too."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state()} if self._knows_receivers else {}
 

@@ -18,7 +18,6 @@ _SPARSE: Final = 512
 def group_by(
     keys: Sequence[pa.Array], reductions: Sequence[Reduction]
 ) -> tuple[list[pa.Array], list[pa.Array]]:
-    """The distinct keys, and of each reduction the value for each of them."""
     names = [f"k{number}" for number in range(len(keys))]
     inputs = [f"v{number}" for number in range(len(reductions))]
     table = pa.table([*keys, *(reduction.column for reduction in reductions)], names=[*names, *inputs])

@@ -90,16 +90,13 @@ class KeyedAggregateOperator(Operator):
 
     @property
     def doing(self) -> str:
-        """What it computes."""
         return f"aggregating by {self._key.__name__}"
 
     @property
     def flush_at(self) -> float | None:
-        """When results have waited long enough."""
         return self._flush_at
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Merge a batch into the accumulators."""
         assert self._table is not None, "open() comes first"
         self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
@@ -122,7 +119,6 @@ class KeyedAggregateOperator(Operator):
         self._touch(slots)
 
     def flush(self) -> Iterator[Output]:
-        """Emit what was touched since the last output."""
         self._flush_at = None
         slots = np.flatnonzero(self._touched)
         self._touched[slots] = False
@@ -130,19 +126,15 @@ class KeyedAggregateOperator(Operator):
             yield from self._emitted(slots[start : start + _SLICE])
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        """Emit what was touched: after a restore nobody would know."""
         return self.flush()
 
     def end_of_data(self) -> Iterator[Output]:
-        """Emit what was touched."""
         return self.flush()
 
     def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out)
 
     def _merged(self, rows: int, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> Slots:
-        """Merge records: reduced first where that makes them fewer, otherwise as they are."""
         assert self._table is not None, "open() comes first"
         if not self._gain.should_try(rows):
             touched = self._aggregation.merge_each(self._table, keys, inputs)

@@ -77,7 +77,6 @@ class Panes:
         return self._last_start(ends - 1) if self._is_cumulative else ends - self.size
 
     def of(self, stamps: Moments) -> Moments:
-        """The beginning of the pane of each moment."""
         return stamps - (stamps - self._offset) % self._length
 
     def only_one(self, stamps: Moments) -> int | None:

@@ -159,12 +159,10 @@ class SessionAggregateOperator(ColumnWindowOperator):
         return found
 
     def _merge(self, partials: pa.RecordBatch, starts: Moments) -> None:
-        """Merge rows into sessions that begin at these moments."""
         touched = self._aggregation.merge(self._table, partials, {START: pa.array(starts)})
         self._keys.enter(touched, self._numbers_of(touched))
 
     def _settle(self, found: JoinedSpans) -> None:
-        """Count the sessions of each key, and look when the first one ends."""
         stay = ~self._are_late(found)
         self._keys.count(found.keys, stay)
         if stay.any():
@@ -178,7 +176,6 @@ class SessionAggregateOperator(ColumnWindowOperator):
         return are_late
 
     def _numbers_of(self, slots: Slots) -> Numbers:
-        """The numbers of the keys of slots."""
         numbers = np.empty(len(slots), np.int64)
         for some in self._table.alike(slots):
             keys = self._table.keys(slots[some])
@@ -222,11 +219,9 @@ class _KeysWithSessions:
         return numbers
 
     def of(self, slots: Slots) -> Numbers:
-        """The keys of slots of sessions."""
         return self._of_slot[slots]
 
     def slots_with(self, slots: Slots, keys: Numbers) -> Slots:
-        """Those of the slots whose keys are among these."""
         if not len(slots):
             return slots
         wanted = np.zeros(len(self._sessions), np.bool_)
@@ -235,7 +230,6 @@ class _KeysWithSessions:
         return found
 
     def enter(self, slots: Slots, keys: Numbers) -> None:
-        """These slots hold sessions of these keys."""
         self._of_slot = _grown(self._of_slot, slots)
         self._of_slot[slots] = keys
 
@@ -246,7 +240,6 @@ class _KeysWithSessions:
         self._forget(keys)
 
     def leave(self, slots: Slots) -> None:
-        """The sessions of these slots are over."""
         keys = self._of_slot[slots]
         np.subtract.at(self._sessions, keys, 1)
         self._forget(keys)
@@ -256,7 +249,6 @@ class _KeysWithSessions:
 
 
 def _grown(numbers: Numbers, places: Numbers) -> Numbers:
-    """With room for these places."""
     needed = int(places.max(initial=-1)) + 1
     if needed <= len(numbers):
         return numbers

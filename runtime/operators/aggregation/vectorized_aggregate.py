@@ -164,7 +164,6 @@ class VectorCalls:
         return repr(self._function)
 
     def fresh(self, count: int) -> dict[str, NDArray[Any]]:
-        """The state of new keys."""
         return {part: np.full(count, value) for part, value in self._initial.items()}
 
     def of_slots(self, state: State, slots: Slots) -> dict[str, NDArray[Any]]:
@@ -180,18 +179,15 @@ class VectorCalls:
             state[part].values[slots], state[part].valid[slots] = array, True
 
     def update(self, state: dict[str, NDArray[Any]], column: pa.Array, slots: Slots) -> None:
-        """Take rows without nulls into the state."""
         columns = _arrays(self.columns, column)
         for array in columns.values():
             array.flags.writeable = False
         self._run(self._function.update, state, columns, slots)
 
     def merge(self, state: dict[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
-        """Merge states of the same keys."""
         self._run(self._function.merge, state, other)
 
     def result(self, state: State, slots: Slots) -> pa.Array:
-        """What the function gives for slots."""
         found = self._called(self._function.result, self.of_slots(state, slots))
         is_array = isinstance(found, np.ndarray) and found.ndim == 1
         if not (is_array or isinstance(found, pa.Array)) or len(found) != len(slots):
@@ -207,7 +203,6 @@ class VectorCalls:
             self._refuse(self._function.result, f"returned values of no Arrow type: {error}")
 
     def _run(self, method: Callable[..., Any], state: dict[str, NDArray[Any]], *others: Any) -> None:
-        """Call a method that changes state, and check the state that it leaves."""
         counts = {len(array) for array in state.values()}
         (count,) = counts
         self._called(method, state, *others)
@@ -308,7 +303,6 @@ def _of_type(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _arrays(columns: Sequence[str], column: pa.Array) -> dict[str, NDArray[Any]]:
-    """Columns without nulls as arrays."""
     if len(columns) == 1:
         return {columns[0]: _array(column)}
     return dict(zip(columns, map(_array, column.flatten()), strict=True)) if columns else {}
@@ -386,7 +380,6 @@ class VectorsOfParts(_Vectors, PartialAggregate):
     """A user's function that has a `merge`."""
 
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """The rows of each key."""
         return [Reduction(pa.array(np.arange(len(column))), "list")]
 
     def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
@@ -419,7 +412,6 @@ class VectorsOfRows(_Vectors, RowAggregate):
     """A user's function without a `merge`."""
 
     def add(self, state: State, slots: Slots, column: pa.Array) -> None:
-        """Take the rows without nulls into the state of their keys."""
         column, slots = _without_nulls(self._calls.columns, column, slots)
         touched, keys = np.unique(slots, return_inverse=True)
         if not len(touched):

@@ -230,7 +230,6 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         return self._panes.begins(ends)
 
     def _forget(self, slots: Slots, reached: int) -> None:
-        """Delete the different values of windows that have fired."""
         for pairs in self._pairs.values():
             held = pairs.all_slots
             if len(held):
@@ -238,7 +237,6 @@ class WindowedAggregateOperator(ColumnWindowOperator):
 
     @property
     def _pairs(self) -> dict[str, ColumnTable]:
-        """The values of each window, of each result that counts different ones."""
         return {name: self._tables[f"{self.state_name}{OF}{name}"] for name in self._results.pair_columns}
 
     def _add(self, keys: Columns, inputs: Columns, stamps: Moments) -> None:
@@ -273,7 +271,6 @@ class WindowedAggregateOperator(ColumnWindowOperator):
             self._merge_windows(some, starts[is_open])
 
     def _merge_windows(self, partials: pa.RecordBatch, starts: Moments) -> None:
-        """Merge rows into windows that begin at these moments."""
         self._aggregation.merge(self._table, partials, {START: pa.array(starts)})
         self._note_end(int(starts.min()) + self._panes.size)
 

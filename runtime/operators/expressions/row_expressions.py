@@ -305,7 +305,6 @@ def _types_to_try(count: int) -> Iterator[list[pa.DataType]]:
 
 
 def _with_types(columns: pa.RecordBatch, types: Mapping[int, pa.DataType]) -> pa.RecordBatch:
-    """Columns in which nulls without a type have one."""
     arrays = list(columns.columns)
     for place, kind in types.items():
         arrays[place] = arrays[place].cast(_retyped(arrays[place].type, kind))

@@ -66,7 +66,6 @@ class AggregateFunction(ABC, Generic[T, A, R]):
 
 
 def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
-    """Whether a user's function can merge accumulators."""
     return type(aggregate).merge is not AggregateFunction.merge
 
 
@@ -92,7 +91,6 @@ class AggregatedContents:
         )
 
     def first(self, row: Any) -> Any:
-        """An accumulator with one record."""
         created = self._aggregate.create_accumulator()
         return self.add(own_copy(created) if self.isolates else created, row)
 
@@ -101,11 +99,9 @@ class AggregatedContents:
         return self._aggregate.add(own_copy(row) if self.isolates and self.overlap else row, contents)
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
-        """The accumulator's result."""
         return [self._aggregate.get_result(contents)]
 
     def merged(self, first: Any, second: Any) -> Any:
-        """Both accumulators merged."""
         return self._aggregate.merge(first, second)
 
     def copied(self, contents: Any) -> Any:
@@ -152,7 +148,6 @@ class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
 
     @property
     def doing(self) -> str:
-        """The function that runs: one of the object's, or the key selector."""
         if self._is_adding:
             return super().doing
         return f"{self.kind} function {function_location(self._contents.result_function)}"

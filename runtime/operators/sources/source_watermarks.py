@@ -112,7 +112,6 @@ class SourceAlignment:
         self.due_at = 0.0
 
     def is_ahead(self, reached: int | None) -> bool:
-        """Whether a split or subtask with this watermark has to wait."""
         if reached is None or not self._has_limit:
             return False
         return self._allowed is None or reached > self._allowed

@@ -58,7 +58,6 @@ class RecordCursor:
         return iterator
 
     def done(self) -> None:
-        """The loop is over: nothing that fails from now on is about a record."""
         self._rows = ()
         self._iterator = iter(())
 

@@ -222,7 +222,6 @@ class CurrentTrigger:
         self._key, self._window, self._entry, self._merged = key, window, entry, merged
 
     def begin_batch(self, watermark: int | None) -> None:
-        """Records come, or a watermark."""
         self.watermark = self._event_floor = watermark
         self._now = int(self._clock.now() * _SECOND)
         self._processing_floor = self._now - 1
@@ -236,7 +235,6 @@ class CurrentTrigger:
 
     @property
     def current_watermark(self) -> int | None:
-        """How far event time has come."""
         return self.watermark
 
     @property
@@ -259,19 +257,15 @@ class CurrentTrigger:
             self._windows.add_timer(self._key, self._window, moment, PROCESSING_TIMERS)
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
-        """Delete a timer of the window."""
         self._windows.remove_timer(self._key, self._window, _moment(at), EVENT_TIMERS)
 
     def delete_processing_time_timer(self, at: datetime | int) -> None:
-        """Delete a timer of the window."""
         self._windows.remove_timer(self._key, self._window, _moment(at), PROCESSING_TIMERS)
 
     def state(self, name: str, default: Any = None) -> StateOfWindow:
-        """The state of this name for the current window."""
         return StateOfWindow(self._entry[STATE], name, default)
 
     def merge_state(self, name: str, function: Callable[[Any, Any], Any]) -> None:
-        """Combine the state of this name of the windows that were merged."""
         values = [entry[STATE][name] for entry in self._merged if name in entry[STATE]]
         if values:
             self._entry[STATE][name] = own_copy(reduce(function, values))
@@ -300,11 +294,9 @@ class StateOfWindow:
         return own_copy(self._held.get(self._name, self._default))
 
     def update(self, value: Any) -> None:
-        """Keep another value."""
         self._held[self._name] = own_copy(value)
 
     def clear(self) -> None:
-        """Forget the value."""
         self._held.pop(self._name, None)
 
 

@@ -229,7 +229,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
 
     @property
     def _has_stamps(self) -> bool:
-        """Whether records are kept with their timestamps."""
         return self._plan.evictor is not None
 
     def _check_shape(self, restored: Iterable[tuple[Any, ...]]) -> None:
@@ -243,7 +242,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
                 raise StateMismatchError(msg)
 
     def _before_batch(self) -> Iterator[Output]:
-        """Fire what a held watermark has reached."""
         assert self._hold is not None, "open() comes first"
         yield from self._hold.release()
         self._begin_batch()
@@ -254,7 +252,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._calls.begin_batch(self._reached.timestamp)
 
     def _emitted(self, results: Iterable[Any]) -> Iterator[Output]:
-        """Results as batches, and behind them the records that were late."""
         assert self._collector is not None, "open() comes first"
         # The stamp of the window that has emitted last, until nothing is left.
         stamps = iter(lambda: self._stamp, None) if self._assigner.is_event_time else None
@@ -304,7 +301,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._stamp = None
 
     def _is_over(self, window: Span) -> bool:
-        """Whether a window of event time takes nothing any more."""
         assert self._calls is not None, "open() comes first"
         assert self._windows is not None, "open() comes first"
         if not self._assigner.is_event_time or self._calls.watermark is None:
@@ -366,7 +362,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return is_empty(entry) and (self._assigner.is_endless or not self._assigner.is_merging)
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
-        """What a window emits."""
         held, evictor = entry[CONTENTS], self._plan.evictor
         self._asking = self._contents.result_function
         if evictor is None:
@@ -374,7 +369,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return self._evicted(evictor, key, window, entry)
 
     def _evicted(self, evictor: Evictor[Any], key: Any, window: TimeWindow, entry: Entry) -> Iterator[Any]:
-        """What a window emits of the records that an evictor leaves."""
         self._asking = evictor.evict_before
         held = [TimestampedValue(own_copy(value), stamp) for value, stamp in entry[CONTENTS]]
         elements = list(evictor.evict_before(held, window))
@@ -400,7 +394,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return joined
 
     def _merge(self, key: Any, overlapping: list[Span], merged: Span) -> None:
-        """One window takes the place of others."""
         assert self._windows is not None, "open() comes first"
         assert self._calls is not None, "open() comes first"
         old = []

@@ -74,7 +74,6 @@ class WindowShape:
 
     @classmethod
     def of(cls, assigner: WindowAssigner, keeps: str) -> WindowShape:
-        """That of an assigner's windows."""
         slide, offset = slide_of(assigner), getattr(assigner, "offset", None)
         if slide is None or not isinstance(offset, int):
             return cls(assigner.size, keeps, slide)
@@ -82,11 +81,9 @@ class WindowShape:
 
     @property
     def saved(self) -> tuple[Any, ...]:
-        """What a snapshot keeps."""
         return self.size, self.keeps, self.slide, self.offset
 
     def state(self) -> SavedList:
-        """What a snapshot keeps, as a list state that all subtasks get."""
         return SavedList([self.saved], RedistributionMode.BROADCAST)
 
     def check(self, restored: Iterable[tuple[Any, ...]]) -> None:
@@ -146,7 +143,6 @@ class WindowEnds:
         return self._ends[0] - 1 if self._ends else None
 
     def add(self, end: int, key: Any) -> None:
-        """A key has a window that ends then."""
         keys = self._keys.get(end)
         if keys is None:
             keys = self._keys[end] = {}
@@ -246,7 +242,6 @@ class WindowOperator(KeyedFunctionOperator):
 
     @property
     def doing(self) -> str:
-        """The function that runs: one of the window's, or the key selector."""
         if self._firing and not self._selecting:
             return f"{self.kind} function {function_location(self._contents.result_function)}"
         return super().doing
@@ -279,13 +274,11 @@ class WindowOperator(KeyedFunctionOperator):
         return self._hold.advance(watermark)
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        """Emit what a watermark before the status has reached."""
         assert self._hold is not None, "open() comes first"
         return self._hold.release()
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether windows are left that the watermark has reached."""
         return self._hold is not None and self._hold.is_holding
 
     @property

@@ -84,15 +84,12 @@ class ReducedContents:
         return self._add if self.isolates else self.function
 
     def first(self, row: Any) -> Any:
-        """The first record is the first value."""
         return own_copy(row) if self.isolates and self.overlap else row
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
-        """The value."""
         return [contents]
 
     def merged(self, first: Any, second: Any) -> Any:
-        """Both values combined."""
         return self.add(first, second)
 
     def copied(self, contents: Any) -> Any:
@@ -119,20 +116,16 @@ class ListedContents:
         self.function = self.result_function = function
 
     def first(self, row: Any) -> list[Any]:
-        """A list of one record."""
         return self.add([], row)
 
     def add(self, contents: list[Any], row: Any) -> list[Any]:
-        """The list, longer by one."""
         contents.append(own_copy(row) if self.isolates and self.overlap else row)
         return contents
 
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
-        """What the function makes of the records."""
         return self.function(key, window, contents)
 
     def merged(self, first: list[Any], second: list[Any]) -> list[Any]:
-        """The records of both."""
         return [*first, *second]
 
     def copied(self, contents: list[Any]) -> list[Any]:
@@ -162,7 +155,6 @@ class PreAggregatedContents:
 
     @property
     def isolates(self) -> bool:
-        """Whether any function of the subtask could change a record."""
         return self._inner.isolates
 
     @isolates.setter
@@ -180,11 +172,9 @@ class PreAggregatedContents:
 
     @property
     def add(self) -> Callable[[Any, Any], Any]:
-        """From contents to those with one record more."""
         return self._inner.add
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> Iterator[Any]:
-        """What the function makes of the result."""
         for result in self._inner.results(key, window, contents) or ():
             made = self.result_function(key, window, result)
             if made is not None:
@@ -206,7 +196,6 @@ class FoldedContents:
 
     @property
     def isolates(self) -> bool:
-        """Whether any function of the subtask could change a record."""
         return self._inner.isolates
 
     @isolates.setter
@@ -214,16 +203,13 @@ class FoldedContents:
         self._inner.isolates = isolates
 
     def first(self, row: Any) -> list[Any]:
-        """A list of one record."""
         return self.add([], row)
 
     def add(self, contents: list[Any], row: Any) -> list[Any]:
-        """The list, longer by one."""
         contents.append(own_copy(row) if self.isolates else row)
         return contents
 
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
-        """What the records are folded into."""
         first, *others = contents
         folded = self._inner.first(first)
         for row in others:
@@ -231,9 +217,7 @@ class FoldedContents:
         return self._inner.results(key, window, folded)
 
     def merged(self, first: list[Any], second: list[Any]) -> list[Any]:
-        """The records of both."""
         return [*first, *second]
 
     def copied(self, contents: list[Any]) -> list[Any]:
-        """The same: nothing that is folded is the list."""
         return contents

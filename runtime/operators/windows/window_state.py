@@ -161,11 +161,9 @@ class WindowState:
         return None if self._is_endless else window[1] - 1 + self._lateness
 
     def has_key(self, key: Any) -> bool:
-        """Whether a key has a window."""
         return key in self._entries
 
     def of_key(self, key: Any) -> Iterator[Span]:
-        """The windows of a key."""
         return iter(self._entries.get(key, ()))
 
     def get(self, key: Any, window: Span) -> Entry | None:

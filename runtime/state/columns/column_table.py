@@ -94,7 +94,6 @@ def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
 
 
 def key_list(keys: pa.RecordBatch) -> list[Any]:
-    """Keys as Python values: of one part the value itself, of several parts tuples."""
     columns = [column.to_pylist() for column in keys.columns]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
@@ -219,7 +218,6 @@ class ColumnTable:
         return slots, np.concatenate(new_rows) if new_rows else np.empty(0, np.int64)
 
     def are_first(self, slots: Slots) -> NDArray[np.bool_]:
-        """Of each row whether it is the first one of its slot."""
         if len(self._rows) < len(self._changed):
             self._rows = np.empty(len(self._changed), np.int32)
         rows = np.arange(len(slots), dtype=np.int32)
@@ -240,7 +238,6 @@ class ColumnTable:
         self._slots.delete(slots)
 
     def key_numbers(self, name: str, slots: Slots) -> NDArray[Any]:
-        """One part of the keys of slots, which is of numbers without nulls."""
         numbers: NDArray[Any] = self._keys[name].all[0].values[slots]
         return numbers
 

@@ -99,7 +99,6 @@ class GrowingColumn:
         return equal
 
     def adopt(self, kind: pa.DataType) -> None:
-        """Make sure that values of a type can be put here."""
         if kind.equals(self.kind) or kinds.is_null(kind):
             return
         if not kinds.is_null(self.kind):

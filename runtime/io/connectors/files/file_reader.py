@@ -78,7 +78,6 @@ class FileReader:
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The split whose file is open, numbered in the order of reading."""
         return self._progress
 
     def snapshot(self) -> Sequence[Any]:

@@ -84,11 +84,9 @@ class PartNames:
 
     @property
     def probe(self) -> str:
-        """Name of the empty file that proves that the directory can be written."""
         return f"_probe-{self._stem}0"
 
     def next_number(self, existing: Iterable[str]) -> int:
-        """The number after all that this subtask and attempt has used among existing names."""
         used = [-1]
         for name in existing:
             for word in (IN_PROGRESS, COMMITTED):
@@ -261,7 +259,6 @@ class FileSinkWriter:
         self._next_number += 1
 
     def _check(self, committables: Sequence[PendingFile]) -> None:
-        """Nothing is touched before all were looked at."""
         for pending in committables if not self._trusts_paths else ():
             if not isinstance(pending, PendingFile):
                 msg = f"the snapshot has {shown(pending)} where the files to commit are named"

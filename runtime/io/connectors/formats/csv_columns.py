@@ -287,7 +287,6 @@ class ArrowPlan(RowPlan):
                 raise pa.ArrowInvalid(msg)
 
     def _typed(self, columns: list[pa.Array], schema: pa.Schema) -> list[pa.Array]:
-        """Columns as Arrow has read them, with their nulls and their types."""
         if self._dialect.null_values:
             nulls = self._dialect.null_values
             columns = [without_texts(each, nulls) if is_text(each.type) else each for each in columns]

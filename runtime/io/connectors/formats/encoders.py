@@ -49,7 +49,6 @@ class CountingOutput:
         return self.size
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def flush(self) -> None:
@@ -178,7 +177,6 @@ class CsvEncoder:
             self._width = len(row)
 
     def _values(self, rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
-        """The fields of each row, in the order of the columns."""
         kinds = set(map(type, rows))
         if set(map(len, rows)) == {self._width} if kinds <= {dict, tuple, list} else False:
             if kinds == {dict} and self._columns:

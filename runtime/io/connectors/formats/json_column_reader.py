@@ -174,7 +174,6 @@ class ColumnarJsonReader:
         return replace(self._split, position=self._blocks.offset)
 
     def close(self) -> None:
-        """Close the file."""
         self._handle.close()
 
     def _parsed(self, raw: bytes) -> pa.RecordBatch | None:
@@ -205,7 +204,6 @@ class ColumnarJsonReader:
         return any(_changed(json.loads(line), self._schema) is not None for line in text.split(b"\n"))
 
     def _read_in_parts(self, start: int, raw: bytes) -> Polled[Any]:
-        """Read a block that has blank or bad lines."""
         bad = BadRecords(self._format.on_error)
         lines = raw.split(b"\n")
         present = [index for index, line in enumerate(lines) if line.strip(_BLANK)]
@@ -237,7 +235,6 @@ class ColumnarJsonReader:
                 parts += [(middle, last), (first, middle)]
 
     def _found(self, line: bytes) -> tuple[str | bytes, str]:
-        """A bad line as a record, and what is wrong with it."""
         try:
             text = line.decode(self._format.encoding)
         except UnicodeDecodeError:
@@ -359,7 +356,6 @@ def _changed_part(value: Any, kind: pa.DataType) -> Any:
 
 
 def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """The lines of a sample that are objects."""
     for line in head.split(b"\n"):
         try:
             text = line.decode(encoding)

@@ -109,13 +109,11 @@ class LineCursor:
         return f"{self._split.path}:{offset}"
 
     def position(self) -> FileSplit:
-        """The split, positioned after the last line that was taken."""
         if self._block_start is None:
             return replace(self._split, position=self._blocks.offset)
         return replace(self._split, position=self._block_start + offset_of_line(self._block, self._next))
 
     def close(self) -> None:
-        """Close the file."""
         self._handle.close()
 
     def _load(self, start: int, block: bytes) -> None:

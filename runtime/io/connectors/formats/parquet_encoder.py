@@ -204,7 +204,6 @@ class _TypedRows:
         return [pa.field(name, array.type) for name, array in self.arrays.items()]
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The rows with the columns of a schema that holds them."""
         return pa.RecordBatch.from_arrays([self._array(field) for field in schema], schema=schema)
 
     def _array(self, field: pa.Field) -> pa.Array:
@@ -231,7 +230,6 @@ class _TypedBatch:
 
     @property
     def metadata(self) -> dict[bytes, bytes] | None:
-        """What its schema says besides types: readers such as Spark look at it."""
         return self.columns.schema.metadata  # type: ignore[no-any-return]
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
@@ -273,7 +271,6 @@ def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Sc
 
 
 def _place_of(wanted: pa.Schema, learned: list[pa.Schema]) -> int:
-    """The place of the schema that takes these fields."""
     for place, schema in enumerate(learned):
         if schema.equals(wanted):
             return place

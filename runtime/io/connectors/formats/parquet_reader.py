@@ -195,7 +195,6 @@ class ParquetFormat:
         return [split for footer in found for split in footer.splits]
 
     def open(self, split: RowGroupSplit, filesystem: FileSystem) -> ParquetReader:
-        """Open one row group."""
         handle = open_listed(filesystem, split.path, split.size)
         try:
             file = _parquet_file(handle, split.path)
@@ -302,13 +301,11 @@ class ParquetReader:
         return replace(self._split, position=self._position)
 
     def close(self) -> None:
-        """Close the file."""
         if self._ahead is not None:
             self._ahead.close()
         self._handle.close()
 
     def _decoded(self) -> pa.RecordBatch | None:
-        """The batch that holds the next row."""
         while self._batch is None or self._used >= self._batch.num_rows:
             try:
                 batch = next(self._batches, None)
@@ -322,7 +319,6 @@ class ParquetReader:
         return self._batch
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the schema that all batches of the source have."""
         if self._schema is not None:
             columns = [batch.column(name) for name in self._schema.names]
             batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -118,7 +118,6 @@ class RecodedFile:
         return len(self.read(offset))
 
     def close(self) -> None:
-        """Close the file."""
         self._raw.close()
 
     def _more(self) -> bytes:
@@ -208,7 +207,6 @@ class DecompressedFile:
         return int(self._file.seek(offset, whence))
 
     def close(self) -> None:
-        """Close the file and what is under it."""
         try:
             self._file.close()
         finally:
@@ -282,7 +280,6 @@ def cut_into_ranges(info: FileInfo, split_size: int, share: int) -> list[FileSpl
 
 
 def with_schema(split: FileSplit, schema: bytes) -> SchemaSplit:
-    """The split with the columns of its source."""
     return SchemaSplit(split.path, split.size, split.start, split.end, split.position, schema)
 
 

@@ -61,7 +61,6 @@ class ControlPlane:
         self.end: tuple[JobState, str] | None = None
 
     def begin(self, known_attempt: int = 0) -> None:
-        """Start a JobMaster."""
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
         self._executions[master] = execution = SimulatedExecution(
@@ -83,7 +82,6 @@ class ControlPlane:
 
     @property
     def processes(self) -> Mapping[SubtaskId, SimulatedProcess]:
-        """The processes that hold a role, by subtask."""
         return self._table.by_role
 
     @property
@@ -107,7 +105,6 @@ class ControlPlane:
         return [] if self.execution is None else self.execution.running_checkpoints
 
     def crash_master(self) -> None:
-        """The newest JobMaster dies, and comes back after a while."""
         draws, newest = self._world.draws, self.masters.newest
         if newest is None or not self._takes_checkpoints:
             return
@@ -137,7 +134,6 @@ class ControlPlane:
         self._executions[master].leave(work_goes_on=work_goes_on)
 
     def abandon(self) -> None:
-        """All JobMasters and processes are gone for good."""
         self.masters.is_abandoned = True
         for master in self.masters.alive:
             self._executions[master].leave(work_goes_on=False)
@@ -248,7 +244,6 @@ class ControlPlane:
                 self._begin_later(master, self._world.draws.real(0.0, 0.5))
 
     def _kill_hung(self, master: Master) -> None:
-        """A guard has found that a JobMaster hangs."""
         if master.is_alive:
             self._world.counts.happened(FaultKind.MASTER_REPLACED, int(master.is_frozen))
             self._world.trace.note(f"!! {master} is killed by a guard")
@@ -290,7 +285,6 @@ class ControlPlane:
 
 
 def describe_standstill(world: World, control: ControlPlane) -> str:
-    """Everything that somebody waits for."""
     graph = build_execution_graph(control.masters.last.scheduler.graph)
     status = control.masters.last.scheduler.statistics()
     waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"

@@ -109,11 +109,9 @@ class SimulatedHook:
         return self._ledger.answer(self.identifier, checkpoint_id)
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """The job starts from this checkpoint."""
         self.restored = checkpoint_id, state
 
     def reset(self) -> None:
-        """The job starts from nothing."""
         self.restored = _RESET
 
     def close(self) -> None:
@@ -132,22 +130,18 @@ class HookLedger:
         self._lateness = 0.0
 
     def make(self, identifier: str) -> SimulatedHook:
-        """A hook, for the JobMaster that begins."""
         hook = SimulatedHook(identifier, self)
         self._made.append(hook)
         return hook
 
     def take_made(self) -> tuple[SimulatedHook, ...]:
-        """The hooks of the JobMaster that has just begun."""
         made, self._made = self._made, []
         return tuple(made)
 
     def fail_next(self) -> None:
-        """Let the next question to a hook fail."""
         self._to_fail += 1
 
     def delay_next(self, seconds: float) -> None:
-        """Let the next answer of a hook come late."""
         self._lateness = seconds
 
     def answer(self, identifier: str, checkpoint_id: int) -> str:
@@ -228,10 +222,8 @@ class RestartLedger:
     last_stop: float = 0.0
 
     def note_deployment(self, now: float) -> None:
-        """An attempt is deployed."""
         self.stopped.append(self.last_stop if self.deployed else now)
         self.deployed.append(now)
 
     def note_stop(self, now: float) -> None:
-        """The subtasks of an attempt are told to stop."""
         self.last_stop = now

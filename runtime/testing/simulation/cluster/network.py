@@ -60,20 +60,16 @@ class Links:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the network is cut in two."""
         return bool(self._cut_off)
 
     def is_gone(self, name: str) -> bool:
-        """Whether the cluster has declared this process dead although it lives, or did."""
         return name in self._gone
 
     @property
     def cut_off(self) -> Collection[str]:
-        """Who is on the island of a cut now."""
         return sorted(self._cut_off)
 
     def reach(self, caller: str, called: str) -> Reach:
-        """What becomes of a call, or of its answer."""
         if self.is_whole:
             return Reach.OPEN
         island = self._gone.get(called)
@@ -111,19 +107,16 @@ class Links:
                 self._waiting.append((kind, again, what))
 
     def starts(self, starter: str, started: str) -> None:
-        """A new process is on the side of whoever has started it."""
         if starter in self._cut_off:
             self._cut_off.add(started)
         if starter in self._gone:
             self._gone[started] = self._gone[starter]
 
     def cut(self, island: Collection[str]) -> None:
-        """Cut these off from all others."""
         self.is_whole = False
         self._cut_off.update(island)
 
     def declare_gone(self, island: Collection[str]) -> None:
-        """The cluster declares these dead."""
         self.is_whole = False
         self._gone.update(dict.fromkeys(island, next(self._islands)))
         self._try_again()
@@ -190,11 +183,9 @@ class ChannelRules:
         assert broken is None, f"{self._sender} -> {to}: {broken}"
 
     def credited(self, first: int) -> None:
-        """The credits of a frame are back."""
         self.outstanding -= self._in_flight.pop(first, 0)
 
     def _broken_rule(self, first: int, elements: Sequence[bytes]) -> str | None:
-        """Which rule a frame breaks that is sent now, in words."""
         if not elements:
             return "an empty frame"
         if first != self._next:
@@ -348,7 +339,6 @@ class AttemptNetwork:
         self._channels: dict[OutputChannelSpec, SimulatedChannel] = {}
 
     def connect(self, receivers: Mapping[SubtaskId, tuple[Receiver, Role]]) -> None:
-        """These are the processes that hold the roles of receivers."""
         self._receivers = receivers
 
     def send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
@@ -367,7 +357,6 @@ class AttemptNetwork:
         self._world.send(Happening.CREDIT, lambda: self._answer_arrives(frame, answer), answer, "to", frame)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:
-        """How many elements with a credit are outstanding on a channel."""
         sent = self._channels.get(channel)
         return 0 if sent is None else sent.rules.outstanding
 

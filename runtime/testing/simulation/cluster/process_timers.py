@@ -31,7 +31,6 @@ class Suspension:
         self._held: list[tuple[Happening, Callable[[], None], tuple[object, ...]]] = []
 
     def freeze(self) -> None:
-        """Nothing of the process goes on from now on."""
         self.is_frozen = True
 
     def wake(self) -> None:
@@ -69,7 +68,6 @@ class ProcessTimers(ManualTimers):
         return timer
 
     def close(self) -> None:
-        """The owner is gone: nothing fires any more."""
         self._is_closed = True
 
     def _schedule(self) -> None:

@@ -185,7 +185,6 @@ class _Simulation:
         return self._replayed(course, run, found)
 
     def _replayed(self, course: Course, run: UserRun, found: Difference | None) -> FailedRun:
-        """The failed run again, with a trace."""
         trace: list[str] = []
         again = run_user_job(self._build, self._output, course, trace.append)
         if run.problem:

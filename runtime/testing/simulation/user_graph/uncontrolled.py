@@ -68,7 +68,6 @@ class Uncontrolled:
 
 
 def find_uncontrolled(job: JobGraph) -> tuple[Uncontrolled, ...]:
-    """Everything of the kind in a job, operator by operator."""
     found: set[Uncontrolled] = set()
     run: list[tuple[str, Any]] = [
         (o.id, o.source or o.factory) for vertex in job.vertices for o in vertex.operators
@@ -96,7 +95,6 @@ def _functions_of(thing: Any) -> Iterator[FunctionType]:
 
 
 def _parts_of(thing: Any) -> list[Any]:
-    """What belongs to an object: its functions, its attributes and its class."""
     if isinstance(thing, FunctionType):
         return [] if _is_ours(thing.__module__) else _named_in(thing)
     if isinstance(thing, partial):
@@ -116,7 +114,6 @@ def _parts_of(thing: Any) -> list[Any]:
 
 
 def _named_in(function: FunctionType) -> list[Any]:
-    """What a function of the user names in its closure and among its globals."""
     known = function.__globals__
     names = {name for code in _codes(function.__code__) for name in code.co_names}
     named = [known[name] for name in names if name in known]
@@ -155,7 +152,6 @@ def _attribute(chain: tuple[str, Any], name: str) -> tuple[str, Any] | None:
 
 
 def _judge_value(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Judge what a name stands for, when it is something that is called."""
     if (
         isinstance(value, ModuleType)
         or not callable(value)
@@ -189,7 +185,6 @@ def _kind_of(module: str) -> str | None:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code, and that of the functions and comprehensions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

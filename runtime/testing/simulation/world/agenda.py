@@ -85,7 +85,6 @@ class Agenda:
         return self._later[0][0] if self._later else None
 
     def has_ready(self, now: float) -> bool:
-        """Whether something can happen at this time."""
         return any(self._ready) or bool(self._later and self._later[0][0] <= now)
 
     def set_weights(self, weights: Mapping[Happening, int]) -> None:
@@ -94,7 +93,6 @@ class Agenda:
         self._queues = [(self._ready[kind], weights[kind]) for kind in Happening]
 
     def calm_down(self, weights: Mapping[Happening, int]) -> None:
-        """From now on everything goes its orderly way."""
         self.set_weights(weights)
         self._disorder = 0.0
 
@@ -168,7 +166,6 @@ class Weather:
 
 
 def draw_weather(draws: Draws) -> Weather:
-    """Draw it."""
     weights = {kind: draws.pick((1, 4, 4, 4, 16)) for kind in Happening}
     return Weather(
         weights=weights,

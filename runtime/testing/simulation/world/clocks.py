@@ -49,7 +49,6 @@ class LocalClock(ManualClock):
         return (self._world.monotonic() - self._begun) * self._rate
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass, for the whole world."""
         self._world.advance(as_seconds(duration) / self._rate)
 
     def advance_to(self, monotonic: float) -> None:
@@ -57,7 +56,6 @@ class LocalClock(ManualClock):
         self._world.advance_to(self.in_world(monotonic))
 
     def set_wall_clock(self, now: float) -> None:
-        """Somebody sets the wall clock, forward or back."""
         self._ahead = now - self.monotonic()
 
     def in_world(self, monotonic: float) -> float:
@@ -91,7 +89,6 @@ class Clocks:
         return self._drift > 0.0
 
     def new(self) -> ManualClock:
-        """The clock of a process that begins."""
         if not self.differ:
             return self._world
         draws = self._draws

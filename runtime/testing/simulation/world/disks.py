@@ -124,7 +124,6 @@ class ModelDisk:
         return files, [name for name, node in entries if isinstance(node, _Folder)]
 
     def flip(self, path: str, bit: int) -> None:
-        """Let a bit of a file turn over, counted from its first."""
         file = self._file(path)
         changed = bytearray(file.data)
         changed[bit // 8] ^= 1 << bit % 8
@@ -297,7 +296,6 @@ class _CutDisk:
         return counted
 
     def spend(self) -> None:
-        """Make one more call, if there is power."""
         if self._calls <= 0:
             raise _PowerCutError
         self._calls -= 1
@@ -341,11 +339,9 @@ class SpillDisk:
         self.open_files = 0
 
     def __call__(self) -> SpillFile:
-        """A new, empty file."""
         return self.new_file()
 
     def new_file(self) -> _SpillFile:
-        """A new, empty file, which knows whether it is open."""
         self.open_files += 1
         return _SpillFile(self._has_room, self._closed)
 
@@ -370,7 +366,6 @@ class SpillFilesOfProcess:
         return sum(file.is_open for file in self._files)
 
     def __call__(self) -> SpillFile:
-        """A new, empty file."""
         file = self._disk.new_file()
         self._files.append(file)
         return file
@@ -406,7 +401,6 @@ class _SpillFile:
         return read
 
     def close(self) -> None:
-        """Give the room back."""
         if self.is_open:
             self.is_open = False
             self._data.clear()

@@ -54,7 +54,6 @@ def _block(first: int, size: int) -> list[int]:
 
 
 def chooser(number: Callable[[], int]) -> Choose:
-    """Chooses by these numbers."""
     return lambda possibilities: number() % possibilities
 
 
@@ -88,7 +87,6 @@ class Draws:
         return low + self.below(high - low + 1)
 
     def chance(self, probability: float) -> bool:
-        """Whether something of this probability happens."""
         return self._next() % _FINE < probability * _FINE
 
     def real(self, low: float, high: float) -> float:
@@ -96,7 +94,6 @@ class Draws:
         return low + (high - low) * (self._next() % _FINE) / _FINE
 
     def pick(self, possibilities: Sequence[T]) -> T:
-        """One of them."""
         return possibilities[self.below(len(possibilities))]
 
     def stream(self, number: int) -> Draws:

@@ -47,31 +47,25 @@ class FaultyStorage:
 
     @property
     def url(self) -> str:
-        """Its URL."""
         return self._files.url
 
     @property
     def changes(self) -> int:
-        """How often a file was written, deleted or damaged."""
         return self._files.changes if isinstance(self._files, DiskStorage) else 0
 
     def fail_next(self, kind: FaultKind) -> None:
-        """Let the next write or read fail."""
         if kind is FaultKind.READ_REFUSED:
             self._reads_to_refuse += 1
         else:
             self._next_writes.append(kind)
 
     def go_away(self, seconds: float) -> None:
-        """Refuse everything for a while."""
         self._away_until = self._clock.monotonic() + seconds
 
     def fill_up(self, seconds: float) -> None:
-        """Refuse every write for a while."""
         self._full_until = self._clock.monotonic() + seconds
 
     def cut_power_at_next_write(self, draws: Draws) -> None:
-        """Let the power fail in the middle of the next write."""
         self._cut = draws
 
     def hang_next(self, hang: Callable[[Callable[[], None]], None]) -> None:
@@ -83,7 +77,6 @@ class FaultyStorage:
         self._hang = hang
 
     def list_late(self, draws: Draws) -> None:
-        """Let the next listing of a decision log be an old one."""
         self._stale = draws
 
     def list_in_part(self, draws: Draws, listings: int) -> None:
@@ -165,7 +158,6 @@ class FaultyStorage:
         return sorted(in_order[: -draws.between(1, 4)])
 
     def reliable(self) -> SnapshotStorage:
-        """The same files, without failures."""
         return self._files
 
     def _check_read(self, path: str) -> None:
@@ -207,7 +199,6 @@ class WatchedStorage:
 
     @property
     def url(self) -> str:
-        """A name for messages."""
         return self._storage.url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -233,7 +224,6 @@ class Folder:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"{self._storage.url}/{self._prefix[:-1]}"
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -286,7 +276,6 @@ class Places:
 
 
 def move_folder(storage: SnapshotStorage, old: str, new: str) -> None:
-    """Give a folder another name, as users do with savepoints."""
     files = storage.list(f"{old}/")
     for path in files:
         storage.put(new + path.removeprefix(old), storage.get(path))

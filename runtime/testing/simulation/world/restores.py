@@ -44,7 +44,6 @@ class Restores:
         restore: CompletedCheckpoint | None,
         descriptors: Iterable[TaskDescriptor],
     ) -> None:
-        """Subtasks are deployed from a checkpoint."""
         if restore is None:
             return
         descriptors = tuple(descriptors)
@@ -84,22 +83,18 @@ class Damage:
         self._struck: dict[str, FaultKind] = {}
 
     def strike(self, path: str, kind: FaultKind) -> None:
-        """A file was damaged or lost."""
         self._struck[path] = kind
 
     def moved(self, folder: str, to: str) -> None:
-        """A folder has another name now, with what is damaged in it."""
         inside = {path: kind for path, kind in self._struck.items() if path.startswith(f"{folder}/")}
         self._struck.update({to + path.removeprefix(folder): kind for path, kind in inside.items()})
 
     @property
     def has_struck(self) -> bool:
-        """Whether anything was damaged."""
         return bool(self._struck)
 
     @property
     def has_struck_log(self) -> bool:
-        """Whether anything of a decision log was damaged."""
         return any(kind in _OF_THE_LOG for kind in self._struck.values())
 
     @property
@@ -108,7 +103,6 @@ class Damage:
         return FaultKind.SLOT_GONE in self._struck.values()
 
     def explains(self, text: object) -> bool:
-        """Whether a text names a file that was struck."""
         said = str(text)
         return any(path in said for path in self._struck)
 
@@ -144,7 +138,6 @@ class Fallbacks:
         self._attempts[job_id] = max(attempt, self._attempts.get(job_id, -1))
 
     def is_past(self, job_id: str, attempt: int) -> bool:
-        """Whether a later attempt of the job has completed a checkpoint."""
         return attempt < self._attempts.get(job_id, -1)
 
     def deployed(self, job_id: str, attempt: int, restore: CompletedCheckpoint | None) -> None:

@@ -42,7 +42,6 @@ class Trace:
         self.moves = 0
 
     def note(self, *parts: object) -> None:
-        """Write a line."""
         if self._write is not None:
             text = " ".join(map(str, parts))
             self._write(f"{self.moves:>6} {self._clock.monotonic():>8.5f}s  {text}")
@@ -155,7 +154,6 @@ class World:
         return True
 
     def send(self, kind: Happening, act: Callable[[], None], *what: object) -> None:
-        """Let something arrive after a while."""
         straggles = (
             kind is Happening.REPORT and not self.is_calm and self.draws.chance(self.weather.stragglers)
         )
@@ -180,7 +178,6 @@ class World:
                 raise SimulatedUserError(msg)
 
     def answer_is_late_by(self, seconds: float) -> None:
-        """Let the answer of the background work that is being done come late."""
         self._lateness = seconds
 
     def take_lateness(self) -> float | None:
@@ -212,14 +209,12 @@ class World:
         return now + self.draws.real(0.0, self._slowness)
 
     def _has_room(self) -> bool:
-        """Whether the disk of a node takes what an alignment stores."""
         if self.is_calm or not self.draws.chance(_NO_ROOM):
             return True
         self.counts.happened(FaultKind.NO_ROOM)
         return False
 
     def fail_user_code(self, after: int) -> None:
-        """Let users' code fail when it takes the record after this many."""
         self._user_error_in = after
 
 
@@ -274,7 +269,6 @@ class SimulatedRunner:
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None],
     ) -> SimulatedWork:
-        """Put work on the agenda."""
         item = SimulatedWork()
         name = getattr(work, "__qualname__", type(work).__name__)
         at = self._world.slow_moment()
@@ -287,11 +281,9 @@ class SimulatedRunner:
         return item
 
     def close(self) -> None:
-        """The owner is gone: work that was begun is done, and nobody is told."""
         self._is_closed = True
 
     def die(self) -> None:
-        """The process is gone: nothing is done any more."""
         self._is_closed = self._is_dead = True
 
     def _do(
