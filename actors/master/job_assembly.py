@@ -97,7 +97,7 @@ def assemble_scheduler(
 
     place: StorageOpener = open_location
     if config.checkpointing is not None:
-        place = partial(open_location, timeout=as_seconds(config.checkpointing.storage_timeout))
+        place = partial(open_location, timeout=as_seconds(config.advanced.storage_timeout))
 
     def describe(
         attempt: int,

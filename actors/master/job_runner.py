@@ -48,7 +48,6 @@ from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.actors.shared.system_ports import SystemClock
 from penstock.runtime.checkpoint.log.slots import Fenced
-from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import (
     CorruptSnapshotError,
@@ -263,11 +262,11 @@ class JobRunner:
             # Its process has died before it left. A log in a storage that did not answer has no end of it.
             await self._take_over(graph, config, chunks)
             if config.checkpointing is not None:
-                await self._keep_again(config.checkpointing, earlier)
+                await self._keep_again(config, earlier)
             await self._end_again()
             return
         if config.checkpointing is not None:
-            await self._open_storage(config.checkpointing)
+            await self._open_storage(config)
         processes = await self._take_over(graph, config, chunks)
         has_log = self._reporter.has_storage
         if not has_log and not self._to_be_cancelled.is_set() and self._came_back:
@@ -313,16 +312,17 @@ class JobRunner:
         self._reuse_processes = config.reuse_processes
         return graph, config
 
-    async def _open_storage(self, checkpointing: Checkpointing) -> None:
-        if checkpointing.storage is None:
+    async def _open_storage(self, config: JobConfig) -> None:
+        storage_url = None if config.checkpointing is None else config.checkpointing.storage
+        if storage_url is None:
             return
         opened = partial(
             open_proven,
-            checkpointing.storage,
+            storage_url,
             self._job_id,
             is_new=not self._came_back,
             submission=self._submission,
-            timeout=as_seconds(checkpointing.storage_timeout),
+            timeout=as_seconds(config.advanced.storage_timeout),
         )
         storage = await self._loop.run_in_executor(self._pool, opened)
         if isinstance(storage, Fenced):
@@ -455,11 +455,11 @@ class JobRunner:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._keep_beside_checkpoints(report), _KEEPING)
 
-    async def _keep_again(self, checkpointing: Checkpointing, report: JobReport) -> None:
+    async def _keep_again(self, config: JobConfig, report: JobReport) -> None:
         """Keep the last report of a job that had ended: its process may have died before it could."""
 
         async def keep() -> None:
-            await self._open_storage(checkpointing)
+            await self._open_storage(config)
             await self._keep_beside_checkpoints(report)
 
         try:

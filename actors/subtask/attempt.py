@@ -270,7 +270,7 @@ class Attempt:
         storage: SnapshotStorage | None = None
         place: StorageOpener = open_location
         if config.checkpointing is not None and config.checkpointing.storage is not None:
-            timeout = as_seconds(config.checkpointing.storage_timeout)
+            timeout = as_seconds(config.advanced.storage_timeout)
             storage = open_storage(config.checkpointing.storage, create=False, timeout=timeout)
             place = partial(open_location, timeout=timeout)
             paths = SnapshotPaths(self.descriptor.job_id)

@@ -190,8 +190,8 @@ class SubtaskSnapshotTask:
         if self._max_raw_bytes is not None and size > self._max_raw_bytes:
             msg = (
                 f"the raw state of operator {operator!r} has {size:,} bytes, more than the "
-                f"{self._max_raw_bytes:,} of Checkpointing(max_raw_state_bytes=...). Raise the limit, spread "
-                "the operator over more subtasks, or keep the state as list state or keyed state"
+                f"{self._max_raw_bytes:,} of AdvancedConfig(max_raw_state_bytes=...). Raise the limit, "
+                "spread the operator over more subtasks, or keep the state as list state or keyed state"
             )
             raise StorageError(msg)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, NoReturn
 
 from penstock.runtime.config.checks import (
     choice,
@@ -57,8 +57,17 @@ class Alignment(Enum, metaclass=NearestEnumMembers):
     STORE = "store"
 
 
-#: Bytes of stored alignments that a subtask keeps in memory, unless the job says otherwise.
-ALIGNMENT_MEMORY: Final = 32 * 1024 * 1024
+def refuse_without_store(name: str, value: int) -> NoReturn:
+    """Refuse a setting that only a stored alignment follows.
+
+    Raises:
+        ConfigurationError: Always.
+    """
+    msg = (
+        f"{name}={value} without alignment='store': an alignment that holds its channels stores nothing, "
+        "and the credits of a channel bound what waits in it. Set alignment='store', or leave it out"
+    )
+    raise ConfigurationError(msg)
 
 
 @without_secrets
@@ -88,14 +97,8 @@ class Checkpointing(metaclass=NearestNames):
             does not read it. `store` keeps what it brings until the other barriers have come. So a sender
             that also feeds others is not held back by one slow alignment. Only with exactly once, without
             `unaligned`.
-        alignment_memory: With `store`: bytes that a subtask keeps in memory (default 32 MiB). The rest goes
-            to a file in the temporary folder of the node.
         max_alignment_bytes: With `store`: a checkpoint is given up when a subtask has to store more than
             this; what was stored is processed. `None` for no limit but the disk's.
-        storage_timeout: A call to the storage that makes no progress for this long is given up (default
-            60 s). The end of a job waits no longer for its storage either.
-        max_raw_state_bytes: Most bytes of raw state of one operator in one subtask (default 256 MiB). They
-            are in memory twice while they are written. A checkpoint that would hold more fails.
 
     Raises:
         ConfigurationError: A value is not allowed; the message says what is.
@@ -122,10 +125,7 @@ class Checkpointing(metaclass=NearestNames):
     unaligned: bool = False
     aligned_timeout: Duration | None = None
     alignment: Alignment | str = Alignment.HOLD
-    alignment_memory: int = ALIGNMENT_MEMORY
     max_alignment_bytes: int | None = None
-    max_raw_state_bytes: int = 256 * 1024 * 1024
-    storage_timeout: Duration = 60.0
 
     def __post_init__(self) -> None:
         normal: dict[str, object] = {
@@ -133,7 +133,6 @@ class Checkpointing(metaclass=NearestNames):
             "mode": choice("mode", self.mode, CheckpointingMode),
             "timeout": seconds_in("timeout", self.timeout, above=0.0),
             "min_pause": seconds_in("min_pause", self.min_pause),
-            "storage_timeout": seconds_in("storage_timeout", self.storage_timeout, above=0.0),
             "max_concurrent": whole_number("max_concurrent", self.max_concurrent, at_least=1),
             "retain": whole_number("retain", self.retain, at_least=1),
             "keep_after": choice("keep_after", self.keep_after, KeepAfter),
@@ -148,10 +147,8 @@ class Checkpointing(metaclass=NearestNames):
             raise ConfigurationError(msg)
         if self.aligned_timeout is not None:
             normal["aligned_timeout"] = seconds_in("aligned_timeout", self.aligned_timeout)
-        whole_number("alignment_memory", self.alignment_memory, at_least=0)
         if self.max_alignment_bytes is not None:
             whole_number("max_alignment_bytes", self.max_alignment_bytes, at_least=0)
-        whole_number("max_raw_state_bytes", self.max_raw_state_bytes, at_least=0)
         for name, value in normal.items():
             object.__setattr__(self, name, value)
         self._check_unaligned()
@@ -161,9 +158,7 @@ class Checkpointing(metaclass=NearestNames):
         """Settings that nothing would follow are refused, not quietly ignored."""
         if self.alignment is Alignment.HOLD:
             if self.max_alignment_bytes is not None:
-                self._refuse_without_store("max_alignment_bytes", self.max_alignment_bytes)
-            if self.alignment_memory != ALIGNMENT_MEMORY:
-                self._refuse_without_store("alignment_memory", self.alignment_memory)
+                refuse_without_store("max_alignment_bytes", self.max_alignment_bytes)
         elif self.mode is CheckpointingMode.AT_LEAST_ONCE:
             msg = (
                 "alignment='store' with mode='at_least_once': at least once blocks no channel, so there is "
@@ -177,13 +172,6 @@ class Checkpointing(metaclass=NearestNames):
                 "no slow channel, so what a blocked channel brings is not stored. Leave one of them out"
             )
             raise ConfigurationError(msg)
-
-    def _refuse_without_store(self, name: str, value: int) -> None:
-        msg = (
-            f"{name}={value} without alignment='store': an alignment that holds its channels stores nothing, "
-            "and the credits of a channel bound what waits in it. Set alignment='store', or leave it out"
-        )
-        raise ConfigurationError(msg)
 
     def _check_unaligned(self) -> None:
         if self.unaligned and self.mode is CheckpointingMode.AT_LEAST_ONCE:

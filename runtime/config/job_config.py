@@ -6,7 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from penstock.runtime.config.checkpointing import Checkpointing, CheckpointingMode
+from penstock.runtime.config.checkpointing import (
+    Alignment,
+    Checkpointing,
+    CheckpointingMode,
+    refuse_without_store,
+)
 from penstock.runtime.config.checks import check_names, from_fields, truth, whole_number
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
@@ -20,6 +25,8 @@ from penstock.runtime.names import NearestNames
 from penstock.runtime.redaction import redacted, without_secrets
 from penstock.runtime.time.durations import Duration, seconds_in
 
+#: Bytes of stored alignments that a subtask keeps in memory, unless the job says otherwise.
+ALIGNMENT_MEMORY: Final = 32 * 1024 * 1024
 #: Memory of RocksDB in one process when the user says nothing, bytes.
 ROCKSDB_MEMORY: Final = 256 * 1024 * 1024
 #: The least that lets RocksDB work.
@@ -127,6 +134,12 @@ class AdvancedConfig(metaclass=NearestNames):
             stands still, as under SIGSTOP. It is named in status and logs after half of it.
         gap_timeout: How long a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: How long a user's code may take to come back after a cancel.
+        storage_timeout: A call to the storage that makes no progress for this long is given up. The end of a
+            job waits no longer for its storage either.
+        alignment_memory: With `Checkpointing(alignment="store")`: bytes that a subtask keeps in memory. The
+            rest goes to a file in the temporary folder of the node.
+        max_raw_state_bytes: Most bytes of raw state of one operator in one subtask. They are in memory twice
+            while they are written. A checkpoint that would hold more fails.
 
     Raises:
         ConfigurationError: A value is not allowed, or there is no such setting (names the nearest one).
@@ -152,14 +165,25 @@ class AdvancedConfig(metaclass=NearestNames):
     heartbeat_timeout: Duration = 8.0
     gap_timeout: Duration = 30.0
     cancellation_timeout: Duration = 30.0
+    storage_timeout: Duration = 60.0
+    alignment_memory: int = ALIGNMENT_MEMORY
+    max_raw_state_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         for name in ("debloat_target", "cancellation_timeout"):
             object.__setattr__(self, name, seconds_in(name, getattr(self, name)))
-        for name in ("slice_duration", "lease_timeout", "heartbeat_timeout", "gap_timeout"):
+        for name in (
+            "slice_duration",
+            "lease_timeout",
+            "heartbeat_timeout",
+            "gap_timeout",
+            "storage_timeout",
+        ):
             object.__setattr__(self, name, seconds_in(name, getattr(self, name), above=0.0))
         for name in ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "arrow_buffer_bytes", "credits"):
             whole_number(name, getattr(self, name), at_least=1)
+        for name in ("alignment_memory", "max_raw_state_bytes"):
+            whole_number(name, getattr(self, name), at_least=0)
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> AdvancedConfig:
@@ -238,6 +262,10 @@ class JobConfig(metaclass=NearestNames):
         if not isinstance(self.advanced, AdvancedConfig):
             msg = f"advanced={self.advanced!r}: give AdvancedConfig(...)"
             raise ConfigurationError(msg)
+        memory = self.advanced.alignment_memory
+        holds = self.checkpointing is not None and self.checkpointing.alignment is Alignment.HOLD
+        if memory != ALIGNMENT_MEMORY and holds:
+            refuse_without_store("alignment_memory", memory)
         self._check_end_of_partition()
 
     def _check_end_of_partition(self) -> None:

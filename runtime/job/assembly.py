@@ -77,6 +77,7 @@ def assemble(
         writer=around.writer,
         submission=around.submission,
         compact_every=around.compact_every,
+        storage_timeout=as_seconds(config.advanced.storage_timeout),
     )
     job = JobContext(
         graph=graph,

@@ -33,7 +33,6 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.time.durations import as_seconds
 
 #: Adds the death of a JobMaster to a memory of restarts, given the job's age.
 AfterDeath: TypeAlias = Callable[[RestartMemory, float], RestartMemory]
@@ -126,6 +125,7 @@ class JobLedger:
         writer: A token of this JobMaster's process, which no other one has.
         submission: A token of the job's submission, which all its JobMasters have.
         compact_every: Number of records after which the log is compacted.
+        storage_timeout: Seconds that the end of the job may wait for the storage.
     """
 
     def __init__(
@@ -143,7 +143,9 @@ class JobLedger:
         writer: str = "",
         submission: str = "",
         compact_every: int = COMPACT_EVERY,
+        storage_timeout: float = 60.0,
     ) -> None:
+        self._storage_timeout = storage_timeout
         self._open_location = open_location
         self._restore_from = restore_from
         self.paths = SnapshotPaths(job_id)
@@ -174,7 +176,7 @@ class JobLedger:
     @property
     def storage_timeout(self) -> float | None:
         """Seconds that the end of the job may wait for the storage; `None` for a log in memory."""
-        return None if self._checkpointing is None else as_seconds(self._checkpointing.storage_timeout)
+        return None if self._checkpointing is None else self._storage_timeout
 
     def age(self) -> float:
         """Seconds of the job's life, as the restart strategy counts them; never blocks."""

@@ -397,9 +397,8 @@ class _Builder:
         return NetworkInput(checkpointed, len(inputs), self._batches)
 
     def _alignment_storage(self) -> Callable[[], BufferStorage] | None:
-        checkpointing, open_file = self._descriptor.config.checkpointing, self._open_spill_file
+        config, open_file = self._descriptor.config, self._open_spill_file
+        checkpointing, memory = config.checkpointing, config.advanced.alignment_memory
         if checkpointing is None or open_file is None:
             return None
-        return lambda: SpillingBufferStorage(
-            open_file, checkpointing.alignment_memory, checkpointing.max_alignment_bytes
-        )
+        return lambda: SpillingBufferStorage(open_file, memory, checkpointing.max_alignment_bytes)

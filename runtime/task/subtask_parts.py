@@ -170,7 +170,6 @@ class SubtaskState:
         # The end that a stop with savepoint brings about is not the end of the job's input.
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
         self._end.checkpoint_taken(checkpoint_id)
-        checkpointing = parts.descriptor.config.checkpointing
         return SubtaskSnapshotTask(
             checkpoint_id,
             operators,
@@ -178,7 +177,7 @@ class SubtaskState:
             lambda operator: parts.files(checkpoint_id, barrier.options, operator),
             ended=self._end.has_emitted_all and not stops,
             events=parts.sent_events.counts,
-            max_raw_bytes=None if checkpointing is None else checkpointing.max_raw_state_bytes,
+            max_raw_bytes=parts.descriptor.config.advanced.max_raw_state_bytes,
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

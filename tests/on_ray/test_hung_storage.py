@@ -11,7 +11,7 @@ from jobs.oracle import assert_exactly_once, committed_updates, expected_updates
 from jobs.unanswered import unanswered
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock import FixedDelay, JobCancelledError, JobStatus
+from penstock import AdvancedConfig, FixedDelay, JobCancelledError, JobConfig, JobStatus
 from penstock.cluster import JobReport, RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 COUNT, RATE = 3_000, 3_000.0
 #: Seconds; the disk of a busy machine has stood still for ten.
 TIMEOUT = 12
+QUICK = JobConfig(advanced=AdvancedConfig(storage_timeout=TIMEOUT))
 
 
 def is_given_up(metadata: Path) -> Callable[[JobReport], bool]:
@@ -30,7 +31,7 @@ def with_one_checkpoint(tmp_path: Path) -> tuple[RayJobHandle, Path]:
     """A running job whose only checkpoint was taken by hand, and the file that each restart reads."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     restart = FixedDelay(attempts=1_000, delay=0.1)
-    job = submit(word_count(tmp_path, source, every=600, restart=restart, storage_timeout=TIMEOUT))
+    job = submit(word_count(tmp_path, source, every=600, restart=restart, config=QUICK))
     wait_until(job, "a running job", lambda r: r.status is JobStatus.RUNNING)
     return job, Path(job.checkpoint(timeout=PATIENCE).path) / "metadata"
 

@@ -115,7 +115,8 @@ def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> No
 
 def test_a_job_whose_end_could_not_be_recorded_is_not_run_again(tmp_path: Path) -> None:
     """Its log has no end. Its last report has one, and who waited for the job has heard it."""
-    env = environment(tmp_path, restart=NoRestart(), storage_timeout=2.0)
+    config = JobConfig(advanced=AdvancedConfig(storage_timeout=2.0))
+    env = environment(tmp_path, restart=NoRestart(), config=config)
     raises = RaisesFrom(str(tmp_path / "raise"), str(tmp_path / "raised"))
     counted(
         env.from_source("lines", paced_lines(1_000_000, RATE)).map(raises), FileSink.json(tmp_path / "out")

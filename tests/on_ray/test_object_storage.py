@@ -21,7 +21,7 @@ from jobs.driving import after_checkpoints, eventually, finish, kill_master, kil
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, lines, paced_lines
 
-from penstock import Checkpointing, FileSink, FixedDelay, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, Checkpointing, FileSink, FixedDelay, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle, start_local
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -98,13 +98,13 @@ def fair(server: Server, cluster: None) -> Iterator[Server]:
     server.weather()
 
 
-def counting(folder: Path, **checkpointing: Any) -> StreamEnvironment:
+def counting(folder: Path, storage_timeout: float = 60.0, **checkpointing: Any) -> StreamEnvironment:
     options = {"every": 0.25, "storage": f"s3://{bad_s3.BUCKET}/{folder.name}"} | checkpointing
     env = StreamEnvironment(
         "words",
         checkpointing=Checkpointing(**options),
         restart=FixedDelay(attempts=50, delay=0.2),
-        config=JobConfig(buffer_timeout=1.0),
+        config=JobConfig(buffer_timeout=1.0, advanced=AdvancedConfig(storage_timeout=storage_timeout)),
     )
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=folder / "go")
     counted(env.from_source("lines", source), FileSink.json(folder / "out"))

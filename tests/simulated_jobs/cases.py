@@ -32,8 +32,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
+from penstock.runtime.config.checkpointing import Alignment, Checkpointing, KeepAfter
+from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
@@ -91,12 +91,16 @@ def pressing_config(
             unaligned=unaligned,
             aligned_timeout=aligned_timeout,
             alignment=Alignment.STORE if stores else Alignment.HOLD,
-            alignment_memory=ALIGNMENT_MEMORY if stored_in_memory is None else stored_in_memory,
             keep_after=KeepAfter.ALWAYS,
             tolerable_failures=None,
         ),
         restart=FixedDelay(attempts=100, delay=0.001),
-        advanced=AdvancedConfig(buffer_rows=2, credits=2, gap_timeout=1000.0),
+        advanced=AdvancedConfig(
+            buffer_rows=2,
+            credits=2,
+            gap_timeout=1000.0,
+            alignment_memory=ALIGNMENT_MEMORY if stored_in_memory is None else stored_in_memory,
+        ),
         buffer_timeout=0.001,
     )
 

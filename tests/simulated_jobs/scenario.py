@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final
 
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
-from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
+from penstock.runtime.config.checkpointing import Alignment, Checkpointing, KeepAfter
+from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
@@ -145,7 +145,7 @@ class Scenario:
             )
             if self.mode is HandlerMode.STORED:
                 limit = checkpointing.max_alignment_bytes
-                lines.append(f"  {checkpointing.alignment_memory} B of alignments in memory, limit {limit}")
+                lines.append(f"  {config.advanced.alignment_memory} B of alignments in memory, limit {limit}")
         lines += [f"  planned: {fault}" for fault in self.faults]
         return lines if self.second is None else [*lines, f"  then {self.second}"]
 
@@ -257,13 +257,11 @@ def _config(draws: Draws, mode: HandlerMode, restarts: Draws) -> JobConfig:
 def _storing(config: JobConfig, draws: Draws) -> JobConfig:
     """Alignments store: in memory, or in a little memory and then on disk, or all of it on disk."""
     assert config.checkpointing is not None, "only a job with checkpoints aligns"
-    storing = replace(
-        config.checkpointing,
-        alignment=Alignment.STORE,
-        alignment_memory=draws.pick((0, 0, 600, 2_000, ALIGNMENT_MEMORY)),
-        max_alignment_bytes=draws.pick((None, None, None, 0, 50, 200)),
-    )
-    return replace(config, checkpointing=storing)
+    memory = draws.pick((0, 0, 600, 2_000, ALIGNMENT_MEMORY))
+    limit = draws.pick((None, None, None, 0, 50, 200))
+    storing = replace(config.checkpointing, alignment=Alignment.STORE, max_alignment_bytes=limit)
+    advanced = replace(config.advanced, alignment_memory=memory)
+    return replace(config, checkpointing=storing, advanced=advanced)
 
 
 def _draw_crashes_while_stored(draws: Draws) -> tuple[PlannedFault, ...]:

@@ -25,6 +25,7 @@ from jobs.words import add, as_update, environment, line, with_one, word_of
 from penstock import AdvancedConfig, FileSink, FixedDelay, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.connectors import Sink
+from penstock.runtime.config.job_config import ALIGNMENT_MEMORY
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -84,12 +85,18 @@ class Meeting:
         """While this file exists, the slow branch is held up."""
         return self.folder / "shut"
 
-    def environment(self, updates: Sink[Any] | None = None, **checkpointing: Any) -> StreamEnvironment:
+    def environment(
+        self,
+        updates: Sink[Any] | None = None,
+        alignment_memory: int = ALIGNMENT_MEMORY,
+        **checkpointing: Any,
+    ) -> StreamEnvironment:
         """The graph; its alignments store."""
+        advanced = replace(CONFIG.advanced, alignment_memory=alignment_memory)
         env = environment(
             self.folder,
             every=0.2,
-            config=replace(CONFIG),
+            config=replace(CONFIG, advanced=advanced),
             buffer_timeout=0.1,
             restart=FixedDelay(attempts=100, delay=0.05),
             alignment="store",

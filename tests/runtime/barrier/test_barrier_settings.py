@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from penstock.runtime.barrier.factory import (
     select_handler,
 )
 from penstock.runtime.config.checkpointing import Checkpointing, CheckpointingMode
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
@@ -70,15 +72,20 @@ def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettin
         ({"alignment": "store", "unaligned": True}, "unaligned=True: barriers overtake data"),
         ({"alignment": "store", "unaligned": True, "aligned_timeout": 5}, "and aligned_timeout=5"),
         ({"alignment": "store", "mode": "at_least_once"}, "at least once blocks no channel"),
-        ({"alignment": "store", "alignment_memory": -1}, "alignment_memory=-1"),
-        ({"alignment": "store", "alignment_memory": 1.5}, "alignment_memory=1.5"),
         ({"max_alignment_bytes": 10}, "max_alignment_bytes=10 without alignment='store'"),
-        ({"alignment_memory": 10}, "alignment_memory=10 without alignment='store'"),
     ],
 )
 def test_settings_of_a_job_that_contradict_each_other_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         Checkpointing(every=10, **changes)
+
+
+def test_memory_for_stored_alignments_needs_an_alignment_that_stores() -> None:
+    advanced = AdvancedConfig(alignment_memory=10)
+    with pytest.raises(ConfigurationError, match="alignment_memory=10 without alignment='store'"):
+        JobConfig(checkpointing=Checkpointing(every=10), advanced=advanced)
+    config = JobConfig(checkpointing=Checkpointing(every=10, alignment="store"), advanced=advanced)
+    assert replace(config, checkpointing=None).advanced == advanced
 
 
 def test_settings_follow_those_of_the_job() -> None:

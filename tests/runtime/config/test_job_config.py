@@ -67,6 +67,10 @@ def test_records_in_flight_are_state_of_an_unaligned_checkpoint(
     [
         ("lease_timeout", float("nan"), "finite"),
         ("gap_timeout", None, "timedelta, or seconds"),
+        ("storage_timeout", 0, "longer than 0 s"),
+        ("alignment_memory", -1, "at least 0"),
+        ("alignment_memory", 1.5, "whole number"),
+        ("max_raw_state_bytes", -1, "at least 0"),
         ("credits", 0, "at least 1"),
         ("credits", 2.0, "whole number"),
         ("credits", True, "whole number"),

@@ -10,7 +10,7 @@ from subtask_setup import SubtaskSetup, rows
 
 from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
@@ -127,7 +127,7 @@ def test_raw_state_over_its_limit_declines_the_checkpoint_and_the_subtask_goes_o
 
     env = StreamEnvironment("job")
     env.from_collection("source", [1]).rebalance().transform("grows", Grows()).sink("sink", DiscardSink())
-    config = JobConfig(checkpointing=Checkpointing(every=1, max_raw_state_bytes=100))
+    config = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(max_raw_state_bytes=100))
     task = make_subtask(env, "grows", config=config)
     task.deliver(rows(60, 40), barrier(1), rows(1), barrier(2))
     task.run()

@@ -10,7 +10,7 @@ from unaligned_setup import MakeSubtask, as_it_is, working
 
 from penstock.runtime.barrier.checkpointed_input_gate import MOST_STORED_AT_ONCE
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
+from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, AdvancedConfig, JobConfig
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.world.disks import SpillDisk
@@ -20,9 +20,10 @@ def barrier(checkpoint_id: int) -> CheckpointBarrier:
     return CheckpointBarrier(checkpoint_id, 1_000_000.0)
 
 
-def config(**checkpointing: Any) -> JobConfig:
+def config(*, alignment_memory: int = ALIGNMENT_MEMORY, **checkpointing: Any) -> JobConfig:
     storing = Checkpointing(every=1, alignment="store", **checkpointing)
-    return JobConfig(checkpointing=storing, advanced=AdvancedConfig(buffer_rows=1))
+    advanced = AdvancedConfig(buffer_rows=1, alignment_memory=alignment_memory)
+    return JobConfig(checkpointing=storing, advanced=advanced)
 
 
 def storing(make_subtask: MakeSubtask, *, has_room: bool = True, **checkpointing: Any) -> SubtaskSetup:

@@ -21,7 +21,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from penstock.runtime.config.checkpointing import Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
@@ -301,6 +301,7 @@ def short_run_config(config: JobConfig, draws: Draws) -> JobConfig:
     """The user's settings with the durations and sizes of a short run."""
     given = config.checkpointing
     assert given is not None, "a job without checkpoints is refused"
+    stores = given.alignment is Alignment.STORE
     return replace(
         config,
         checkpointing=_short_checkpointing(given, draws),
@@ -312,6 +313,7 @@ def short_run_config(config: JobConfig, draws: Draws) -> JobConfig:
             credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
             slice_duration=draws.pick((0.0005, 0.01)),
             gap_timeout=1000.0,
+            alignment_memory=draws.pick((0, 600, 2_000)) if stores else ALIGNMENT_MEMORY,
         ),
     )
 
@@ -319,7 +321,7 @@ def short_run_config(config: JobConfig, draws: Draws) -> JobConfig:
 def _short_checkpointing(given: Checkpointing, draws: Draws) -> Checkpointing:
     if given.alignment is Alignment.STORE:
         limit = None if given.max_alignment_bytes is None else draws.pick((50, 200))
-        given = replace(given, alignment_memory=draws.pick((0, 600, 2_000)), max_alignment_bytes=limit)
+        given = replace(given, max_alignment_bytes=limit)
     return replace(
         given,
         every=draws.pick((0.003, 0.01, 0.03, 0.1)),

@@ -10,6 +10,7 @@ import pytest
 from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import (
+    AdvancedConfig,
     Checkpointing,
     CollectSink,
     FixedDelay,
@@ -32,6 +33,7 @@ from penstock.runtime.testing.simulation.world.world import World
 from penstock.state import RawState
 
 COUNT, LIMIT = 200, 500
+SMALL = AdvancedConfig(max_raw_state_bytes=LIMIT)
 TOO_LARGE = (
     r"the raw state of operator 'hoards' has [\d,]+ bytes, more than the 500 of .*max_raw_state_bytes=\.\.\."
 )
@@ -67,7 +69,7 @@ def hoarding(rows: InMemoryCollector, *, drops: bool) -> ExecutionGraph:
 
 def test_the_checkpoint_fails_by_name_and_the_job_goes_on_with_what_it_had_committed() -> None:
     rows = InMemoryCollector()
-    config = JobConfig(checkpointing=Checkpointing(every=1, max_raw_state_bytes=LIMIT))
+    config = JobConfig(checkpointing=Checkpointing(every=1), advanced=SMALL)
     job = ScriptedJob(hoarding(rows, drops=True), config, MemoryStorage())
     job.until(lambda: job.subtask("hoards").statistics().records_in > 5, "some rows")
     job.complete_checkpoint()
@@ -91,9 +93,9 @@ def test_the_checkpoint_fails_by_name_and_the_job_goes_on_with_what_it_had_commi
 
 def run_to_end(rows: InMemoryCollector, seed: int, *, drops: bool, restart: Any) -> tuple[JobState, str]:
     """A job that tolerates one failed checkpoint in a row."""
-    checkpointing = Checkpointing(every=0.02, max_raw_state_bytes=LIMIT, tolerable_failures=1)
+    checkpointing = Checkpointing(every=0.02, tolerable_failures=1)
     world = World(seed, draw_weather(Draws(seed).stream(3)), None)
-    config = JobConfig(checkpointing=checkpointing, restart=restart)
+    config = JobConfig(checkpointing=checkpointing, restart=restart, advanced=SMALL)
     job = SimulatedJob("hoarding", hoarding(rows, drops=drops), config)
     return SimulatedRun(world, job).run_to_end()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from simulated_jobs.scripted_job import JobStuckError, ScriptedJob
 
-from penstock import Checkpointing, CollectSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, Checkpointing, CollectSink, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
@@ -16,7 +16,7 @@ from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.state import RawState
 
 COUNT, LIMIT = 200, 100
-CONFIG = JobConfig(checkpointing=Checkpointing(every=1, max_raw_state_bytes=LIMIT))
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(max_raw_state_bytes=LIMIT))
 
 
 class Keeps(Operator):
@@ -51,7 +51,7 @@ def test_the_checkpoint_fails_by_the_name_of_the_operator_and_the_job_goes_on() 
     failed = job.scheduler.statistics().checkpoint_history[-1]
     assert failed.failure is CheckpointFailureReason.CHECKPOINT_DECLINED
     assert failed.detail.startswith("keeps[0]: StorageError: the raw state of operator 'keeps' has ")
-    assert "more than the 100 of Checkpointing(max_raw_state_bytes=...). Raise the limit, " in failed.detail
+    assert "more than the 100 of AdvancedConfig(max_raw_state_bytes=...). Raise the limit, " in failed.detail
     job.finish()
     assert sorted(rows.rows()) == list(range(COUNT))
     assert job.scheduler.statistics().restarts == 0
