@@ -30,8 +30,8 @@ class ChannelState:
     """In-flight data of one subtask: encoded elements by channel, first one first.
 
     Attributes:
-        inputs: What had arrived in front of the barriers.
-        outputs: What the barriers had overtaken before it was sent.
+        inputs: Elements that had arrived in front of the barriers.
+        outputs: Elements that the barriers had overtaken before they were sent.
     """
 
     inputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class ChannelState:
 
     @property
     def edges(self) -> tuple[EdgeId, ...]:
-        """The exchanges that something was in flight on."""
+        """The exchanges that had data in flight."""
         return tuple(dict.fromkeys(channel.edge for channel in (*self.inputs, *self.outputs)))
 
     @property
@@ -72,14 +72,10 @@ def encode_channel_state(state: ChannelState) -> bytes:
 
 
 def decode_channel_state(data: bytes, path: str) -> ChannelState:
-    """What `encode_channel_state` wrote.
-
-    Args:
-        data: The file.
-        path: Its path, for messages.
+    """The state that `encode_channel_state` wrote; `path` is for messages.
 
     Raises:
-        CorruptSnapshotError: The file is damaged, or something else.
+        CorruptSnapshotError: The file is damaged, or of another kind.
         StorageError: A newer version wrote it.
     """
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
@@ -92,7 +88,7 @@ def decode_channel_state(data: bytes, path: str) -> ChannelState:
 
 
 def read_channel_state(storage: SnapshotStorage, handle: ChannelStateHandle) -> tuple[ChannelState, str]:
-    """Read in-flight data, and say where it was; blocks.
+    """Read in-flight data, and return it with its place; blocks.
 
     Raises:
         CorruptSnapshotError: The file is missing or damaged.

@@ -1,10 +1,9 @@
-"""In-flight data of an unaligned checkpoint: what the outputs capture, and its file.
+"""In-flight data of an unaligned checkpoint: the capture in the outputs, and the file.
 
-Writes in-flight data beside the task: one file for each subtask and checkpoint.
-
-Elements are collected in memory. The channels hold them anyway, and nothing is copied. When the input part
-and the output part are complete, they are encoded and written in the background, in one piece. The caller of
-`result` is then called back in the task's thread.
+`AsyncChannelStateWriter` writes it beside the task: one file for each subtask and checkpoint. Elements are
+collected in memory. The channels hold them anyway, and nothing is copied. When the input part and the output
+part are complete, they are encoded and written in the background, in one piece. The caller of `result` is
+then called back in the task's thread.
 
 A checkpoint ends here in exactly one way: with its result, with its failure, or aborted. An abort takes
 effect at once: nothing more is collected, and the caller of `result` gets `ChannelStateAborted`. A file that
@@ -16,12 +15,11 @@ ended. Starting a checkpoint forgets no other one: the task aborts what is subsu
 
 The model is Flink's `ChannelStateWriterImpl`.
 
-`BarrierSender`: sends barriers and captures what they overtake in the outputs of a subtask.
-
-An unaligned barrier leaves ahead of what waits in the outputs. That is captured at once, and the sender's
-part of the in-flight data is complete. An aligned barrier waits in line. If it still waits when its timeout
-has run out, it moves to the front, and what it overtakes then is captured. Until it has left, the checkpoint
-may still grow and is not acknowledged; `send` returns that.
+`BarrierSender` sends barriers and captures what they overtake in the outputs of a subtask. An unaligned
+barrier leaves ahead of what waits in the outputs. That is captured at once, and the sender's part of the in-
+flight data is complete. An aligned barrier waits in line. If it still waits when its timeout has run out, it
+moves to the front, and what it overtakes then is captured. Until it has left, the checkpoint may still grow
+and is not acknowledged; `send` returns that.
 
 What it must never do: capture what left before the barrier (the receiver captures that), or hold a checkpoint
 back whose barrier has left.
@@ -246,8 +244,6 @@ class AsyncChannelStateWriter:
             self._remove(collected.files)
 
     def _remove(self, files: StateFiles) -> None:
-        """Remove the file of a checkpoint that was aborted."""
-
         def failed(error: BaseException) -> None:
             self._orphans += 1
 
@@ -275,39 +271,27 @@ class AsyncChannelStateWriter:
 
 
 class BarrierOutputs(Protocol):
-    """The outputs of a subtask, as far as barriers go through them."""
-
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Put a barrier on every channel in one step; what it has overtaken, if it is unaligned."""
+        """Put a barrier on every channel in one step; return the overtaken elements, if it is unaligned."""
         ...
 
-    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
-        """Whether a barrier of this checkpoint waits somewhere that it could overtake."""
-        ...
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool: ...
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        """Let waiting barriers of a checkpoint overtake what is in front of them; gives that."""
+        """Let waiting barriers of a checkpoint overtake what is in front of them; return that."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What a subtask needs for unaligned checkpoints, beside its operators.
-
-    Attributes:
-        sender: Sends barriers and captures what they overtake.
-    """
+    """The needs of a subtask for unaligned checkpoints, beside its operators."""
 
     sender: BarrierSender
     writer: AsyncChannelStateWriter
 
 
 class BarrierSender:
-    """Sends barriers and captures what they overtake; driven by the task thread alone.
-
-    Args:
-        timers: Run out for aligned barriers, in the task's thread.
-    """
+    """Sends barriers and captures what they overtake; driven by the task thread alone."""
 
     def __init__(self, outputs: BarrierOutputs, writer: ChannelStateWriter, timers: TimerService) -> None:
         self._outputs = outputs
@@ -317,15 +301,10 @@ class BarrierSender:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an aligned barrier with a timeout waits in the outputs."""
         return bool(self._waiting)
 
     def send(self, barrier: CheckpointBarrier) -> bool:
-        """Send a barrier.
-
-        Returns:
-            Whether the checkpoint has in-flight data, or may get some: its result is to be asked for.
-        """
+        """Send a barrier; return whether the checkpoint has in-flight data, or may get some."""
         checkpoint_id, options = barrier.checkpoint_id, barrier.options
         overtaken = self._outputs.broadcast_barrier(barrier)
         if options.unaligned:
@@ -342,7 +321,7 @@ class BarrierSender:
         return True
 
     def barriers_may_have_left(self) -> None:
-        """Look again whether the aligned barriers that waited have left by themselves."""
+        """Check whether the aligned barriers that waited have left by themselves."""
         for checkpoint_id in [i for i in self._waiting if not self._outputs.is_barrier_waiting(i)]:
             self._waiting.pop(checkpoint_id).cancel()
             self._finish(checkpoint_id, ())
@@ -355,7 +334,6 @@ class BarrierSender:
         self._writer.abort(checkpoint_id)
 
     def close(self) -> None:
-        """Give up everything that waits."""
         for timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()

@@ -1,24 +1,21 @@
 """Master hooks: users' code in the JobMaster that takes part in every checkpoint.
 
-Hooks that take part in checkpoints beside the subtasks (Flink's `MasterTriggerRestoreHook`).
-
-A hook runs where the coordinator runs. When a checkpoint starts, each hook is triggered before any subtask.
-It may return a state, which is written into the checkpoint's metadata. Hooks serve external systems that have
-to cut their data at the same moment. An *externally induced* source waits for a mark in its data, and its
-hook asks the system to write that mark.
+A hook (Flink's `MasterTriggerRestoreHook`) runs where the coordinator runs. When a checkpoint starts, each
+hook is triggered before any subtask. It may return a state, which is written into the checkpoint's metadata.
+Hooks serve external systems that have to cut their data at the same moment. An *externally induced* source
+waits for a mark in its data, and its hook asks the system to write that mark.
 
 A restore gives every hook its state back. State without a hook would be lost silently. So such a restore is
 refused, before any hook is called, unless the user allowed it.
 
 All methods of a hook are called in the coordinator's thread and must not block. `trigger_checkpoint` may
-answer later, in the same thread. `BackgroundHook` makes such a hook of one that blocks.
+answer later, in the same thread.
 
-`BackgroundHook`: a master hook whose calls may block.
-
-Users' hooks talk to systems outside and wait for them. So all calls run in the background, one after the
-other: the next one begins when the one before has returned, also across attempts of the job. Answers come
-back to the coordinator's thread. A restore ends later than its call; `when_restored` tells when. So does the
-close; `when_closed` tells when. No error of a user's hook is raised here: each is handed to whoever waits.
+`BackgroundHook`: users' hooks talk to systems outside and wait for them. So all calls run in the background,
+one after the other. The next one begins when the one before has returned, also across attempts of the job.
+Answers come back to the coordinator's thread. A restore and a close end later than their calls;
+`when_restored` and `when_closed` tell when. No error of a user's hook is raised here: each is passed to the
+waiting caller.
 
 A call that never returns holds back this hook and nothing else. Of the calls that wait behind it only the
 newest is kept: the checkpoints of the older ones have been aborted by then.
@@ -56,7 +53,7 @@ class HookAnswer(Protocol):
 
 
 class MasterTriggerRestoreHook(Protocol):
-    """A hook; the module's text says which thread calls it."""
+    """A hook; the module's docstring says which thread calls it."""
 
     @property
     def identifier(self) -> str:
@@ -105,7 +102,6 @@ class MasterHooks:
 
     @property
     def identifiers(self) -> tuple[str, ...]:
-        """Identifiers in the order in which the hooks were added."""
         return tuple(self._hooks)
 
     def add(self, hook: MasterTriggerRestoreHook) -> bool:
@@ -139,7 +135,7 @@ class MasterHooks:
         """Trigger a hook.
 
         Args:
-            timestamp: When the checkpoint was triggered, wall-clock seconds.
+            timestamp: Time of the checkpoint's trigger, wall-clock seconds.
             on_state: Called with its state, `None` if it has none.
         """
 
@@ -186,7 +182,6 @@ class MasterHooks:
             hook.restore_checkpoint(checkpoint_id, values.get(identifier, NO_STATE))
 
     def reset(self) -> None:
-        """Reset every hook: the job starts from nothing."""
         for hook in self._hooks.values():
             hook.reset()
 
@@ -235,8 +230,6 @@ class _Outcome:
 
 
 class BackgroundHook:
-    """Runs a blocking hook beside the coordinator."""
-
     def __init__(self, hook: MasterHook, runner: AsyncRunner) -> None:
         self.identifier = hook.identifier
         self._hook = hook
@@ -255,11 +248,9 @@ class BackgroundHook:
         )
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """Restore the hook in the background; `when_restored` tells when it is done."""
         self._bring_back(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
 
     def reset(self) -> None:
-        """Reset the hook in the background; `when_restored` tells when it is done."""
         self._bring_back(lambda: self._hook.reset())
 
     @property

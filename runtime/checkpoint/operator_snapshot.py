@@ -62,7 +62,7 @@ class OperatorSnapshot:
 
 
 def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> dict[str, EncodedListState]:
-    """Encode an operator's list states at once: their values may change when the task goes on."""
+    """Encode an operator's list states at once: their values may change when the task continues."""
     return {
         name: EncodedListState(
             state.mode, tuple(map(codec.dumps, state.values)), state.of_type, state.is_declared

@@ -12,7 +12,7 @@ The steps, in this order and for these reasons:
 4. The rest of a batch that was taken from the input is captured, if the checkpoint is unaligned.
 5. The state is taken: a short synchronous half here, the rest beside the task. A task whose operators are
    closed has none to give and declines.
-6. The job is told: acknowledged when state and in-flight data are durable, or declined with the reason.
+6. The job learns of it: acknowledged when state and in-flight data are durable, or declined with the reason.
 
 In-flight data of a checkpoint that is refused, aborted or fails is discarded with it, so whatever captures it
 need not know.
@@ -56,7 +56,7 @@ class CheckpointedState(Protocol):
 
     @property
     def stored(self) -> StoredBytes:
-        """What the input has stored because of the alignment that ends now."""
+        """The bytes that the input has stored because of the alignment that ends now."""
         ...
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask: ...

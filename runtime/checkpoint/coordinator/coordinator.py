@@ -5,7 +5,7 @@ Four ways lead through this file. The methods of each are in the order of its st
 *A trigger.* The folder that a user names for a savepoint is tried first (`try_target`). Only the savepoint
 waits for it. A request waits in `CheckpointRequests` until the decider lets it start. Its place in the job's
 storage is prepared in the background, within the timeout of a checkpoint. If that fails, the request is
-refused and counted as a failure; nobody else has heard of it. As long as the storage hangs, later requests
+refused and counted as a failure; no other part has heard of it. As long as the storage hangs, later requests
 are refused without being counted. Then a `PendingCheckpoint` with a timeout is made.
 `MasterSnapshots` asks operator coordinators and master hooks. Then the sources are triggered, and barriers do
 the rest. One start at a time.
@@ -682,7 +682,7 @@ class CheckpointCoordinator:
             self._end_start(reason, detail)
 
     def _abort(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
-        """Abort a checkpoint; one that has ended or is being written goes on."""
+        """Abort a checkpoint; one that has ended or is being written stays."""
         checkpoint_id = pending.checkpoint_id
         if pending.state is not PendingState.COLLECTING or checkpoint_id not in self._pending:
             return

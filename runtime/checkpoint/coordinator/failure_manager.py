@@ -1,4 +1,4 @@
-"""When failed checkpoints fail the job (Flink's `CheckpointFailureManager`).
+"""Decides whether failed checkpoints fail the job (Flink's `CheckpointFailureManager`).
 
 Only failures *in a row* count, and each checkpoint once. Only reasons count that say something about the
 job's health: the checkpoint expired, a subtask could not take it, or it could not be written. A checkpoint
@@ -51,7 +51,7 @@ class CheckpointFailureManager:
     """Counts failures and says when the job must fail.
 
     Args:
-        tolerable_failures: How many failures in a row are tolerated; `None` for any number.
+        tolerable_failures: Number of tolerated failures in a row; `None` for any number.
 
     Attributes:
         in_a_row: Counted failures since the last success.
@@ -72,10 +72,9 @@ class CheckpointFailureManager:
         self._completed_id = -1
 
     def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
-        """A checkpoint failed. Returns whether the job must fail; if so, the count restarts.
+        """Count a failure (id -1: it got none).
 
-        Args:
-            checkpoint_id: -1 when it got no id.
+        Return whether the job must fail, which restarts the count.
         """
         if not self._counts(reason, checkpoint_id, is_savepoint=is_savepoint):
             return False
@@ -88,19 +87,14 @@ class CheckpointFailureManager:
         return True
 
     def sync_savepoint_failed(self, reason: Reason | None) -> bool:
-        """A synchronous savepoint failed; the job must fail if its subtasks may already wait for it.
+        """Whether the failure of a synchronous savepoint fails the job.
 
-        Args:
-            reason: `None` for an error that is no checkpoint failure.
+        Its subtasks may already wait for it.
         """
         return reason not in BEFORE_THE_TASKS
 
     def succeeded(self, checkpoint_id: int = -1) -> None:
-        """A checkpoint completed: the count restarts, and failures of older ones do not count any more.
-
-        Args:
-            checkpoint_id: -1 when it is not known.
-        """
+        """Restart the count; failures of checkpoints older than this (-1: unknown) do not count any more."""
         self._completed_id = max(self._completed_id, checkpoint_id)
         self._clear()
 

@@ -1,4 +1,4 @@
-"""Which files of checkpoints stay, and the deletion of the others.
+"""The files of checkpoints that stay, and the deletion of the others.
 
 A checkpoint that runs may build on the newest completed one (its *base*), so the base's files stay until it
 has ended. A checkpoint that fails takes its own files with it, and so do files that come for it later. But a
@@ -58,7 +58,7 @@ class CheckpointFiles:
 
     @property
     def has_store(self) -> bool:
-        """Whether completed checkpoints can be taken in: an attempt has begun and the job has not ended."""
+        """Whether it accepts completed checkpoints: an attempt has begun and the job has not ended."""
         return self._store is not None
 
     @property
@@ -78,33 +78,32 @@ class CheckpointFiles:
     # -- attempts -------------------------------------------------------------------------------------------
 
     def begin_attempt(self, store: CompletedCheckpointStore) -> None:
-        """Go on with these completed checkpoints; messages of older attempts are refused from now on."""
+        """Continue with these completed checkpoints; messages of older attempts are refused from now on."""
         self._store = store
         self._ended.clear()
 
     def begin_region(self, store: CompletedCheckpointStore) -> None:
-        """Go on with these completed checkpoints; the rest of the job may still send late messages."""
+        """Continue with these completed checkpoints; the rest of the job may still send late messages."""
         self._store = store
 
     def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
-        """The job has ended: paths of the files of its completed checkpoints that may be deleted."""
+        """End the job; return the files of its completed checkpoints that may be deleted."""
         store, self._store = self._store, None
         return () if store is None else tuple(h.path for h in store.shutdown(job_state, keep_after))
 
     # -- ends of checkpoints --------------------------------------------------------------------------------
 
     def add(self, checkpoint: CompletedCheckpoint, oldest_base: int | None) -> None:
-        """Take a completed checkpoint in, and let go of older ones.
+        """Add a completed checkpoint.
 
-        Args:
-            oldest_base: Smallest base of the checkpoints that still run; `None` for none.
+        `oldest_base` is the smallest base of those that run, `None` for none.
         """
         self._remember(checkpoint.checkpoint_id, completed=True)
         if self._store is not None:
             self._delete(self._store.add(checkpoint, oldest_pending_base=oldest_base))
 
     def release(self, oldest_base: int | None) -> None:
-        """A checkpoint that ran has failed: delete what only that one built on."""
+        """A running checkpoint has failed: delete what only that one built on."""
         if self._store is not None:
             self._delete(self._store.release(oldest_base))
 
@@ -127,7 +126,7 @@ class CheckpointFiles:
         self._delete_own(checkpoint_id, (handle.path for handle in files))
 
     def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle], *, was_started: bool) -> None:
-        """Files came for a checkpoint that does not run: delete those that nothing can need."""
+        """Files came for a checkpoint that does not run: delete those that no checkpoint can need."""
         completed = self._ended.get(checkpoint_id)
         if completed is False or not was_started:
             self.discard(checkpoint_id, files)

@@ -34,11 +34,7 @@ from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """The checkpoint exists.
-
-    Attributes:
-        checkpoint: With its metadata file and its size.
-    """
+    """The checkpoint exists."""
 
     checkpoint: CompletedCheckpoint
 
@@ -91,7 +87,7 @@ class CheckpointFinalizer:
         self._next()
 
     def withdraw(self, checkpoint_id: int) -> None:
-        """Forget a checkpoint that still waits; one that is being written goes on."""
+        """Forget a checkpoint that still waits; one that is being written continues."""
         self._waiting = deque(each for each in self._waiting if each.checkpoint_id != checkpoint_id)
 
     def when_idle(self, callback: Callable[[], None]) -> None:

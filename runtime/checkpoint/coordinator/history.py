@@ -11,8 +11,8 @@ not retained. They are still counted, because each retained checkpoint stores ho
 
 The last checkpoints, and behind them the last failed ones and the last savepoints.
 
-A job that takes a checkpoint each second has let go of a failure within minutes, just when somebody asks why
-it happened. Failed checkpoints and savepoints are rare. So some of them stay when the others have gone.
+A job that takes a checkpoint each second has let go of a failure within minutes, just when a user asks why it
+happened. Failed checkpoints and savepoints are rare. So some of them stay when the others have gone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Where a snapshot is written: its place can be written, its id is taken, a user's folder is tried.
+"""The place of a snapshot: it can be written, its id is taken, a user's folder is tried.
 
 `SnapshotLocation` is the first step of a checkpoint, in storage.
 
 *The place.* A storage that can't be written fails every subtask of a checkpoint, after barriers have held up
-the whole job. A savepoint in a place that nobody can write would even end the data of a job that is to be
-stopped. So the JobMaster writes a small file first. In a folder of the user's that file is deleted again.
-That is also done when its write failed: the storage may have written it all the same. Its name is always the
-same. So a file that a dying JobMaster has left is removed by the next savepoint into that folder. Several
-jobs may write and delete it at a time. Only a folder in which nothing may be deleted keeps it. Folders are
-the storage's matter: it removes those that it has made and that are empty.
+the whole job. A savepoint in such a place would even end the data of a job that is to be stopped. So the
+JobMaster writes a small file first. In a folder of the user's that file is deleted again. That is also done
+when its write failed: the storage may have written it all the same. Its name is always the same. So a file
+that a dying JobMaster has left is removed by the next savepoint into that folder. Several jobs may write and
+delete it at a time. Only a folder in which nothing may be deleted keeps it. The storage removes folders that
+it has made and that are empty.
 
 *The id.* Master hooks put the id of a checkpoint into systems outside, as the mark of an externally induced
 source. A JobMaster that dies before the checkpoint is complete leaves the mark there. If another one gave
@@ -22,10 +22,10 @@ Attempts are unique by the decision log. Take an attempt and a newer one.
 1. The old one writes the id, *then* looks into the log. The newer one writes itself into the log, *then*
    lists the ids, and begins behind the highest. So at least one of them sees the other: the old one is
    refused, or the newer one begins behind its id. This holds whatever was deleted meanwhile.
-2. An attempt that finds the file of an older one goes on to the next id. It is a leftover, or its writer has
+2. An attempt that finds the file of an older one takes the next id. It is a leftover, or its writer has
    given it. An attempt that finds the file of a newer one is past.
 3. An attempt that finds its own file has written it: the answer was lost, or its earlier start was refused.
-   Nobody has heard of that id.
+   No hook has heard of that id.
 
 What it must never do: delete the file of the newest id, even if its write seems to have failed. It may be
 that of another attempt by then. The next JobMaster removes what stays behind, or the end of the job does.
@@ -33,17 +33,15 @@ that of another attempt by then. The next JobMaster removes what stays behind, o
 What it can't see: a place that the JobMaster's node can write and another node can't. Its subtasks decline
 the checkpoint then.
 
-`SavepointTargets`: tries the folders that users name for savepoints, before anything waits for them.
+`SavepointTargets`: a user's folder may be on a storage that hangs. Nothing else may wait for it: periodic
+checkpoints continue, and a job that is to be stopped runs on. So a target is tried before its request reaches
+the other requests. Each target has its own timeout. While the work of an old trial hangs, new requests for
+the same target are refused at once, because each trial keeps a thread. Requests that come while a trial is
+awaited share its outcome.
 
-A user's folder may be on a storage that hangs. Nothing else may wait for it: periodic checkpoints go on, and
-a job that is to be stopped runs on. So a target is tried before its request reaches the other requests. Each
-target has its own timeout. While the work of an old trial hangs, new requests for the same target are refused
-at once, because each trial keeps a thread. Requests that come while a trial is awaited share its outcome.
-
-`WriteProbe`: blocking work in the background that is awaited for a while, because it may hang for ever.
-
-A storage that hangs keeps a thread. So one trial runs at a time. No other begins before the work of the last
-one has returned, however long ago that was given up.
+`WriteProbe`: blocking work in the background that is awaited for a while, because it may hang for ever. It
+keeps a thread then. So one trial runs at a time. No other begins before the work of the last one has
+returned, however long ago that was given up.
 """
 
 from __future__ import annotations
@@ -93,13 +91,10 @@ class SnapshotLocation:
         self._open_location = open_location
 
     def prepare(self, checkpoint_id: int, attempt: int) -> int:
-        """Take an id in the job's storage; blocks.
+        """Take an id in the job's storage, and return it; blocks.
 
         Args:
             checkpoint_id: The id to take; the next one that is free when an older attempt has it.
-
-        Returns:
-            The id that was taken.
 
         Raises:
             PastAttemptError: A newer attempt has begun.
@@ -117,9 +112,6 @@ class SnapshotLocation:
 
     def try_target(self, target: str) -> None:
         """Try a folder of the user's, in which a savepoint is to get its own; blocks.
-
-        Args:
-            target: URL of the folder.
 
         Raises:
             StorageError: It can't be written; the message names the place and the reason.
@@ -167,7 +159,7 @@ class WriteProbe:
     """Runs one piece of work at a time, and reports its outcome or its timeout.
 
     Args:
-        timeout: Seconds after which nobody waits any more.
+        timeout: Seconds after which the wait ends.
 
     Attributes:
         is_running: Whether the work has not returned; it may outlive its timeout.
@@ -183,12 +175,10 @@ class WriteProbe:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether work runs, within its timeout."""
         return self._timer is not None
 
     @property
     def hangs(self) -> bool:
-        """Whether work runs that has outlived its timeout."""
         return self.is_running and self._timer is None
 
     def begin(
@@ -231,7 +221,6 @@ class WriteProbe:
             callback()
 
     def _end(self, report: Callable[[], None]) -> None:
-        """The first outcome is reported; one after the timeout is not."""
         if self._timer is None:
             return
         self._timer.cancel()

@@ -27,8 +27,6 @@ from penstock.runtime.snapshot.handles import MasterState, StateHandle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Round:
-    """One checkpoint whose masters are asked."""
-
     pending: PendingCheckpoint
     on_taken: Callable[[], None]
     on_failed: Callable[[str], None]
@@ -126,10 +124,10 @@ def restore_masters(
     *,
     allow_non_restored: bool = False,
 ) -> None:
-    """Give master hooks and operator coordinators the state back that they gave for a checkpoint.
+    """Restore master hooks and operator coordinators from a checkpoint.
 
     Args:
-        checkpoint: What the job starts from; `None` when it starts from nothing.
+        checkpoint: The start of the job; `None` when it starts from nothing.
         allow_non_restored: Whether state of a hook or coordinator that is gone may be left behind.
 
     Raises:

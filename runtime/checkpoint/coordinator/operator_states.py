@@ -1,4 +1,4 @@
-"""What a complete checkpoint holds: acknowledgements, turned into the states of operators.
+"""The state of a complete checkpoint: acknowledgements, turned into the states of operators.
 
 The last state of a finished subtask is carried from checkpoint to checkpoint. A restart needs
 its empty list of splits and its last transactions. Which subtasks have finished is written down as
@@ -182,7 +182,7 @@ def bring_along(
 def left_behind(
     before: CompletedCheckpoint, after: CompletedCheckpoint, paths: SnapshotPaths
 ) -> tuple[str, ...]:
-    """Files of a savepoint whose copies it has instead; nobody needs them once it exists."""
+    """Files of a savepoint whose copies it has instead; they are not needed once it exists."""
     if not after.is_savepoint:
         return ()
     named = {handle.path for handle in after.files()}

@@ -31,7 +31,7 @@ _VERTEX_AND_INDEX: Final = attrgetter("vertex", "index")
 
 
 class MessageOutcome(Enum):
-    """What became of an acknowledgement or a decline.
+    """The fate of an acknowledgement or a decline.
 
     `ENDED_CHECKPOINT` is said of every id that was given out and does not run, however long ago it ended.
     """
@@ -50,7 +50,7 @@ class MessageOutcome(Enum):
 
 
 class PendingState(Enum):
-    """Where a pending checkpoint is in its life."""
+    """The phase of a pending checkpoint's life."""
 
     COLLECTING = "collecting"
     FINALIZING = "finalizing"
@@ -60,7 +60,7 @@ class PendingState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PendingStatistics:
-    """How far a pending checkpoint is.
+    """The progress of a pending checkpoint.
 
     Attributes:
         missing: Those that have not, in words: operator coordinators, master hooks, then subtasks.

@@ -1,4 +1,4 @@
-"""Which subtasks take part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
+"""The subtasks that take part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
 
 While all subtasks run, sources are triggered, and every subtask acknowledges and is notified of the end. A
 finished subtask takes no part. A subtask whose senders have all finished gets no barrier, so it has to be
@@ -77,7 +77,6 @@ class CheckpointPlanner:
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
-        """How far each subtask is."""
         return self._status
 
     @property
@@ -141,7 +140,6 @@ class CheckpointPlanner:
         self._leaving |= finished if region is None else finished & region
 
     def started(self) -> None:
-        """Everything that has not finished runs now."""
         for subtask in self.unfinished:
             self._status[subtask] = SubtaskStatus.RUNNING
 
@@ -155,7 +153,6 @@ class CheckpointPlanner:
         return True
 
     def data_ended(self, subtask: SubtaskId) -> None:
-        """A subtask has processed the end of all its inputs: the ends of its channels follow."""
         self._data_ended.add(subtask)
 
     def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:

@@ -1,16 +1,14 @@
-"""Requests for checkpoints: where they wait, which may start, and their answers.
+"""Requests for checkpoints: their queue, their start, and their answers.
 
-Where requests for checkpoints come in, wait and get their answer.
+`CheckpointRequests` joins the decider to three timers: for periodic requests, for the end of a pause, and for
+requests that are served again. It knows the one request whose checkpoint is being started. Each request is
+answered exactly once, whatever happens to it. Notes for the job's log say which requests wait and why, and
+how their wait ends.
 
-Joins the decider to three timers: for periodic requests, for the end of a pause, and for requests that are
-served again. Knows the one request whose checkpoint is being started. Each request is answered exactly once,
-whatever happens to it. Notes for the job's log say which requests wait and why, and how their wait ends.
-
-Which waiting checkpoint request may start now (Flink's `CheckpointRequestDecider`).
-
-Requests wait while a checkpoint is being started, while too many run, or during the minimum pause after the
-last one. The queue has a total order: savepoints, forced requests, other requests, periodic requests. Among
-equals the older one is first.
+`CheckpointRequestDecider` (Flink's class) says which waiting request may start now. Requests wait while a
+checkpoint is being started, while too many run, or during the minimum pause after the last one. The queue has
+a total order: savepoints, forced requests, other requests, periodic requests. Among equals the older one is
+first.
 
 Three rules keep it fair. A forced request ignores limit and pause. A periodic request that comes too early is
 refused, and the periodic timer moves to the end of the pause. When the queue is full, the request
@@ -79,7 +77,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the decider must know about the present; all times in one unit.
+    """The present, as the decider needs it; all times in one unit.
 
     Attributes:
         is_triggering: A checkpoint is being started.
@@ -99,7 +97,7 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now.
+    """The decider's answer.
 
     Attributes:
         next_periodic_in: Time after which the periodic timer is to fire; `None` leaves it alone.
@@ -205,7 +203,7 @@ class RequestNote:
     """A line for the job's log.
 
     Attributes:
-        is_warning: The request was lost, and nobody else may be told: periodic requests have no answer.
+        is_warning: The request was lost, and perhaps unseen: periodic requests have no answer.
     """
 
     text: str
@@ -232,11 +230,8 @@ class CheckpointRequests:
 
     Args:
         start: Begins to start the checkpoint of a request; `start_ended` is to be called when that is over.
-        pending: The checkpoints that run; only their number is looked at.
-        given_up: Told of a request whose checkpoint was begun and aborted, when there will be no other try.
-
-    Attributes:
-        refused: Number of requests that never became a checkpoint.
+        pending: The checkpoints that run; only their number matters.
+        given_up: Called with a request whose checkpoint was aborted, when there will be no other try.
     """
 
     def __init__(
@@ -332,7 +327,6 @@ class CheckpointRequests:
         return any(retried.number == request.number for retried in self._retrying)
 
     def poll(self) -> None:
-        """Something has changed: start what may start now."""
         self._follow(self._decider.poll(self._situation()))
 
     def start_ended(self) -> None:
@@ -342,7 +336,6 @@ class CheckpointRequests:
             self.poll()
 
     def begin_pause(self) -> None:
-        """A checkpoint completed: the pause begins."""
         self._last_completion = self._clock.monotonic()
 
     def answer(self, request: CheckpointRequest, answer: CheckpointAnswer) -> None:
@@ -409,7 +402,6 @@ class CheckpointRequests:
             self._note(RequestNote(self._why_it_waits(request, numbers.index(request.number))))
 
     def _why_it_waits(self, request: CheckpointRequest, ahead: int) -> str:
-        """In words, with the time until its start if no later request goes first."""
         now, timeout, pause = (
             self._situation(),
             as_seconds(self._config.timeout),

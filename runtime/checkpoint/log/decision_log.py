@@ -12,9 +12,10 @@ Why it is right.
 2. *One writer an attempt.* An attempt begins only when the storage has *answered* that the put succeeded. A
    writer that gets no answer, or finds the slot taken (even by itself), begins again with a larger number. So
    no two writers have one number, and every record with the writer's number is its own.
-3. *Fencing.* A writer that has begun goes on from its own slot. The first record of another writer behind it
-   is therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
-   it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that record.
+3. *Fencing.* A writer that has begun continues from its own slot. The first record of another writer
+   behind it is therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the
+   slot, reads it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that
+   record.
 4. *Lost answers.* A put may have happened although it looks failed, or may happen later. The same bytes are
    put again; a slot that turns out to hold the writer's own record is claimed. If nothing helps,
    `OutcomeUnknownError` is raised. The next record contends for the *same* slot, so the record in doubt gets
@@ -38,7 +39,7 @@ Why it is right.
    d) Older compactions are deleted first, the oldest in front, each in a call of its own. So a compaction
       that can be read, and was put once, shows that no slot behind it was deleted.
 6. *Power cuts.* A put that was not answered may leave a slot that is cut off. A writer that finds it newest
-   goes on behind it, and its record names the slots that it passes over (see `reader`). Such slots are
+   continues behind it, and its record names the slots that it passes over (see `reader`). Such slots are
    never deleted: a paused writer may still want them, and must not get them.
 
 7. *What stays for ever* is one slot an attempt, and its number in each compaction. Could the slots of old
@@ -112,7 +113,7 @@ class DecisionLog:
         monotonic: Seconds that never go backwards, from any thread; records get the age of the job from it.
         writer: A token that no other writer has. With it an attempt whose beginning was not answered is known
             again; without it another one begins.
-        submission: A token that all writers of one submission of the job have, and nobody else.
+        submission: A token that only the writers of one submission of the job have.
         allow_damaged: Begin behind damaged records and lose what they decided; see `reader`.
 
     Raises:
@@ -163,7 +164,6 @@ class DecisionLog:
 
     @property
     def view(self) -> LogView:
-        """The log as this writer knows it without asking the storage."""
         return self._view
 
     def age(self) -> float:
@@ -236,7 +236,7 @@ class DecisionLog:
             try:
                 self._slots.put_once(view.next_slot, encode_record(record, view.to_pass))
             except ObjectExistsError:
-                # A retry below the storage may report the writer's own record as somebody else's.
+                # A retry below the storage may report the writer's own record as that of another writer.
                 if not self._is_own(view.next_slot, record):
                     continue
             except StorageError as error:
@@ -346,7 +346,7 @@ class DecisionLog:
                     self._reader.hint.write(view.compacted_at)
 
     def _is_own(self, slot: int, record: AttemptBegun) -> bool:
-        """Whether a slot that is taken holds this writer's record, which nobody else can have written."""
+        """Whether a slot that is taken holds this writer's record, which no other writer can have written."""
         if not self._writer:
             return False
         try:
@@ -355,7 +355,6 @@ class DecisionLog:
             return False
 
     def _attempt_in(self, slot: int) -> int:
-        """The attempt of the record in a slot; 0 for one that is cut off."""
         try:
             return self._reader.read(slot).attempt
         except IncompleteFileError:
@@ -467,7 +466,6 @@ class DecisionLog:
             raise CorruptSnapshotError(msg)
 
     def _compact(self, now: float) -> None:
-        """Compact; a failure costs space only, and a later compaction makes up for it."""
         record, slot = self._view.compacted(now), self._view.next_slot
         try:
             found = self._slots.claim(slot, encode_record(record, self._view.to_pass))
@@ -475,7 +473,8 @@ class DecisionLog:
                 # It holds all that is in front of its own slot: in any other slot it would be wrong.
                 self._follow(slot, found)
                 return
-            # Where the log is not intact, or nobody says, the next record looks whether this writer is past.
+            # Where the log is not intact, or that is unknown, the next record looks whether this writer is
+            # past.
             self._slots.in_doubt = slot
             if not self._reader.is_intact(self._view):
                 return

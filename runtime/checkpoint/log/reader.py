@@ -4,7 +4,7 @@ Reads the decision log: from the compaction that the hint names on, slot by slot
 
 A listing can't be believed to be fresh: some stores and network file systems list late, or in part. One that
 is older than two compactions shows slots of which some were deleted. A writer that took the slot behind them
-for free would begin an attempt that nobody else sees, and both would decide. So the reader trusts single
+for free would begin an attempt that no other writer sees, and both would decide. So the reader trusts single
 reads alone, and these see the last write. It begins at the compaction of the hint and reads on until a slot
 is missing. The listing only shows what should be there and is not.
 
@@ -37,7 +37,7 @@ Where no compaction can be read, a damaged record may be one: the error names it
 *Slots that are cut off.* The newest slots may be cut off after a power cut: their writers were never told
 that they were written. The reader leaves them out. Whether they count is decided by the next record. It names
 the slots that it passes over, and like any decision it is made by one writer alone. From then on they
-have no effect, even if somebody can read them. A cut-off slot that no later record passes over is
+have no effect, even if they can be read. A cut-off slot that no later record passes over is
 damage: a later writer has seen it whole.
 
 *Damage* is an error that names the file. With `allow_damaged` damaged slots are left out, too, and the next
@@ -46,7 +46,7 @@ there is none any more, the damage is an error all the same.
 
 `CompactionHint`: the slot of a compaction, in a file that is written before anything is deleted.
 
-Why a listing is not enough, and why the hint may be old, is told above.
+Why a listing is not enough, and why the hint may be old, is said above.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ class DecisionLogReader:
     def is_intact(self, view: LogView) -> bool:
         """Whether no slot at or behind the end of `view` has been deleted up to now; blocks.
 
-        `False` means that somebody has compacted since, not that something was deleted. A compaction that can
-        be read is no proof by itself: the late put of a writer that slept may have brought it back.
+        `False` means that another writer has compacted since, not that something was deleted. A compaction
+        that can be read is no proof by itself: the late put of a writer that slept may have brought it back.
         """
         if view.compacted_at is None:
             return not self.hint.is_there()
@@ -338,7 +338,7 @@ class DecisionLogReader:
         return self._view(base, found)
 
     def _read_on(self, slot: int) -> _Found:
-        """What the slots from one on hold, up to the first that is not there."""
+        """The content of the slots from one on, up to the first that is not there."""
         found: _Found = []
         while True:
             try:

@@ -137,7 +137,7 @@ LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped |
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """What a slot holds.
+    """The content of a slot.
 
     Attributes:
         passes: Slots in front of this one that have no effect, whatever they hold, because this record says
@@ -155,11 +155,7 @@ _WHAT: Final = "a record of the decision log"
 
 
 def encode_record(record: LogRecord, passes: tuple[int, ...] = ()) -> bytes:
-    """A record as the content of its file.
-
-    Args:
-        passes: As in `LogEntry`.
-    """
+    """A record as the content of its file; `passes` as in `LogEntry`."""
     body = _encode(record)
     return seal(_MAGIC, _VERSION, ["passing", passes, *body] if passes else body, is_sized=True)
 
@@ -212,7 +208,7 @@ def decode_record(data: bytes, path: str) -> LogRecord:
 
 
 def decode_entry(data: bytes, path: str) -> LogEntry:
-    """What a slot holds; arguments and errors as for `decode_record`."""
+    """The content of a slot; arguments and errors as for `decode_record`."""
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path, is_sized=True)
     try:
         if body[0] == "passing":
@@ -340,7 +336,6 @@ class LogView:
 
     @property
     def records_since_compaction(self) -> int:
-        """Number of records that a replay has to read."""
         return self.next_slot - (self.compacted_at or 0)
 
     def is_of(self, submission: str) -> bool:

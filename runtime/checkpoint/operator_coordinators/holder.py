@@ -96,11 +96,11 @@ class _Snapshot:
 
 
 class OperatorCoordinatorHolder:
-    """Holds one operator coordinator; see the module's text. It is the coordinator's context.
+    """Holds one operator coordinator; see the module's docstring. It is the coordinator's context.
 
     Args:
-        parallelism: Asked for the number of subtasks; a rescale changes it before a reset.
-        fail_job: Called with the cause when the coordinator can't go on.
+        parallelism: Returns the number of subtasks; a rescale changes it before a reset.
+        fail_job: Called with the cause when the coordinator can't continue.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class OperatorCoordinatorHolder:
         self._runner.run(work, result, error)
 
     def fail_job(self, cause: str | PenstockError) -> None:
-        """The coordinator can't go on; an error of Penstock says by itself where it happened."""
+        """Fail the job with a cause; an error of Penstock says by itself where it happened."""
         if isinstance(cause, PenstockError):
             self._fail_job(cause)
         else:
@@ -223,11 +223,11 @@ class OperatorCoordinatorHolder:
             self.fail_job(error if isinstance(error, PenstockError) else what)
 
     def after_barrier_injection(self, checkpoint_id: int) -> None:
-        """The sources have their barriers: events go on."""
+        """The sources have their barriers: held events are sent."""
         self._valve.open_and_unmark()
 
     def abort_current_triggering(self) -> None:
-        """The start of a checkpoint was aborted: events go on."""
+        """The start of a checkpoint was aborted: held events are sent."""
         self._snapshot = None
         self._valve.open_and_unmark()
 
@@ -279,7 +279,7 @@ class OperatorCoordinatorHolder:
         snapshot.on_error(error)
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """Make a call; what it raises fails the job, by the coordinator's name."""
+        """Make a call; an error fails the job, by the coordinator's name."""
         try:
             call()
         except BaseException as error:  # users' enumerators are behind it
@@ -346,11 +346,9 @@ class _InFlight:
         self._sender.send(subtask, event, callbacks)
 
     def forget(self) -> None:
-        """Ignore the answers of all events."""
         self._open.clear()
 
     def forget_subtask(self, subtask: int) -> None:
-        """The same for those to one subtask, which is gone."""
         self._open = {number: to for number, to in self._open.items() if to != subtask}
 
 

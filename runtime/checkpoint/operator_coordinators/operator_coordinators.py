@@ -15,8 +15,6 @@ class UnmatchedCoordinatorStateError(PenstockError):
 
 
 class OperatorCoordinators:
-    """The holders of a job."""
-
     def __init__(self, holders: Iterable[OperatorCoordinatorHolder] = ()) -> None:
         self._holders = {holder.operator_id: holder for holder in holders}
         self._on_event: Callable[[], None] | None = None
@@ -32,11 +30,7 @@ class OperatorCoordinators:
         on_state: Callable[[StateHandle | None], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
-        """Ask a coordinator for its snapshot.
-
-        Args:
-            on_state: Called with its state, `None` if it has none.
-        """
+        """Request a coordinator's snapshot; `on_state` gets its state, `None` if it has none."""
         self._holders[operator_id].checkpoint(
             checkpoint_id, lambda data: on_state(None if data is None else InlineHandle(data)), on_failed
         )
@@ -56,12 +50,11 @@ class OperatorCoordinators:
         *,
         allow_non_restored: bool = False,
     ) -> None:
-        """The whole job starts from a checkpoint, or from nothing.
+        """The whole job starts from a checkpoint, or from nothing (`None`).
 
         An operator that the checkpoint does not know starts from nothing.
 
         Args:
-            checkpoint_id: The checkpoint; `None` for none.
             allow_non_restored: Whether the state of a coordinator that is gone may be left behind.
 
         Raises:
@@ -99,17 +92,12 @@ class OperatorCoordinators:
         self._on_event = callback
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: Mapping[str, int]) -> None:
-        """A subtask has taken its part of a checkpoint.
-
-        Args:
-            events: How many events it had sent, by operator id.
-        """
+        """A subtask has taken its part of a checkpoint; `events` are counts of sent ones by operator id."""
         for operator_id, number in events.items():
             if (holder := self._holders.get(operator_id)) is not None:
                 holder.subtask_acknowledged(checkpoint_id, subtask, number)
 
     def have_all_events(self, checkpoint_id: int) -> bool:
-        """Whether no event is on its way that belongs to this checkpoint."""
         return all(holder.has_all_events(checkpoint_id) for holder in self._holders.values())
 
     def missing_events(self, checkpoint_id: int) -> tuple[str, ...]:
@@ -123,11 +111,7 @@ class OperatorCoordinators:
     def reset_operator(
         self, operator_id: str, checkpoint_id: int | None, operators: Mapping[str, OperatorState]
     ) -> None:
-        """An operator starts from a checkpoint, or from nothing, while others go on; it is started, too.
-
-        Raises:
-            StorageError: The coordinator's state is not in the metadata.
-        """
+        """Start an operator from a checkpoint, or from nothing, while others run on."""
         holder = self._holders[operator_id]
         _reset(holder, checkpoint_id, operators.get(operator_id))
         holder.start()

@@ -46,8 +46,6 @@ class EventSender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
-    """An event that waits behind the valve."""
-
     event: Any
     answer: EventAnswer
 
@@ -70,7 +68,7 @@ class ValveStatistics:
 
 
 class OperatorEventValve:
-    """Lets events through, or holds them; see the module's text."""
+    """Lets events through, or holds them; see the module's docstring."""
 
     def __init__(self, sender: EventSender) -> None:
         self._sender = sender
@@ -151,8 +149,6 @@ class OperatorEventValve:
 
 @dataclass(frozen=True, slots=True)
 class EventCallbacks:
-    """An `EventAnswer` of two functions."""
-
     on_sent: Callable[[], None]
     on_failed: Callable[[BaseException], None]
 

@@ -39,7 +39,7 @@ from penstock.runtime.snapshot.handles import FileHandle
 
 
 class Retained(Protocol):
-    """What the rule needs of a checkpoint."""
+    """The facts about a checkpoint that the rule needs."""
 
     @property
     def checkpoint_id(self) -> int: ...

@@ -148,10 +148,10 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
 
 
 def _require_no_link_to(location: str, root: str, storage: SnapshotStorage) -> None:
-    """See that a folder inside of a storage is no link that leads out: none is followed below a root."""
+    """Refuse a folder inside of a storage that is a link leading out: none is followed below a root."""
     inside = inside_of(root, location)
     if inside is not None:
-        with suppress(ObjectNotFoundError):  # whoever opens the folder says what is missing there
+        with suppress(ObjectNotFoundError):  # opening the folder says what is missing there
             storage.get(f"{inside}/{METADATA}")
 
 

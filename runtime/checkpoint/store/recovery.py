@@ -1,15 +1,11 @@
-"""What a job recovers: the newest checkpoint, what can be swept, and which folders it trusts.
-
-What a new attempt starts from: the newest checkpoint, the store of those kept, and what can be swept.
+"""The recovery of a job: the newest checkpoint, files to sweep, and trusted folders.
 
 A damaged newest checkpoint is an error that names the file. Only the user can decide to start from the one
 before, because sinks have committed since and may commit the same again.
 
-Which folders the metadata of a savepoint may name.
-
 A savepoint may be in a folder of its own, outside of the checkpoint storage. A note in the storage then names
-that folder: `location` in its metadata. Whoever can write the storage, or hands over a snapshot, can change
-the note. A location that is believed makes the workers open any folder or bucket that they may.
+that folder: `location` in its metadata. A user who can write the storage, or hands over a snapshot, can
+change the note. A trusted location makes the workers open any folder or bucket that they may.
 
 So two rules hold.
 
@@ -17,12 +13,11 @@ So two rules hold.
   job, number and attempt of the note. A job that restarts from its own savepoint asks for no more, because
   the place came from its own user.
 - For a snapshot that a user names, the folder must also be inside of the storage that the user has named. A
-  savepoint elsewhere is opened when the user names its folder: who does that trusts the place.
+  savepoint elsewhere is opened when the user names its folder, and thereby trusts it.
 
 A location is compared as a text, and opened as a URL. So it must mean what its text says. `%2e%2e` is a step
-up, `?` and `#` cut a URL off, and a tab in it is left out. The first part of a location is what the user has
-chosen, perhaps with `%20` in it. Behind the storage that a user names, only what `check_path` takes may
-stand.
+up, `?` and `#` cut a URL off, and a tab in it is left out. The first part of a location is the user's choice,
+perhaps with `%20` in it. Behind the storage that a user names, only what `check_path` takes may stand.
 """
 
 from __future__ import annotations
@@ -53,14 +48,10 @@ _MISLEADS: Final = re.compile(r"[?#\\\x00-\x1f\x7f]|%2f|%5c|%[01][0-9a-f]|%7f", 
 
 
 def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> CompletedCheckpoint:
-    """Refuse a location that is not the folder of this savepoint.
+    """Refuse a location that is not the folder of this savepoint; return the checkpoint.
 
     Args:
-        checkpoint: As its metadata has it.
         job_id: The job whose storage holds the metadata.
-
-    Returns:
-        The checkpoint.
 
     Raises:
         CorruptSnapshotError: The location is another one; nothing was opened there.
@@ -82,15 +73,11 @@ def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> Complete
 
 
 def check_named_location(checkpoint: CompletedCheckpoint, job_id: str, root: str) -> CompletedCheckpoint:
-    """Also refuse a location outside of the storage that a user has named.
+    """Also refuse a location outside of the storage that a user has named; return the checkpoint.
 
     Args:
-        checkpoint: As its metadata has it.
         job_id: The job whose folder holds the metadata.
         root: URL of the storage that the user has named.
-
-    Returns:
-        The checkpoint.
 
     Raises:
         CorruptSnapshotError: The location is not the folder of this savepoint.
@@ -125,7 +112,7 @@ def inside_of(root: str, location: str) -> str | None:
 
 
 def _means_what_it_says(location: str) -> bool:
-    """Whether whoever opens a location goes down all folders of its text, and none up."""
+    """Whether opening a location goes down all folders of its text, and none up."""
     step, misleading = (_STEP_OF_URL, _MISLEADS) if "://" in location else (_STEP, _CONTROL)
     return misleading.search(location) is None and not any(map(step.fullmatch, location.split("/")))
 
@@ -209,10 +196,10 @@ def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> No
     """Check that every file of a checkpoint is there; blocks.
 
     A listing may be old, or a part. So a file that it lacks is read before it counts as missing. A file that
-    it shows may be gone, and is then named by whoever restores from it.
+    it shows may be gone; the restore then names it.
 
     Raises:
-        CorruptSnapshotError: One is missing; names it.
+        CorruptSnapshotError: One is missing; the message names it.
         StorageError: The storage could not be read.
     """
     present: dict[str, frozenset[str]] = {}
@@ -261,15 +248,12 @@ def left_at_end(
 ) -> tuple[str, ...]:
     """Files that a job has left behind at its end: of aborted checkpoints, and notes of given ids; blocks.
 
-    An acknowledgement may come after the end of its attempt. Nobody deletes the files that it names: another
-    attempt may use them as long as one can begin. None can behind the end of the job. A subtask that leaves
+    An acknowledgement may come after the end of its attempt. The files that it names stay as long as another
+    attempt can begin, which may use them. None can behind the end of the job. A subtask that leaves
     removes by itself what it has not acknowledged, so a late writer leaves nothing either.
 
     Args:
         keeps: Whether completed checkpoints stay.
-
-    Raises:
-        StorageError: The storage could not be read.
     """
     store = CompletedCheckpointStore(may_delete=paths.may_delete)
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata)) if keeps else ()
