@@ -27,18 +27,16 @@ The model is Flink's `CheckpointedInputGate` up to 1.10.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.handler import (
-    BarrierHandlerStatistics,
     CheckpointBarrierHandler,
     CheckpointListener,
     always_ready,
 )
 from penstock.runtime.network.buffer_storage import BufferStorage, BufferStorageStatistics, StoredElement
-from penstock.runtime.network.input_gate import InputGate, InputGateStatistics
+from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import (
     Buffer,
@@ -49,12 +47,6 @@ from penstock.runtime.record.elements import (
 )
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointedInputGateStatistics:
-    gate: InputGateStatistics
-    barriers: BarrierHandlerStatistics
 
 
 class CheckpointedInputGate:
@@ -152,9 +144,6 @@ class CheckpointedInputGate:
             MissingElementsError: A gap is too old.
         """
         return self.gate.check_gaps(now)
-
-    def statistics(self) -> CheckpointedInputGateStatistics:
-        return CheckpointedInputGateStatistics(self.gate.statistics(), self.handler.statistics())
 
 
 #: Elements that are stored before the task may do something else: some milliseconds of work.

@@ -194,19 +194,6 @@ RestartDecision: TypeAlias = RestartAfter | GiveUp
 
 
 @dataclass(frozen=True, slots=True)
-class RestartStatistics:
-    """Counters of a restart strategy.
-
-    Attributes:
-        used: Restarts that count: all of the job's life, or those since it last ran well.
-        limit: How many may count; `None` for any number.
-    """
-
-    used: int
-    limit: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class RestartMemory:
     """A job's restarts in the decision log, with every attempt.
 
@@ -254,5 +241,3 @@ class RestartStrategy(Protocol):
         ...
 
     def memory(self) -> RestartMemory: ...
-
-    def statistics(self) -> RestartStatistics: ...

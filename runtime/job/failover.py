@@ -31,7 +31,6 @@ from penstock.runtime.config.restart import (
     RestartConfig,
     RestartDecision,
     RestartMemory,
-    RestartStatistics,
     RestartStrategy,
 )
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -78,9 +77,6 @@ class FixedDelayStrategy:
 
     def memory(self) -> RestartMemory:
         return RestartMemory(self._used)
-
-    def statistics(self) -> RestartStatistics:
-        return RestartStatistics(self._used, self._attempts)
 
     def _give_up(self) -> GiveUp:
         if self._attempts == 0:
@@ -147,9 +143,6 @@ class ExponentialBackoffStrategy:
         times = () if self._begun_at is None else (self._begun_at,)
         return RestartMemory(self._restarts, self._failures, times)
 
-    def statistics(self) -> RestartStatistics:
-        return RestartStatistics(self._failures, self._config.attempts)
-
     def _delay_of(self, failures: int) -> float:
         delay = self._initial
         for _ in range(failures):
@@ -202,9 +195,6 @@ class FailureRateStrategy:
 
     def memory(self) -> RestartMemory:
         return self._memory
-
-    def statistics(self) -> RestartStatistics:
-        return RestartStatistics(len(self._memory.times), self._borne)
 
     def _comes_too_fast(self, age: float) -> bool:
         times = self._memory.times

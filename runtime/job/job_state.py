@@ -126,8 +126,6 @@ class SchedulerStatistics:
         stopped_with: URL of the savepoint that the job was stopped with.
         drained: Whether event time went to its end before that savepoint.
         ended_at: Wall-clock seconds of an end that the log had when this JobMaster came; else `None`.
-        stale_events: Events of other attempts that were ignored.
-        ignored_events: Events that came when nobody waited for them.
     """
 
     job_id: str
@@ -147,56 +145,8 @@ class SchedulerStatistics:
     stopped_with: str | None = None
     drained: bool = False
     ended_at: float | None = None
-    stale_events: int = 0
-    ignored_events: int = 0
 
     @property
     def cause(self) -> str:
         """The root cause of the last failure, empty when nothing has failed."""
         return str(self.failures[-1].root) if self.failures else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "name": self.name,
-            "state": self.state.value,
-            "attempt": self.attempt,
-            "restarts": self.restarts,
-            "restored_checkpoint": self.restored_checkpoint,
-            "warning": self.warning,
-            "is_fenced": self.is_fenced,
-            "failures": [failure.to_dict() for failure in self.failures],
-            "transitions": [transition.to_dict() for transition in self.transitions],
-            "rescales": [record.to_dict() for record in self.rescales],
-            "subtasks": [[s.vertex, s.index, status.value] for s, status in self.subtasks.items()],
-            "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
-            "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
-            "stopped_with": self.stopped_with,
-            "drained": self.drained,
-            "ended_at": self.ended_at,
-            "stale_events": self.stale_events,
-            "ignored_events": self.ignored_events,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SchedulerStatistics:
-        """The status that `to_dict` gave.
-
-        Example:
-            >>> status = SchedulerStatistics("job-1", "count", JobState.RUNNING, attempt=2)
-            >>> SchedulerStatistics.from_dict(status.to_dict()) == status
-            True
-        """
-        checkpoints = data["checkpoints"]
-        return cls(
-            **{
-                **data,
-                "state": JobState(data["state"]),
-                "failures": tuple(map(FailureRecord.from_dict, data["failures"])),
-                "transitions": tuple(map(Transition.from_dict, data["transitions"])),
-                "rescales": tuple(map(RescaleRecord.from_dict, data["rescales"])),
-                "subtasks": {SubtaskId(v, i): SubtaskStatus(s) for v, i, s in data["subtasks"]},
-                "checkpoints": None if checkpoints is None else CoordinatorStatistics(**checkpoints),
-                "checkpoint_history": tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),
-            }
-        )

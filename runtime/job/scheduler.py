@@ -122,7 +122,6 @@ class JobScheduler:
             note_request,
         )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
-        self._stale = self._ignored = 0
 
     def recall(self, earlier: EarlierHistory) -> None:
         """Continue the history of checkpoints of an earlier JobMaster; to be called before `start`."""
@@ -243,7 +242,7 @@ class JobScheduler:
         self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
 
     def report(self, attempt: int, report: SubtaskReport) -> None:
-        """Take what a subtask of this attempt reports; that of an old attempt is counted and ignored."""
+        """Take what a subtask of this attempt reports; that of an old attempt is ignored."""
         match report:
             case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
                 self.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
@@ -357,8 +356,6 @@ class JobScheduler:
             stopped_with=savepoint,
             drained=drained,
             ended_at=None if ended is None else ended.at,
-            stale_events=self._stale,
-            ignored_events=self._ignored,
         )
 
     def _with_target(
@@ -373,14 +370,11 @@ class JobScheduler:
 
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:
         current = self._job.attempt if subtask is None else self._job.planner.attempt_of(subtask)
-        if attempt == current and not self._job.is_fenced:
-            return True
-        self._stale += 1
-        return False
+        return attempt == current and not self._job.is_fenced
 
     def _deliver(self, attempt: int, event: Callable[[], bool], subtask: SubtaskId | None = None) -> None:
-        if self._is_current(attempt, subtask) and not event():
-            self._ignored += 1
+        if self._is_current(attempt, subtask):
+            event()
 
 
 def _nobody_asks(answer: CheckpointAnswer) -> None:

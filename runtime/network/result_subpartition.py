@@ -142,14 +142,12 @@ class SubpartitionStatistics:
 
     Attributes:
         buffers: Buffers sent.
-        frames: Frames sent.
         bytes: Encoded bytes sent.
         queued: Elements that wait for a credit.
         outstanding: Buffers that the receiver has not consumed.
     """
 
     buffers: int
-    frames: int
     bytes: int
     queued: int
     outstanding: int
@@ -188,7 +186,7 @@ class ResultSubpartition:
         self._outstanding = 0
         self._in_flight: dict[int, _Sent] = {}
         self._is_given_up = False
-        self._buffers = self._frames = self._bytes = 0
+        self._buffers = self._bytes = 0
 
     @property
     def buffer_rows(self) -> int:
@@ -326,14 +324,11 @@ class ResultSubpartition:
             self._next_sequence_number += len(elements)
             self._in_flight[first] = _Sent(frame.credits, frame.rows)
             self._outstanding += frame.credits
-            self._frames += 1
             self._bytes += sum(map(len, elements))
             self._send(first, elements)
 
     def statistics(self) -> SubpartitionStatistics:
-        return SubpartitionStatistics(
-            self._buffers, self._frames, self._bytes, len(self.queue), self._outstanding
-        )
+        return SubpartitionStatistics(self._buffers, self._bytes, len(self.queue), self._outstanding)
 
     def _send_first(self, barrier: CheckpointBarrier) -> None:
         self.queue.put_first(barrier)

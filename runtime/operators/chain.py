@@ -27,7 +27,6 @@ belongs before.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from operator import methodcaller
@@ -128,17 +127,6 @@ EmitTime: TypeAlias = Callable[[Watermark | StreamStatus], None]
 Work: TypeAlias = Generator[None, None, None]
 
 _END: Final = object()
-
-
-@dataclass(frozen=True, slots=True)
-class ChainStatistics:
-    """Counters of a chain.
-
-    Attributes:
-        operators: Each operator's counters by its id, in the order of the chain.
-    """
-
-    operators: Mapping[str, OperatorStatistics]
 
 
 class _Running(NamedTuple):
@@ -321,16 +309,14 @@ class OperatorChain:
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
-    def statistics(self) -> ChainStatistics:
+    def statistics(self) -> Mapping[str, OperatorStatistics]:
         """Counters of all operators, and the metrics of the user's own."""
         counted = self._located.each(lambda operator: operator.statistics())
         own = zip(counted.items(), self._metrics or repeat(None), strict=False)
-        return ChainStatistics(
-            {
-                id: each if metrics is None else each.with_metrics(metrics.statistics())
-                for (id, each), metrics in own
-            }
-        )
+        return {
+            id: each if metrics is None else each.with_metrics(metrics.statistics())
+            for (id, each), metrics in own
+        }
 
     def close(self) -> None:
         """Close all operators that were opened, the last one first, even when one fails.

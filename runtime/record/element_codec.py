@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -43,7 +42,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.record.value_codec import CodecStatistics, ValueCodec
+from penstock.runtime.record.value_codec import ValueCodec
 
 
 class ElementKind(IntEnum):
@@ -262,25 +261,6 @@ _TIMESTAMPS_HEADER: Final = struct.Struct("<BI")
 _ARROW_TIMESTAMPS_HEADER: Final = struct.Struct("<B3xI")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCodecStatistics:
-    """Counters of a batch codec.
-
-    Attributes:
-        rows_encoded: Records encoded, rows of Arrow batches included.
-        bytes_encoded: Bytes they took.
-        rows_decoded: Records decoded.
-        bytes_decoded: Bytes they took.
-        values: What was pickled.
-    """
-
-    rows_encoded: int = 0
-    bytes_encoded: int = 0
-    rows_decoded: int = 0
-    bytes_decoded: int = 0
-    values: CodecStatistics = field(default_factory=CodecStatistics)
-
-
 class BatchCodec:
     """Encodes batches into buffers, and decodes them.
 
@@ -301,7 +281,6 @@ class BatchCodec:
         self._allow_pickle = allow_pickle
         self._thorough = thorough
         self._values = ValueCodec(allow_pickle, classes)
-        self._rows_encoded = self._bytes_encoded = self._rows_decoded = self._bytes_decoded = 0
 
     def encode(self, batch: Batch) -> Buffer:
         """Encode a batch.
@@ -312,8 +291,6 @@ class BatchCodec:
         """
         payload = self._encode_arrow(batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
         buffer = Buffer(payload, len(batch))
-        self._rows_encoded += buffer.rows
-        self._bytes_encoded += buffer.size
         return buffer
 
     def decode(self, buffer: Buffer) -> Batch:
@@ -341,18 +318,12 @@ class BatchCodec:
         if len(batch) != buffer.rows:
             msg = f"a buffer of {buffer.rows} rows holds {len(batch)}: it is damaged"
             raise CodecError(msg)
-        self._rows_decoded += buffer.rows
-        self._bytes_decoded += buffer.size
         return batch
 
-    def statistics(self) -> BatchCodecStatistics:
-        return BatchCodecStatistics(
-            self._rows_encoded,
-            self._bytes_encoded,
-            self._rows_decoded,
-            self._bytes_decoded,
-            self._values.statistics(),
-        )
+    @property
+    def pickled(self) -> int:
+        """Number of values that were written as pickle."""
+        return self._values.pickled
 
     def _encode_rows(self, batch: RowBatch) -> bytes:
         rows = batch.rows if type(batch.rows) is list else list(batch.rows)

@@ -24,7 +24,6 @@ from penstock.runtime.record.stable_names import OURS, home_of, name_in_data
 _PROTOCOL: Final = 5
 #: What the name of each of Penstock's modules begins with.
 _OUR_MODULES: Final = f"{OURS}.".encode()
-_TYPES_REMEMBERED: Final = 16
 #: Pickle makes values of their subclasses by `__new__`, whose arguments may mean something else.
 _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 
@@ -41,8 +40,6 @@ class PickleFallback:
     def __init__(self, allowed: bool, classes: ClassDirectory) -> None:
         self.allowed = allowed
         self.pickled = 0
-        self.unpickled = 0
-        self.types: dict[str, None] = {}
         self._classes = classes
         self._given = classes.given
 
@@ -77,9 +74,7 @@ class PickleFallback:
         Raises:
             CodecError: Pickle is not allowed, or the value can't be unpickled.
         """
-        value = self._unpickle(data)
-        self.unpickled += 1
-        return value
+        return self._unpickle(data)
 
     def loads_all(self, data: bytes) -> list[Any]:
         """Unpickle a column of values.
@@ -91,7 +86,6 @@ class PickleFallback:
         if type(values) is not list:
             msg = f"a pickled column holds a {type(values).__name__} instead of a list: the data is damaged"
             raise CodecError(msg)
-        self.unpickled += len(values)
         return values
 
     def _pickled(self, value: Any, cls: type, count: int) -> tuple[bytes, Any]:
@@ -115,8 +109,6 @@ class PickleFallback:
         except BaseException as error:  # whatever the class's own methods raise
             raise self._unreadable(cls, error_text(error)) from error
         self.pickled += count
-        if len(self.types) < _TYPES_REMEMBERED:
-            self.types[name] = None
         return data, back
 
     def _unreadable(self, cls: type, why: str) -> CodecError:

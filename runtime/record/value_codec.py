@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum, Flag
 from functools import partial, reduce
 from itertools import repeat
@@ -267,21 +266,6 @@ def _check_distinct(written: int, built: int, what: str) -> None:
         raise CodecError(msg)
 
 
-@dataclass(frozen=True, slots=True)
-class CodecStatistics:
-    """Counts of pickled values.
-
-    Attributes:
-        pickled: Values written as pickle.
-        unpickled: Values read from pickle.
-        pickled_types: Names of the first types that were pickled.
-    """
-
-    pickled: int = 0
-    unpickled: int = 0
-    pickled_types: tuple[str, ...] = ()
-
-
 class ValueCodec:
     """Encodes values as msgpack with extensions, and decodes them.
 
@@ -355,6 +339,7 @@ class ValueCodec:
         finally:
             self._idle.append(codec)
 
-    def statistics(self) -> CodecStatistics:
-        pickles = self._pickles
-        return CodecStatistics(pickles.pickled, pickles.unpickled, tuple(pickles.types))
+    @property
+    def pickled(self) -> int:
+        """Number of values that were written as pickle."""
+        return self._pickles.pickled

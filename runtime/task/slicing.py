@@ -29,7 +29,6 @@ is known is believed less and less. So the sizes change a little, and there is a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
@@ -93,19 +92,6 @@ MOST_ROWS: Final = 4_096
 _TIMES_FIXED: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SlicingStatistics:
-    """Counters of the slicing.
-
-    Attributes:
-        rows: The size that the time of the last slices allows the next one.
-        overruns: Slices that took more than ten times the intended time.
-    """
-
-    rows: int
-    overruns: int
-
-
 class SliceSizer:
     """Chooses the size of the next slice from the time of the last ones.
 
@@ -127,7 +113,7 @@ class SliceSizer:
     def __init__(self, target: float = 0.01, initial: int = 256, maximum: int = 262_144) -> None:
         self._target = target
         self._maximum = maximum
-        self._overruns = 0
+        self.overruns = 0
         self._costs = SliceCosts()
         self.rows = initial
 
@@ -145,16 +131,12 @@ class SliceSizer:
         if rows <= 0:
             return
         if seconds > 10 * self._target:
-            self._overruns += 1
+            self.overruns += 1
         costs = self._costs
         costs.observe(rows, seconds)
         fitting = self._maximum if seconds <= 0 else int(self._target * rows / seconds)
         paying = int(_TIMES_FIXED * costs.fixed / costs.each) if costs.each > 0 else 1
         self.rows = max(1, min(self._maximum, max(fitting, paying), self.rows * 4))
-
-    def statistics(self) -> SlicingStatistics:
-        """Counters."""
-        return SlicingStatistics(self.rows, self._overruns)
 
 
 class BatchRemainder:

@@ -436,7 +436,7 @@ class Subtask:
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
         network = self._network
-        parts, operators = self._parts, dict(self._chain.statistics().operators)
+        parts, operators = self._parts, dict(self._chain.statistics())
         if self._source is not None:
             operators[self._head_operator] = self._source.statistics()
         now = self._clock.monotonic()
@@ -448,8 +448,8 @@ class Subtask:
             buffers_out=sum(channel.buffers for channel in sent),
             busy_seconds=busy,
             backpressured_seconds=backpressured,
-            slice_overruns=self._work.statistics().overruns,
-            pickled_values=parts.values.statistics().pickled + parts.batches.statistics().values.pickled,
+            slice_overruns=self._work.slice_overruns,
+            pickled_values=parts.values.pickled + parts.batches.pickled,
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
             operators=operators,
             checkpoints=self._checkpoints.statistics(),

@@ -22,7 +22,7 @@ from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.task.outputs import SubtaskOutputs
-from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer, SlicingStatistics
+from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer
 
 #: Most records that settling may emit for one batch; every output batch counts as some of them.
 MOST_SETTLED: Final = 65_536
@@ -156,9 +156,9 @@ class WorkInProgress:
             if work is not None:
                 work.close()
 
-    def statistics(self) -> SlicingStatistics:
-        """Counters of the slicing."""
-        return self._sizer.statistics()
+    @property
+    def slice_overruns(self) -> int:
+        return self._sizer.overruns
 
     def _current(self) -> Work | None:
         """The next work: the current slice, the next slice, or what follows the batch."""

@@ -348,7 +348,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     def statistics(self) -> OperatorStatistics:
         """The operator's counters, and the metrics of the user's own."""
-        (statistics,) = self._chain.statistics().operators.values()
+        (statistics,) = self._chain.statistics().values()
         return statistics
 
     def close(self) -> None:

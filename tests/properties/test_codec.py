@@ -91,7 +91,7 @@ def test_a_column_of_one_type_comes_back_equal_and_of_the_same_type(column: list
 def test_a_subclass_of_a_builtin_is_pickled_or_refused_but_never_becomes_its_base(value: Any) -> None:
     codec = ValueCodec()
     assert same(codec.loads(codec.dumps([value, 1])), [value, 1])
-    assert (codec.statistics().pickled, codec.statistics().unpickled) == (1, 1)
+    assert codec.pickled == 1
     with pytest.raises(CodecError, match=f"{type(value).__name__} can only be pickled"):
         ValueCodec(allow_pickle=False).dumps([value, 1])
     with pytest.raises(CodecError, match="holds a pickled value"):

@@ -127,7 +127,7 @@ def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
     assert isinstance(host, CoordinatorHost), f"{host!r} hosts no coordinator"
     holder = host._context
     assert isinstance(holder, OperatorCoordinatorHolder), f"{holder!r} has no valve"
-    return lambda: holder.statistics().is_shut
+    return lambda: holder.is_shut
 
 
 @dataclass(frozen=True, slots=True)

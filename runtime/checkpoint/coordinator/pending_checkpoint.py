@@ -63,13 +63,11 @@ class PendingStatistics:
     """The progress of a pending checkpoint.
 
     Attributes:
-        missing: Those that have not, in words: operator coordinators, master hooks, then subtasks.
         written_bytes: New bytes written by the subtasks that have acknowledged.
         in_flight_bytes: The part of them that was data between subtasks.
     """
 
     acknowledged: int
-    missing: tuple[str, ...]
     written_bytes: int
     in_flight_bytes: int
     metrics: Mapping[SubtaskId, CheckpointMetrics]
@@ -270,7 +268,6 @@ class PendingCheckpoint:
     def statistics(self) -> PendingStatistics:
         return PendingStatistics(
             len(self._snapshots),
-            self.missing_names(),
             sum(m.written_bytes for m in self._metrics.values()),
             sum(m.in_flight_bytes for m in self._metrics.values()),
             dict(self._metrics),

@@ -17,7 +17,6 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve impo
     EventCallbacks,
     EventSender,
     OperatorEventValve,
-    ValveStatistics,
 )
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
@@ -132,6 +131,11 @@ class OperatorCoordinatorHolder:
     @property
     def parallelism(self) -> int:
         return self._parallelism()
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether events to subtasks wait."""
+        return self._valve.is_shut
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
         """Send an event to a subtask, now or when the valve opens.
@@ -260,9 +264,6 @@ class OperatorCoordinatorHolder:
         """The state with the events that were on their way; `None` when the first answer is all."""
         coordinator = self._coordinator
         return coordinator.recorded_state(checkpoint_id) if isinstance(coordinator, RecordsEvents) else None
-
-    def statistics(self) -> ValveStatistics:
-        return self._valve.statistics()
 
     def take_snapshot(self, snapshot: _Snapshot, state: bytes | None) -> None:
         try:

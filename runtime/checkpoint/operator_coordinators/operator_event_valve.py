@@ -50,23 +50,6 @@ class HeldEvent:
     answer: EventAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class ValveStatistics:
-    """Counters of a valve.
-
-    Attributes:
-        is_shut: Whether events wait now.
-        held: Events that wait.
-        passed: Events handed to the sender.
-        discarded: Events that waited for a subtask that failed, or for a job that was restored.
-    """
-
-    is_shut: bool
-    held: int
-    passed: int
-    discarded: int
-
-
 class OperatorEventValve:
     """Lets events through, or holds them; see the module's docstring."""
 
@@ -76,7 +59,6 @@ class OperatorEventValve:
         self._is_shut = False
         self._marked: int | None = None
         self._last_marked: int | None = None
-        self._passed = self._discarded = 0
 
     @property
     def is_shut(self) -> bool:
@@ -87,7 +69,6 @@ class OperatorEventValve:
         if self._is_shut:
             self._held.setdefault(subtask, []).append(HeldEvent(event, answer))
         else:
-            self._passed += 1
             self._sender.send(subtask, event, answer)
 
     def mark_for_checkpoint(self, checkpoint_id: int) -> None:
@@ -137,13 +118,8 @@ class OperatorEventValve:
         """A subtask has failed: drop what waits for it."""
         self._discard(self._held.pop(subtask, ()), f"subtask {subtask} failed")
 
-    def statistics(self) -> ValveStatistics:
-        held = sum(len(events) for events in self._held.values())
-        return ValveStatistics(self._is_shut, held, self._passed, self._discarded)
-
     def _discard(self, events: Iterable[HeldEvent], why: str) -> None:
         for waiting in events:
-            self._discarded += 1
             waiting.answer.failed(EventDiscardedError(f"the event was never sent: {why}"))
 
 

@@ -143,7 +143,7 @@ class Holder(ValveRun):
         newest = max(self.results, default=None)
         return got | {
             "global_failure": bool(self.failures),
-            "shut": self.holder.statistics().is_shut,
+            "shut": self.holder.is_shut,
             "result": self.results.get(op.get("checkpoint", newest)),
         }
 

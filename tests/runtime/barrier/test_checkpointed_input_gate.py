@@ -151,15 +151,15 @@ def test_missing_element_fails_through_the_gate_after_its_deadline() -> None:
         fed.gate.check_gaps(1.5)
 
 
-def test_statistics_join_channels_and_barriers() -> None:
+def test_statistics_count_channels_and_barriers() -> None:
     fed = Input()
     fed.send(0, CheckpointBarrier(4, 0.0), A)
     fed.run()
-    statistics = fed.gate.statistics()
-    assert statistics.gate.blocked == (0,)
-    assert statistics.gate.channels[0].queued == 1
-    assert statistics.barriers.pending == 1
-    assert statistics.barriers.latest_checkpoint_id == 4
+    channels, barriers = fed.gate.gate.statistics(), fed.gate.handler.statistics()
+    assert channels.blocked == (0,)
+    assert channels.channels[0].queued == 1
+    assert barriers.pending == 1
+    assert barriers.latest_checkpoint_id == 4
 
 
 def test_input_is_finished_with_the_last_end() -> None:

@@ -38,7 +38,6 @@ def test_an_event_of_an_older_attempt_is_ignored():
     run.cluster.take()
     run.scheduler.on_operator_event(7, READ, "read", request(1))
     assert run.cluster.take() == []
-    assert run.scheduler.statistics().stale_events == 1
 
 
 def test_a_region_that_failed_gives_its_splits_back_and_the_other_source_goes_on():

@@ -231,7 +231,7 @@ def test_a_class_with_its_own_pickling_or_content_is_pickled() -> None:
     assert codec.loads(codec.dumps(OwnPickling(1))) == OwnPickling(1, -1)
     back = codec.loads(codec.dumps(WithContent("n")))
     assert (type(back), back.name) == (WithContent, "n")
-    assert codec.statistics().pickled == 2
+    assert codec.pickled == 2
 
 
 @pytest.mark.parametrize("value", [*Suit, *Size, *Name, *Right, Right.READ | Right.WRITE, Right(0)], ids=repr)
@@ -389,7 +389,7 @@ def test_a_class_with_an_end_of_its_own_needs_pickle() -> None:
     value = WithEnd(1)
     codec = ValueCodec()
     assert codec.loads(codec.dumps(value)) == value
-    assert codec.statistics().unpickled == 1
+    assert codec.pickled == 1
     with pytest.raises(CodecError, match="WithEnd can only be pickled"):
         ValueCodec(allow_pickle=False).dumps(value)
     ended.clear()

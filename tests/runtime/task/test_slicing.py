@@ -73,9 +73,9 @@ def test_only_slices_that_took_far_too_long_are_overruns() -> None:
     sizer = SliceSizer(target=0.01)
     sizer.observe(rows=1, seconds=0.1)
     sizer.observe(rows=0, seconds=9.0)
-    assert sizer.statistics().overruns == 0
+    assert sizer.overruns == 0
     sizer.observe(rows=1, seconds=0.11)
-    assert sizer.statistics().overruns == 1
+    assert sizer.overruns == 1
 
 
 def test_a_list_of_records_is_cut_at_some_thousand_and_an_arrow_batch_is_not() -> None:

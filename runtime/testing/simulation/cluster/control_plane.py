@@ -314,15 +314,15 @@ def _waits(task: RunningTask, graph: ExecutionGraph) -> Iterator[str]:
     yield "no timer" if wake_at is None else f"wakes at {wake_at:.5f} s"
     network = subtask._parts.network
     if network is not None:
-        statistics = network.gate.statistics()
-        for channel in statistics.gate.channels:
-            if channel.index not in statistics.gate.finished:
-                blocked = ", blocked" if channel.index in statistics.gate.blocked else ""
+        statistics = network.gate.gate.statistics()
+        for channel in statistics.channels:
+            if channel.index not in statistics.finished:
+                blocked = ", blocked" if channel.index in statistics.blocked else ""
                 yield (
                     f"input {channel.index} from {channel.sender}: {channel.queued} queued, "
                     f"{channel.early} early, {channel.consumed} consumed{blocked}"
                 )
-        yield f"barriers: {statistics.barriers}"
+        yield f"barriers: {network.gate.handler.statistics()}"
     for spec in graph.subtask(task.id).outputs:
         for out in spec.channels:
             outstanding = task.network.outstanding(out)

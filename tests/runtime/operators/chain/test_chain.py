@@ -235,6 +235,6 @@ def test_an_operator_that_yields_something_else_is_told_so(open_chain, garbage):
 def test_statistics_count_what_each_operator_took_and_gave(open_chain):
     running = open_chain(FilterOperator(lambda n: n > 1), FlatMapOperator(lambda n: [n] * n))
     list(running.chain.process(RowBatch([1, 2, 3])))
-    counted = running.chain.statistics().operators
+    counted = running.chain.statistics()
     assert [(s.records_in, s.records_out) for s in counted.values()] == [(3, 2), (2, 5)]
     assert list(counted) == ["op0", "op1"]
