@@ -47,11 +47,10 @@ class OwnMetrics:
         self._seen: dict[tuple[str, str], int] = {}
 
     def begin(self) -> None:
-        """A new attempt begins: its counters begin with 0."""
+        """Begin a new attempt: its counters begin with 0."""
         self._seen = {}
 
     def publish(self, operators: Mapping[str, OperatorStatistics], tags: Mapping[str, str]) -> None:
-        """Publish what the metrics of each operator stand at."""
         for operator, statistics in operators.items():
             own = metric_tags(**{**tags, "operator": operator})
             for name, value in statistics.counters.items():
@@ -136,7 +135,7 @@ class SubtaskMetrics:
     def begin(
         self, job_id: str, job_name: str, subtask: SubtaskId, source: Callable[[], SubtaskStatistics | None]
     ) -> None:
-        """Publish from this source from now on; the counters of a new attempt go on from the old ones."""
+        """Publish from this source from now on; counters of a new attempt continue from the old ones."""
         self._tags = metric_tags(job=job_id, job_name=job_name, operator=subtask.vertex, subtask=str(subtask))
         self._counting_since = None
         self._source = source

@@ -4,10 +4,8 @@ The task thread sends a frame with a plain remote call. The answer arrives in on
 posted to the task's mailbox, so nothing here waits.
 
 A call can be lost while its receiver lives, by a broken connection. The same frame with the same numbers is
-then sent again, and the receiver drops what it already has. A receiver that died ends the channel: either it
-has finished, or the JobMaster sees the death itself and restarts the job.
-
-Frames as arguments of actor calls.
+then sent again, and the receiver drops duplicates. A receiver that died ends the channel: either it has
+finished, or the JobMaster sees the death itself and restarts the job.
 
 Ray copies an argument of up to 100 kB into the call. A larger one goes through the object store. That takes
 messages to the raylet at either end, and more processor time than the rest of the call. So a frame that is
@@ -97,10 +95,9 @@ class RemoteChannels:
     """Sends the frames of one attempt of one subtask.
 
     Args:
-        peers: Receivers by subtask.
         post: Brings a callable into the task thread.
-        frame_consumed: Told, in the task thread, that a frame was consumed.
-        receiver_gone: Told, in the task thread, that the receiver of a channel is gone.
+        frame_consumed: Called in the task thread when a frame was consumed.
+        receiver_gone: Called in the task thread when the receiver of a channel is gone.
     """
 
     def __init__(
@@ -118,11 +115,9 @@ class RemoteChannels:
         self._closed = False
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        """Send a frame; called in the task thread."""
         self._call(channel, first_sequence_number, elements)
 
     def close(self) -> None:
-        """Send nothing more."""
         self._closed = True
 
     def _call(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:

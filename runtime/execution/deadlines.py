@@ -1,10 +1,8 @@
-"""How long a silence may last: of a call, and of the JobMaster (`Lease`).
-
-`RetryDeadline`: when a call that got no answer is repeated, and when its receiver counts as lost.
+"""Limits of a silence: of a call (`RetryDeadline`), and of the JobMaster (`Lease`).
 
 The cluster reports a process that gives no answer in one of two ways. It has died: that is final, unless
-something restarts it under the same name. Or it is unreachable, mostly because a connection broke. Then
-nobody knows whether the process lives, or whether it has executed the call. So only idempotent calls may be
+something restarts it under the same name. Or it is unreachable, mostly because a connection broke. Then it is
+unknown whether the process lives, or whether it has executed the call. So only idempotent calls may be
 repeated.
 
 One absence begins with the first call that fails and ends with a call that lasts. The pauses between calls
@@ -25,7 +23,7 @@ class Pauses:
 
     Attributes:
         first: After the first failure.
-        factor: How much longer each next one is.
+        factor: Ratio of each pause to the one before.
 
     Example:
         >>> pauses = Pauses(first=0.1, factor=2.0, longest=0.5)
@@ -55,7 +53,6 @@ class RetryDeadline:
     """Follows the failed calls of one receiver.
 
     Args:
-        pauses: How long to wait between calls.
         present_after: A call that lasted this many seconds before it failed had reached its receiver.
 
     Example:
@@ -73,10 +70,10 @@ class RetryDeadline:
         self._failures = 0
 
     def failed(self, asked_at: float, now: float, patience: float = inf) -> float | None:
-        """A call has failed.
+        """Count a failed call.
 
         Args:
-            asked_at: When it was made, in monotonic seconds.
+            asked_at: Time of the call, in monotonic seconds.
             now: Monotonic seconds.
             patience: Seconds that the receiver may be away.
 
@@ -125,17 +122,17 @@ class Lease:
         return self._silent
 
     def renew(self, now: float) -> None:
-        """A sign of the JobMaster at `now`, in monotonic seconds: what was silent before counts no more."""
+        """The JobMaster gave a sign at `now`, in monotonic seconds: earlier silence no longer counts."""
         self._silent = 0.0
         self._looked_at = now
 
     def change(self, timeout: float, now: float) -> None:
-        """A sign of the JobMaster, and another timeout from now on."""
+        """The JobMaster gave a sign, and another timeout from now on."""
         self._timeout = timeout
         self.renew(now)
 
     def is_over(self, now: float) -> bool:
-        """Look whether it is over; `now` is in monotonic seconds."""
+        """Whether the lease is over at `now`, in monotonic seconds; call it at every interval."""
         self._silent += min(now - self._looked_at, 2 * self.interval)
         self._looked_at = now
         return self._silent > self._timeout

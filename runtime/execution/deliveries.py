@@ -21,7 +21,7 @@ from penstock.runtime.execution.processes import Away, Died
 
 
 class DeliveryAnswer(Enum):
-    """What a sender learns from a `deliver` call; its value is what travels, as Ray would pickle a member.
+    """The receiver's answer to a `deliver` call; its value travels, because Ray would pickle a member.
 
     Attributes:
         CONSUMED: Everything was consumed: the credits are back.
@@ -35,11 +35,11 @@ class DeliveryAnswer(Enum):
 
 
 class SenderStep(Enum):
-    """What a sender does after a `deliver` call.
+    """The sender's step after a `deliver` call.
 
     Attributes:
         TAKE_CREDIT: It may send so much more.
-        SEND_AGAIN: The same elements with the same numbers, a little later; the receiver drops what it has.
+        SEND_AGAIN: The same elements with the same numbers, a little later; the receiver drops duplicates.
         END_CHANNEL: Nothing more is sent, and a sender that leaves does not wait for this receiver. It has
             finished, or the JobMaster sees its death itself.
     """
@@ -50,7 +50,7 @@ class SenderStep(Enum):
 
 
 def step_after(answer: DeliveryAnswer | Died | Away) -> SenderStep:
-    """What a sender does after a `deliver` call that ended so.
+    """The sender's step after a `deliver` call with this outcome.
 
     Example:
         >>> step_after(DeliveryAnswer.STALE), step_after(Away())
@@ -75,11 +75,7 @@ class Deliveries:
         self._closed_with: DeliveryAnswer | None = None
 
     def wait(self, channel: int, next_sequence_number: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
-        """A call has come: answer it when everything below this number is consumed.
-
-        Returns:
-            Whether the subtask is to be given its elements; `False` when it was answered at once.
-        """
+        """Answer when everything below this number is consumed; false if that happened at once."""
         if self._closed_with is not None:
             answer(self._closed_with)
         elif self._consumed.get(channel, 0) >= next_sequence_number:
@@ -91,7 +87,6 @@ class Deliveries:
         return False
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
-        """Everything below this number is consumed."""
         if next_sequence_number <= self._consumed.get(channel, 0):
             return
         self._consumed[channel] = next_sequence_number

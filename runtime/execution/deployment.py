@@ -37,11 +37,6 @@ class Deployer:
     """Deploys subtasks of one job, and stops them.
 
     Args:
-        graph: The subtasks of the job.
-        config: Its settings.
-        fleet: Its processes.
-        processes: Calls them.
-        timers: Keep deadlines.
         describe: Makes descriptors.
     """
 
@@ -70,7 +65,6 @@ class Deployer:
         restore: CompletedCheckpoint | None,
         then: OnDeployed,
     ) -> Deployment:
-        """Place subtasks and hand them their state."""
         return Deployment(self, attempt, subtasks, restore, then)
 
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], then: Callable[[], None]) -> Cancellable:
@@ -100,14 +94,7 @@ class Deployer:
 
 
 class Deployment:
-    """One attempt of some subtasks on its way up; made by `Deployer.deploy`.
-
-    Args:
-        deployer: Has what it needs.
-        subtasks: What is deployed.
-        restore: What it starts from.
-        then: Called once with the outcome.
-    """
+    """One attempt of some subtasks on its way up; made by `Deployer.deploy`. Calls `then` once."""
 
     def __init__(
         self,
@@ -128,7 +115,7 @@ class Deployment:
         self._step: Cancellable = deployer.stop(attempt - 1, subtasks, self._ensure)
 
     def cancel(self) -> None:
-        """Call it off: nobody is told, and no further call is made."""
+        """Cancel the deployment: no outcome is reported, and no further call is made."""
         self._is_over = True
         self._step.cancel()
         if self._deadline is not None:

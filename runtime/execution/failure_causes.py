@@ -1,8 +1,6 @@
-"""Failures as values: what an error or the end of a call says to the scheduler.
+"""Failures as values: the scheduler's view of an error or of the end of a call.
 
 A cause also says whether a restart may help.
-
-What the end of a `run` call means.
 
 The JobMaster keeps one `run` call open on every subtask. It ends when the attempt ends, and within
 milliseconds when the process dies, so no heartbeat is needed to see a death. A process that lives and is
@@ -74,7 +72,7 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
 
 
 def as_failure(error: BaseException) -> Exception:
-    """The error as one that an event loop hands on: of a `KeyboardInterrupt` or `SystemExit` it would end."""
+    """The error as one that an event loop passes on: a `KeyboardInterrupt` or `SystemExit` would end it."""
     if isinstance(error, OperatorInterrupt):
         return error.error
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
@@ -90,9 +88,8 @@ def cause_of_end(
     """Why an attempt has failed whose `run` call has ended; `None` when it has not.
 
     Args:
-        place: Where it ran.
         outcome: How the call ended.
-        was_stopped: Whether the JobMaster has told the subtask to stop.
+        was_stopped: Whether the JobMaster has stopped the subtask.
 
     Example:
         >>> here = Place(7, "4f5a9c0d1e")

@@ -1,13 +1,11 @@
-"""The processes of a job: which holds which role, and which stand by.
+"""The processes of a job: their roles, and the spares.
 
-`Fleet`: which process holds which role of a job.
-
-Starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and takes
-the next attempt in it. A free role goes to one of the job's spares. If it has none, the fleet claims a warm
-process, which has served an earlier job of the program, or starts a new one. It ends processes that are dead,
-useless or surplus. At the end of the job each process gives its role back. Those that may serve again are
-offered to other jobs; the others end. Only the fleet offers a process, so one that it ends, because its
-answer comes too late, serves nobody.
+`Fleet`: starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and
+takes the next attempt in it. A free role goes to one of the job's spares. If it has none, the fleet claims a
+warm process, which has served an earlier job of the program, or starts a new one. It ends processes that are
+dead, useless or surplus. At the end of the job each process gives its role back. Those that may serve again
+are offered to other jobs; the others end. Only the fleet offers a process, so one that it ends, because its
+answer comes too late, serves no job.
 
 A warm process may have died unnoticed, hang, or refuse the role. Then a new one is started in its place. So a
 warm process may cause a short delay, but never a failed deployment.
@@ -18,11 +16,10 @@ its role. It takes over those that hold one of this job.
 What it must never do: give one role to two processes and use both. If two hold the same subtask, because two
 JobMasters were active, the one with the newer attempt stays.
 
-`StandbyPool`: processes of a job that hold no role and wait to take that of a process that dies.
-
-A restart after a death waits for a new process, and that is most of its time when the state is small. So a
-job may keep some processes more than it has subtasks (`JobConfig.standby`). They are filled up while the job
-runs, never while it is deployed: the start of a process takes processor time that the deployment needs.
+`StandbyPool`: processes of a job that hold no role and replace one that dies. A restart after a death waits
+for a new process, and that is most of its time when the state is small. So a job may keep spares
+(`JobConfig.standby`). They are filled up while the job runs, never while it is deployed: the start of a
+process takes processor time that the deployment needs.
 
 A spare has loaded the job's code (`prepare`), so it does not import modules when the role comes. It is asked
 in each round of the watch, which renews its lease. One that is dead or silent is replaced. A spare that dies
@@ -73,12 +70,7 @@ class _Spare:
 
 
 class StandbyPool:
-    """Has the spares of one job; see the module's text.
-
-    Args:
-        wanted: How many are kept.
-        processes: Starts, calls and ends them.
-    """
+    """Has the spares of one job; see the module's docstring."""
 
     def __init__(self, wanted: int, processes: Processes) -> None:
         self._wanted = wanted
@@ -87,7 +79,6 @@ class StandbyPool:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether the job keeps any."""
         return self._wanted > 0
 
     @property
@@ -96,11 +87,7 @@ class StandbyPool:
         return sum(spare.is_ready for spare in self._spares.values())
 
     def look(self, needs: Needs | None) -> None:
-        """Renew the leases of spares, replace those that are useless, and fill up.
-
-        Args:
-            needs: What a new one has to fit; `None` starts none.
-        """
+        """Renew the leases of spares, replace useless ones, and fill up; `needs` of `None` starts none."""
         for process, spare in list(self._spares.items()):
             if spare.unanswered >= _PATIENCE:
                 self._lose(process, "it waits for a role and does not answer")
@@ -111,7 +98,7 @@ class StandbyPool:
             self._add(needs)
 
     def take(self, needs: Needs) -> ProcessId | None:
-        """A spare that fits, which is none any more; `None` when there is none that is ready."""
+        """Take a spare that fits out of the pool; `None` when none is ready."""
         for process, spare in self._spares.items():
             if spare.is_ready and spare.needs.fit(needs):
                 del self._spares[process]
@@ -119,7 +106,6 @@ class StandbyPool:
         return None
 
     def end(self) -> None:
-        """End all of them."""
         for process in list(self._spares):
             self._lose(process)
 
@@ -167,8 +153,7 @@ class Member:
     Attributes:
         role: The role, in the attempt that it had when the fleet got to know it. Calls name the attempt that
             they are for.
-        needs: What the process was started with.
-        place: Where it runs.
+        needs: The resources that the process was started with.
     """
 
     process: ProcessId
@@ -186,7 +171,6 @@ class Placement:
     replies: Replies[SubtaskId, Place | Stale]
 
     def cancel(self) -> None:
-        """End them."""
         self.replies.cancel()
         for member in self.chosen.values():
             self.processes.end(member.process)
@@ -194,17 +178,13 @@ class Placement:
 
 
 class Fleet:
-    """Has the processes of one job; see the module's text.
+    """Has the processes of one job; see the module's docstring.
 
     Args:
-        graph: Its subtasks.
-        config: Its settings.
-        processes: Starts, calls and ends them.
-        timers: Keep deadlines.
         new_token: Makes a token that was never used.
 
     Attributes:
-        members: Who holds the role of each subtask.
+        members: The holder of each subtask's role.
         spares: Processes that wait for a role of this job.
     """
 
@@ -224,14 +204,14 @@ class Fleet:
         self._timers = timers
         self._new_token = new_token
         self.members: dict[SubtaskId, Member] = {}
-        #: Without a restart nobody takes a role over.
+        #: Without a restart no process takes a role over.
         restarts = not isinstance(config.restart_or_default, NoRestart)
         self.spares = StandbyPool(config.standby if restarts else 0, processes)
 
     # -- a JobMaster that comes back ------------------------------------------------------------------------
 
     def adopt(self, then: Callable[[], None]) -> None:
-        """Take over what an earlier JobMaster has left, and end what is silent or too much; then go on.
+        """Take over processes of an earlier JobMaster, end silent and surplus ones, then call `then`.
 
         All are asked at once, so several that hang take no longer than one.
         """
@@ -406,10 +386,9 @@ class Fleet:
                 self.lose(subtask)
 
     def lose(self, subtask: SubtaskId, why: str = "") -> None:
-        """The process of this subtask is dead or useless: the next attempt gets another one.
+        """The process of this subtask is dead or useless.
 
-        Args:
-            why: A warning for the log, if it is worth one.
+        `why` is a warning for the log, if it is worth one.
         """
         member = self.members.pop(subtask, None)
         if member is not None:
@@ -421,12 +400,12 @@ class Fleet:
             self.lose(member.role.subtask, why)
 
     def forget(self, member: Member) -> None:
-        """This process holds another role now: it is not ours to end."""
+        """This process holds another role now: the fleet must not end it."""
         if self.members.get(member.role.subtask) is member:
             del self.members[member.role.subtask]
 
     def leave(self, then: Callable[[], None]) -> None:
-        """Let all processes stop what they run and give their roles back, end the others, then go on."""
+        """Let all processes stop their work and give their roles back, end the others, then call `then`."""
         self.spares.end()
         members, self.members = list(self.members.values()), {}
         leaving = [member.process for member in members]

@@ -1,14 +1,14 @@
 """`Heartbeat`: whether a process that gives no answer hangs, is busy, or only was not heard for a moment.
 
 Ray reports a process that dies. It reports nothing of one that lives and does nothing. A signal may have
-stopped it, or its memory may be on a disk that does not answer. So somebody must follow the answers. Silence
-alone proves nothing, because C code may hold the interpreter's lock: one regular expression did that for
-25 s, and its process answered nobody. Killing it would kill it again in every attempt. (Flink's
+stopped it, or its memory may be on a disk that does not answer. So the answers must be followed. Silence
+alone proves nothing, because C code may hold the interpreter's lock. One regular expression did that for
+25 s, and its process answered no call. Killing it would kill it again in every attempt. (Flink's
 `HeartbeatManager` has only the silence, and therefore waits 50 s. Kafka Streams sends its heartbeats from a
 thread of its own, which in Python waits for the same lock.)
 
-What tells the two apart is processor time. A busy process uses it, and a hung one does not. Nobody measures
-their own when they are stopped, so another process on the same node reads it from the kernel.
+Processor time distinguishes the two. A busy process uses it, and a hung one does not. A stopped process can't
+measure its own, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
 - After `named_after` seconds the process is reported to people (`SILENT`). By default that is after 4 s, when
@@ -26,7 +26,7 @@ that waits for something outside looks the same. So none may do that: see `Clust
 The kernel also says whether a signal has stopped a process. That is not read. A frozen container, memory that
 can't be read and a deadlock don't show there, and stopped processes stand still as well.
 
-Whoever watches may be frozen itself, and finds much time gone when it goes on. As in `Lease`, the time
+The watching process may be frozen itself, and finds much time gone when it continues. As in `Lease`, the time
 between two looks counts for at most twice the time that was planned. So answers that wait are taken first.
 
 What it must never do: call a process hung on an old reading. The second reading must have been asked for in
@@ -44,11 +44,11 @@ _SHORTEST_STILLNESS: Final = 1.0
 
 
 class Pulse(Enum):
-    """What is known of a process.
+    """The state of a process.
 
     Attributes:
         ANSWERS: It has answered a short while ago.
-        SILENT: People are told that it does not answer.
+        SILENT: It does not answer, and people know.
         HUNG: It has not answered for the timeout, and its processor time stands still: it is killed.
         OVERDUE: It has not answered for as long as a lease lasts, whatever it does: it is killed.
     """
@@ -60,19 +60,18 @@ class Pulse(Enum):
 
     @property
     def is_over(self) -> bool:
-        """Whether the process is to be killed."""
         return self in (Pulse.HUNG, Pulse.OVERDUE)
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatLimits:
-    """Seconds of silence, and what each means.
+    """Limits of a silence, in seconds.
 
     Attributes:
         interval: Between two looks at a process that is a suspect.
         calm_interval: Between two looks at others.
         suspect_after: The processor time is read from here on.
-        named_after: People are told.
+        named_after: The process is reported to people.
         timeout: A process whose processor time stands still is killed.
         still_for: So long the processor time must have stood still.
         overdue_after: Any silent process is killed.
@@ -133,7 +132,7 @@ class Silence:
 
 
 class Heartbeat:
-    """Follows the answers of one process; see the module's text.
+    """Follows the answers of one process; see the module's docstring.
 
     Args:
         now: Monotonic seconds; the process counts as heard.
@@ -161,13 +160,13 @@ class Heartbeat:
 
     @property
     def silence(self) -> Silence:
-        """How long the process has not answered."""
+        """The current silence of the process."""
         stands_still = self._still_until - self._still_from >= self._limits.still_for / 2
         return Silence(self._silent, False if stands_still else True if self._has_advanced else None)
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it has been silent for long enough to be looked at more closely."""
+        """Whether the process has been silent for long enough to be looked at more closely."""
         return self._silent >= self._limits.suspect_after
 
     @property
@@ -176,18 +175,17 @@ class Heartbeat:
         return self.is_suspect and self._asked_at is None
 
     def heard(self, now: float) -> None:
-        """The process has answered."""
         self._silent, self._looked_at = 0.0, now
         self._asked_at = self._used = None
         self._still_from = self._still_until = 0.0
         self._has_advanced = False
 
     def ask(self) -> None:
-        """Somebody has begun to read the processor time."""
+        """Note that a reading of the processor time has begun."""
         self._asked_at = self._silent
 
     def read(self, used: float | None) -> None:
-        """The processor time was read: seconds, or `None` when that failed."""
+        """Take a reading of the processor time in seconds; `None` when it failed."""
         asked_at, self._asked_at = self._asked_at, None
         if asked_at is None or used is None:
             return
@@ -199,11 +197,7 @@ class Heartbeat:
         self._still_from = self._still_until = self._silent
 
     def look(self, now: float, pause: float) -> Pulse:
-        """What is known of it.
-
-        Args:
-            pause: Seconds that were planned since the last look.
-        """
+        """The state of the process; `pause` is the planned time since the last look, in seconds."""
         self._silent += min(now - self._looked_at, 2 * pause)
         self._looked_at = now
         if self._silent >= self._limits.overdue_after:

@@ -1,22 +1,17 @@
-"""How the JobMaster follows its processes: it renews leases, and ends those that hang.
+"""The JobMaster's watch of its processes: it renews leases, and ends those that hang.
 
-`Heartbeats`: follows the answers of a job's processes, in its JobMaster, and ends those that hang.
+`Watch` renews the leases of a job's subtasks every two seconds, reads their counters, and notes which are
+silent. Each answer is a sign of life. `Heartbeats` judges the silences with a `Heartbeat` for each process.
+So a job with a thousand subtasks makes no more calls than for its leases. It makes a thousand comparisons a
+second, or twice a second while one is a suspect.
 
-The leases that `Watch` renews every two seconds are the heartbeats: each answer is a sign of life. What a
-silence means says `Heartbeat`, process by process. So a job with a thousand subtasks makes no call more than
-for its leases. It makes a thousand comparisons a second, or twice a second while one is a suspect.
-
-Processor times are asked for by node, one question a node at a time. A node that has lost its connection
+Processor times are requested by node, one question a node at a time. A node that has lost its connection
 holds up none of the others. An answer that never comes leaves the processes of its node to `overdue_after`;
 Ray says before that whether the node is dead.
 
 A process is known here by its taking of a role (`Role.token`), not by its subtask. One that is replaced, or
-that serves another job, is a new one. Killing is the fleet's: the open `run` call of the process then fails,
-and the scheduler learns of the death in the usual way.
-
-`Watch`: periodically renews the leases of a job's subtasks, reads their counters, and notes who is silent.
-
-Each answer to a renewal is a sign of life; `Heartbeats` decides what a silence means.
+that serves another job, is a new one. The fleet kills: the open `run` call of the process then fails, and the
+scheduler learns of the death in the usual way.
 """
 
 from __future__ import annotations
@@ -46,24 +41,23 @@ from penstock.runtime.time.durations import as_seconds
 
 
 class HeartbeatListener(Protocol):
-    """Is told of silent processes, for people."""
+    """Reports silent processes to people."""
 
     def fell_silent(self, member: Member, silence: Silence) -> None:
-        """A process has not answered for a while; told once in a silence."""
+        """A process has not answered for a while; called once in a silence."""
         ...
 
     def answers_again(self, member: Member) -> None:
-        """A process that was said to be silent has answered."""
+        """A process that was reported as silent has answered."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Beat:
-    """What is known of one member.
+    """The watch of one member.
 
     Attributes:
-        heartbeat: Its silence.
-        is_named: Whether people were told of this silence.
+        is_named: Whether people know of this silence.
     """
 
     member: Member
@@ -72,14 +66,11 @@ class _Beat:
 
 
 class Heartbeats:
-    """Follows the processes of one job; see the module's text.
+    """Follows the processes of one job; see the module's docstring.
 
     Args:
-        fleet: The processes.
         processes: Read processor times.
-        clock: Says how much time has passed between two looks.
-        timers: Say when to look.
-        listener: Is told of silences.
+        listener: Reports silences.
     """
 
     def __init__(
@@ -112,13 +103,11 @@ class Heartbeats:
             self._timer = self._timers.call_later(self._pause, self.begin)
 
     def end(self) -> None:
-        """Look no more."""
         self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
 
     def heard(self, member: Member) -> None:
-        """A process has answered."""
         beat = self._beats.get(member.role.token)
         if beat is None:
             return
@@ -128,13 +117,12 @@ class Heartbeats:
             self._listener.answers_again(member)
 
     def is_suspect(self, member: Member) -> bool:
-        """Whether a process has been silent for some time."""
         beat = self._beats.get(member.role.token)
         return beat is not None and beat.heartbeat.is_suspect
 
     @property
     def silent(self) -> Mapping[SubtaskId, Silence]:
-        """The subtasks whose processes were said to be silent."""
+        """The subtasks whose processes were reported as silent."""
         named = [beat for beat in self._beats.values() if beat.is_named]
         return {beat.member.role.subtask: beat.heartbeat.silence for beat in named}
 
@@ -158,7 +146,7 @@ class Heartbeats:
                 self._ask(node_id, beats)
 
     def _follow(self, now: float) -> None:
-        """Know the members of now, and no others."""
+        """Follow the current members, and no others."""
         members = {member.role.token: member for member in self._fleet.members.values()}
         for token in [token for token in self._beats if token not in members]:
             del self._beats[token]
@@ -195,19 +183,14 @@ PATIENCE: Final = 1.0
 
 
 class Watch:
-    """Looks at the processes of one job; see the module's text.
+    """Looks at the processes of one job; see the module's docstring.
 
     A process that no longer holds its role (`Stale`) is useless to this job. The fleet forgets it, and the
     end of its open `run` call informs the scheduler.
 
     Args:
-        fleet: The processes.
-        processes: Calls them.
-        clock: Says how long a round has taken.
-        timers: Say when it is time.
-        config: Timeouts of leases and heartbeats.
         counted: Called with the counters of a subtask.
-        listener: Is told of silent processes.
+        listener: Reports silent processes.
     """
 
     def __init__(
@@ -236,21 +219,20 @@ class Watch:
 
     @property
     def silent(self) -> Mapping[SubtaskId, Silence]:
-        """The subtasks whose processes do not answer, when that has lasted."""
+        """The subtasks whose processes have not answered for a while."""
         return self._heartbeats.silent
 
     def begin(self, after_look: Callable[[], None]) -> None:
-        """Look now, and again and again until the watch ends; tells after each look."""
+        """Look now, and again and again until the watch ends; calls `after_look` after each look."""
         self._heartbeats.begin()
         self._round(after_look)
 
     def end(self) -> None:
-        """Look no more."""
         self._has_ended = True
         self._heartbeats.end()
 
     def look(self, then: Callable[[], None]) -> None:
-        """Renew all leases and take the counters, then go on.
+        """Renew all leases and take the counters, then call `then`.
 
         A process that has fallen silent is waited for only for a moment, and not at all once it is a suspect.
         Its counters are taken after it has answered again.

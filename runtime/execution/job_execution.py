@@ -1,10 +1,10 @@
-"""`JobExecution`: what the job's scheduler decides, carried out in processes: deploy, run, control, stop.
+"""`JobExecution` carries out the scheduler's decisions in processes: deploy, run, control, stop.
 
-It decides what is called when, and what the answers mean; the calls themselves are a port (`Processes`). The
+It decides the calls and interprets their answers; the calls themselves are a port (`Processes`). The
 JobMaster on Ray and the simulation run this same class, each with processes of its own.
 
-Each subtask that runs has one open `run` call. When its process dies the call fails, and the scheduler is
-told. The scheduler hears each thing once and never from inside of a call that it makes.
+Each subtask that runs has one open `run` call. When its process dies the call fails, and the scheduler gets a
+failure. The scheduler hears each thing once and never from inside of a call that it makes.
 
 `ControlLanes`: control messages that must reach a subtask in their order.
 
@@ -51,11 +51,7 @@ SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl, OnAnswer], No
 
 
 class ControlLanes:
-    """One lane a subtask.
-
-    Args:
-        send: Sends one message.
-    """
+    """One lane a subtask."""
 
     def __init__(self, send: SendControl) -> None:
         self._send = send
@@ -95,27 +91,21 @@ class ControlLanes:
 
 
 class Listener(Protocol):
-    """Who is told what becomes of the calls: the job's scheduler."""
+    """Receives the outcomes of calls: the job's scheduler."""
 
     def on_deployed(self, attempt: int) -> None:
         """All subtasks of a deployment are ready."""
         ...
 
-    def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:
-        """A deployment has failed."""
-        ...
+    def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None: ...
 
     def on_started(self, attempt: int) -> None:
-        """The subtasks were told to run."""
+        """The calls that run the subtasks are on their way."""
         ...
 
-    def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
-        """A subtask has done everything."""
-        ...
+    def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None: ...
 
-    def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
-        """A subtask has failed, or its process has."""
-        ...
+    def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None: ...
 
     def on_all_stopped(self, attempt: int) -> None:
         """Nothing of this attempt runs any more."""
@@ -131,9 +121,8 @@ class OpenRun:
     """An open `run` call.
 
     Attributes:
-        member: The process that runs it.
         has_ended: Whether the call has been answered.
-        afterwards: What waits for that.
+        afterwards: Called after that.
     """
 
     member: Member
@@ -142,15 +131,9 @@ class OpenRun:
 
 
 class JobExecution:
-    """The `ExecutionGateway` of a job; see the module's text.
+    """The `ExecutionGateway` of a job; see the module's docstring.
 
     Args:
-        graph: The job's subtasks.
-        fleet: Its processes.
-        deployer: Deploys and stops them.
-        processes: Calls them.
-        clock: Monotonic time.
-        timers: For what is due later.
         on_end: Called when the job has ended: its state, and why if it has failed.
         on_fenced: Called when another JobMaster has taken the job over.
 
@@ -179,7 +162,7 @@ class JobExecution:
         self._timers = timers
         self._on_end = on_end
         self._on_fenced = on_fenced
-        #: By subtask: the attempt that it was told to run, and that up to which it was told to stop.
+        #: By subtask: the attempt that it was last started for, and that up to which it was stopped.
         self._attempts: dict[SubtaskId, int] = {}
         self._stopped_through: dict[SubtaskId, int] = {}
         self._deployment: Deployment | None = None
@@ -189,13 +172,11 @@ class JobExecution:
     # -- deploying, starting, stopping ----------------------------------------------------------------------
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """Deploy all subtasks for this attempt; the scheduler gets the outcome."""
         self.deploy_region(attempt, self._graph.subtasks, restore)
 
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """Deploy these subtasks for this attempt; the scheduler gets the outcome."""
         self._attempts.update(dict.fromkeys(subtasks, attempt))
         for subtask in subtasks:
             self._runs.pop(subtask, None)
@@ -209,11 +190,10 @@ class JobExecution:
         self._deployment = self._deployer.deploy(attempt, subtasks, restore, deployed)
 
     def start(self, attempt: int) -> None:
-        """Let all subtasks run."""
         self.start_region(attempt, self._graph.subtasks)
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Let these subtasks run; the calls are on their way when the scheduler is told."""
+        """Let these subtasks run; the scheduler learns of it when the calls are on their way."""
         started = {
             s: self._fleet.members.get(s) for s in self._graph.subtasks if s in subtasks
         }  # always in one order
@@ -248,15 +228,12 @@ class JobExecution:
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
     ) -> None:
-        """Tell subtasks to start a checkpoint."""
         for subtask in subtasks:
             self._lanes.put(attempt, subtask, TriggerCheckpoint(barrier))
 
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
     ) -> None:
-        """Hand an event of a coordinator to a subtask."""
-
         def answered(arrived: bool) -> None:
             if arrived:
                 answer.sent()
@@ -269,19 +246,16 @@ class JobExecution:
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell subtasks that they may commit."""
         for subtask in subtasks:
             self._send_control(attempt, subtask, NotifyComplete(checkpoint_id), _nobody_waits)
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Notify subtasks that a checkpoint was aborted."""
         for subtask in subtasks:
             self._send_control(attempt, subtask, NotifyAborted(checkpoint_id), _nobody_waits)
 
     def job_ended(self, state: JobState, cause: str) -> None:
-        """The job has reached its last state."""
         self._on_end(state, cause)
 
     def fenced(self) -> None:
@@ -359,4 +333,4 @@ class JobExecution:
 
 
 def _nobody_waits(arrived: bool) -> None:
-    """A notification that is lost is told again with the next one."""
+    """A lost notification is repeated by the next one."""

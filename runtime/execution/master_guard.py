@@ -3,14 +3,15 @@
 Ray brings back a JobMaster that has died. One that lives and does nothing must be killed first, and its own
 subtasks are there to notice. Each hears from it every two seconds, when it renews their leases. A few of them
 are its guards (`choose_guards`), so that a frozen JobMaster is not looked at by a thousand subtasks at once.
-The JobMaster says in each renewal who guards it. So a guard that dies is replaced two seconds later. A
-JobMaster that hangs together with its guards, or before its first renewal, is noticed by its clients only.
+The JobMaster says in each renewal whether the receiver guards it. So a guard that dies is replaced two
+seconds later. A JobMaster that hangs together with its guards, or before its first renewal, is noticed by its
+clients only.
 
 A guard hears nothing, too, when the JobMaster has given its process up, or when a connection is cut. So it
 asks the JobMaster by itself before it acts. An answer to that is a sign of life, and renews no lease.
 
 The process is killed by its process id and the time when it started, on its own node. So a guard that is late
-never hits the JobMaster that has come back, and two guards do what one does. It may hit a JobMaster
+never hits the JobMaster that has come back, and two guards have the effect of one. It may hit a JobMaster
 that still works, when its answers to this guard were lost for nine tenths of a lease. Then the job has one
 restart more. Two JobMasters at a time are safe in any case: the decision log lets one of them decide.
 """
@@ -33,11 +34,7 @@ OVERDUE: Final = 0.9
 
 
 def choose_guards(members: Collection[Member]) -> frozenset[SubtaskId]:
-    """The subtasks that guard the JobMaster: on as many nodes as possible.
-
-    Args:
-        members: All processes of the job.
-    """
+    """The subtasks that guard the JobMaster: on as many nodes as possible."""
     by_node: dict[str, list[SubtaskId]] = {}
     for member in sorted(members, key=lambda member: member.role.subtask):
         by_node.setdefault(member.place.node_id, []).append(member.role.subtask)
@@ -46,11 +43,9 @@ def choose_guards(members: Collection[Member]) -> frozenset[SubtaskId]:
 
 
 class GuardedMaster(Protocol):
-    """How a guard reaches its JobMaster. No method blocks; a reply comes after its call has returned."""
+    """A guard's way to its JobMaster. No method blocks; a reply comes after its call has returned."""
 
-    def ask_master(self, reply: Reply[None]) -> None:
-        """Ask the JobMaster whether it is there."""
-        ...
+    def ask_master(self, reply: Reply[None]) -> None: ...
 
     def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
         """Read the processor time of this process on its node, in seconds."""
@@ -62,14 +57,11 @@ class GuardedMaster(Protocol):
 
 
 class MasterGuard:
-    """Guards the JobMaster of one role; see the module's text.
+    """Guards the JobMaster of one role; see the module's docstring.
 
     Args:
         limits: `overdue_after` is shorter than the lease, see `OVERDUE`.
-        clock: Says how much time has passed between two looks.
-        timers: Say when to look.
-        master: Reaches the JobMaster.
-        fell_silent: Told, once in a silence, that the JobMaster does not answer.
+        fell_silent: Called, once in a silence, when the JobMaster does not answer.
     """
 
     def __init__(
@@ -92,11 +84,7 @@ class MasterGuard:
         self._timer: Cancellable | None = None
 
     def renewed(self, guarded: Place | None) -> None:
-        """The JobMaster has renewed the lease.
-
-        Args:
-            guarded: Where it runs, when this process guards it; `None` when it does not.
-        """
+        """The JobMaster has renewed the lease; `guarded` is its place if this process guards it."""
         if guarded != self._place:
             self.end()
             if guarded is not None:
@@ -106,7 +94,6 @@ class MasterGuard:
         self._heard()
 
     def end(self) -> None:
-        """Guard nobody from now on."""
         self._place, self._has_asked = None, False
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""How subtasks end. `task/descriptor` has what they are told, `job/reports` what they report."""
+"""Ends of subtasks. `task/descriptor` has the messages to a subtask, `job/reports` its reports."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 @dataclass(frozen=True, slots=True)
 class SubtaskFinished:
-    """A subtask has done everything.
-
-    Attributes:
-        statistics: Its last counters.
-    """
+    """A subtask has done everything."""
 
     statistics: SubtaskStatistics | None
 
 
 @dataclass(frozen=True, slots=True)
-class SubtaskStopped:
-    """A subtask was stopped because its attempt is over."""
+class SubtaskStopped: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +29,7 @@ class SubtaskFailed:
     Attributes:
         error: One paragraph for people: what happened, where, what to do.
         traceback: The user's traceback, as text.
-        recoverable: Whether another attempt may go better.
+        recoverable: Whether another attempt may succeed.
         location: The operator that failed; `None` when it was none.
         is_damage: Whether the state that it was to restore is damaged.
         raised_at: The user's line that raised, if it is known.
@@ -50,7 +45,6 @@ class SubtaskFailed:
     is_bad_input: bool = False
 
     def cause(self, subtask: SubtaskId) -> FailureCause:
-        """The failure as the scheduler takes it."""
         kind = FailureKind.STATE if self.is_damage else FailureKind.OTHER
         where = self.location
         return FailureCause(

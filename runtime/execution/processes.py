@@ -1,10 +1,10 @@
-"""The processes of a job, as its JobMaster reaches them: the port, how calls end, several answers.
+"""The processes of a job, as its JobMaster reaches them.
 
 `Processes` is the port. `Replies` waits for the answers of several calls, and only so long.
 
-A call is answered once, later, by its reply: with what the process answered, or with a `CallFailure`.
-Failures are values with three cases that every caller distinguishes. The process has died, it can't be
-reached, or the call raised.
+A call is answered once, later, by its reply: with the process's answer, or with a `CallFailure`. Failures are
+values with three cases that every caller distinguishes. The process has died, it can't be reached, or the
+call raised.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Died:
     """The process is gone for good.
 
     Attributes:
-        detail: What the cluster says of it.
+        detail: The cluster's report.
     """
 
     detail: str
@@ -49,11 +49,7 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The call itself failed.
-
-    Attributes:
-        cause: How.
-    """
+    """The call itself failed."""
 
     cause: FailureCause
 
@@ -68,8 +64,6 @@ class Needs:
     """Resources of a process, fixed when it starts.
 
     Attributes:
-        num_cpus: CPUs that it occupies.
-        num_gpus: GPUs that it occupies.
         inputs: Channels that may deliver to it at a time.
         resources: Other resources that it occupies, by name.
     """
@@ -91,7 +85,7 @@ class Needs:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """What it occupies by Ray's names, CPUs and GPUs first.
+        """The resources that it occupies by Ray's names, CPUs and GPUs first.
 
         Example:
             >>> Needs(1, 0, 64, {"host1": 2}).amounts
@@ -101,7 +95,6 @@ class Needs:
 
     @property
     def occupies_resources(self) -> bool:
-        """Whether the process occupies anything for as long as it lives."""
         return any(self.amounts.values())
 
     def fit(self, wanted: Needs) -> bool:
@@ -116,12 +109,12 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process runs.
+    """The place of a process.
 
     Attributes:
         pid: Its process id.
-        started: When it started, as the kernel of its node counts; tells it from a later process with the
-            same id. 0 when it is not known.
+        started: When it started, as the kernel of its node counts; distinguishes it from a later process with
+            the same id. 0 when it is not known.
     """
 
     pid: int
@@ -131,12 +124,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a process says of itself.
+    """A process's answer about itself.
 
     Attributes:
-        role: What it holds, in the attempt that was deployed last; `None` when it is free.
-        needs: What it was started with.
-        place: Where it runs.
+        role: Its role, in the attempt that was deployed last; `None` when it is free.
+        needs: The resources that it was started with.
         is_prepared: Whether it has loaded the code of the job whose role it may take.
     """
 
@@ -196,12 +188,6 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Whom a subtask sends to.
-
-    Attributes:
-        role: The role that it holds, in the attempt that is meant.
-    """
-
     process: ProcessId
     role: Role
 
@@ -216,8 +202,8 @@ class Processes(Protocol):
     def claim(self, needs: Needs) -> ProcessId | None:
         """Claim a warm process that fits; `None` when there is none.
 
-        A warm process has served this program before and holds no role. Nobody else can claim it then, but it
-        may have died, and it may refuse the role.
+        A warm process has served this program before and holds no role. No other job can claim it then, but
+        it may have died, and it may refuse the role.
         """
         ...
 
@@ -241,7 +227,7 @@ class Processes(Protocol):
         ...
 
     def room(self) -> Room:
-        """The cluster's resources, for a message; none of them when it does not say."""
+        """The cluster's resources, for a message; none when the cluster does not answer."""
         ...
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
@@ -281,7 +267,7 @@ class Processes(Protocol):
         ...
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Renew the lease of a process, and ask what it has counted.
+        """Renew the lease of a process, and request its counters.
 
         Args:
             guards: Whether the process guards the JobMaster until the next renewal.
@@ -299,10 +285,10 @@ class Processes(Protocol):
         ...
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
-        """Let a process stop what it runs and give its role back.
+        """Let a process stop its work and give its role back.
 
         The answer is `True` when the process waits for another role, and `False` when it does not hold this
-        one. A process that may not serve again ends. Nobody can claim it before it is offered.
+        one. A process that may not serve again ends. No job can claim it before it is offered.
         """
         ...
 
@@ -311,11 +297,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Replies(Generic[K, T]):
-    """Collects one answer for each key and tells once: when all are there, or when the time is over.
+    """Collects one answer for each key; calls `done` once, when all are there or the time is over.
 
     Args:
-        keys: Whose answers are awaited.
-        timers: Keep the time.
         timeout: Seconds to wait at most.
         done: Called with the answers; a key that is missing has not answered in time.
     """
@@ -331,12 +315,10 @@ class Replies(Generic[K, T]):
         self._done = done
         self._answers: dict[K, T | CallFailure] = {}
         self._is_over = False
-        # Without a key there is nothing to wait for, and it is told all the same: later, never at once.
+        # Without a key there is nothing to wait for, and `done` is called all the same: later, never at once.
         self._timer = timers.call_later(timeout if keys else 0.0, self._end)
 
     def reply(self, key: K) -> Reply[T]:
-        """Takes the answer for one key."""
-
         def answered(answer: T | CallFailure) -> None:
             if self._is_over or key not in self._open:
                 return
@@ -348,7 +330,7 @@ class Replies(Generic[K, T]):
         return answered
 
     def cancel(self) -> None:
-        """Nobody wants to know any more."""
+        """Drop the answers; `done` is not called."""
         self._is_over = True
         self._timer.cancel()
 

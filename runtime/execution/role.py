@@ -1,13 +1,10 @@
 """Roles of processes, and which calls fit them.
 
-`Role`: what a process is, whatever it is called.
+`Role`: starting a process takes a second. So a process outlives attempts, is found by a new JobMaster, and
+may serve another job. It has an opaque name, and *takes a role*: one subtask of one job, under a unique
+token. It gives the role back when it is no longer needed, and can take another one.
 
-Starting a process takes a second. So a process outlives attempts, is found by a new JobMaster, and may serve
-another job. It has an opaque name, and *takes a role*: one subtask of one job, under a unique token. It gives
-the role back when it is no longer needed, and can take another one.
-
-Every call between processes carries the role that it is for, with the attempt that it is of. The receiver
-compares:
+Every call between processes carries the role that it is for, with its attempt. The receiver compares:
 
 - another token: the call is for a role that this process does not hold (any more). It is *stale*.
 - the same token, an older attempt: stale, too. A newer attempt has this process.
@@ -19,10 +16,8 @@ alone would not suffice: they begin at 1 in every job.
 Two JobMasters of one job use the same tokens, because the second one asks the processes for their roles. The
 attempt distinguishes the two: the decision log gives each number to one of them.
 
-`RoleHolder`: which calls a process takes, by the role that they carry.
-
-Attempts are fenced. A deployment that arrives after a newer one, or after a stop that covers it, is refused;
-a stop never touches a newer attempt. So calls may arrive in any order.
+`RoleHolder`: attempts are fenced. A deployment that arrives after a newer one, or after a stop that covers
+it, is refused; a stop never touches a newer attempt. So calls may arrive in any order.
 """
 
 from __future__ import annotations
@@ -39,7 +34,7 @@ class Role:
 
     Attributes:
         attempt: The attempt; 0 before the first deployment.
-        token: Tells this taking of the role from every other one.
+        token: Distinguishes this taking of the role from every other one.
 
     Example:
         >>> role = Role("words-1", SubtaskId("count", 0), 0, "7f3a")
@@ -56,7 +51,6 @@ class Role:
         return f"{self.subtask} of {self.job_id}, attempt {self.attempt}"
 
     def at(self, attempt: int) -> Role:
-        """The same role in another attempt."""
         return replace(self, attempt=attempt)
 
     def is_same_taking(self, other: Role) -> bool:
@@ -65,7 +59,7 @@ class Role:
 
 
 class CallFit(Enum):
-    """How a call fits what its receiver holds.
+    """The relation of a call to its receiver's role.
 
     Attributes:
         CURRENT: It is for the attempt that the receiver runs.
@@ -79,7 +73,7 @@ class CallFit(Enum):
 
 
 class RoleHolder:
-    """What one process holds.
+    """The role of one process.
 
     Attributes:
         role: The role, in the attempt that was deployed last; `None` while the process is free.
@@ -105,11 +99,10 @@ class RoleHolder:
         return True
 
     def holds(self, role: Role) -> bool:
-        """Whether the process holds this role, in whatever attempt."""
         return self.role is not None and self.role.is_same_taking(role)
 
     def deploy(self, role: Role) -> bool:
-        """A deployment has come: from now on older ones are refused. `False` when it is refused itself."""
+        """Refuse older deployments from now on; `False` when this one is refused itself."""
         if not self.may_deploy(role):
             return False
         self._past = role.attempt - 1
@@ -120,11 +113,10 @@ class RoleHolder:
         return self.holds(role) and role.attempt > self._past
 
     def begin(self, role: Role) -> None:
-        """The attempt begins: calls for it are current."""
         self.role = role
 
     def stop(self, role: Role) -> bool:
-        """A stop has come: refuse this attempt and older ones, and say whether the current one is covered."""
+        """Refuse this attempt and older ones from now on; return whether the current one is covered."""
         held = self.role
         if held is None or not held.is_same_taking(role):
             return False
@@ -132,7 +124,6 @@ class RoleHolder:
         return held.attempt <= role.attempt
 
     def fit(self, token: str, attempt: int) -> CallFit:
-        """How a call fits that carries this token and this attempt."""
         held = self.role
         if held is None or held.token != token or held.attempt > attempt:
             return CallFit.STALE

@@ -72,8 +72,6 @@ def build_subtask(
     """Make a subtask that is ready to step. Reads its state, so it blocks.
 
     Args:
-        gateway: Takes its outgoing calls.
-        runner: Runs asynchronous parts of checkpoints.
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
         open_location: Opens places of snapshots that are not in the checkpoint storage.
         open_spill_file: Makes files for alignments that store more than fits into memory.
@@ -83,7 +81,7 @@ def build_subtask(
     Raises:
         OperatorError: An operator could not be made or opened.
         StorageError: State could not be read, or is damaged.
-        ValueError: The job's alignments store, and nothing makes files for them.
+        ValueError: The job's alignments store, and `open_spill_file` is missing.
     """
     places = storage or MemoryStorage(), open_location, open_spill_file, open_state_backend
     return _Builder(descriptor, gateway, clock, *places, inline_limit).build(runner)

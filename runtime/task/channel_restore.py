@@ -1,12 +1,13 @@
 """Puts in-flight data of an unaligned checkpoint back into the channels of a subtask.
 
-The order on a channel is: what had been received, what had waited at the sender, new data. In a job of the
-same shape the first part goes into the input channel. The second goes into the output and is sent first.
+The order on a channel is: the part that had been received, the part that had waited at the sender, new data.
+In a job of the same shape the first part goes into the input channel. The second goes into the output and is
+sent first.
 
 With another parallelism a stored channel has no counterpart, so both parts become input. A receiver reads
 everything that was in flight on its exchanges and takes its part of each stored channel. Of a keyed exchange
-these are the records of its key groups; of a rebalance, whole channels by the number of their receiver. What
-it takes of one stored channel stays together and in order, on the channel of one sender. The gate hands out
+these are the records of its key groups; of a rebalance, whole channels by the number of their receiver. Its
+part of one stored channel stays together and in order, on the channel of one sender. The gate hands out
 restored elements of all channels before new ones. So a record never overtakes an older one of its key.
 
 Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
@@ -57,12 +58,9 @@ def restore_channels(
     """Put in-flight data back, before anything arrives or is sent; blocks, because it reads files.
 
     Args:
-        restore: Where it is.
-        subtask: Whose channels.
-        storage: Where the files are.
-        codec: Decodes what was in flight, as the job trusts a snapshot.
-        decode_all: Decode every buffer now. The exchanges may have a codec that trusts more: they carry what
-            the job's own subtasks send.
+        codec: Decodes the in-flight data, with the job's trust in snapshots.
+        decode_all: Decode every buffer now. The exchanges may have a codec that trusts more: they carry data
+            of the job's own subtasks.
 
     Raises:
         CorruptSnapshotError: A file is damaged, names a channel that is not there, or holds an element that
@@ -135,7 +133,7 @@ def _restore_outputs(subtask: ExecutionSubtask, state: ChannelState, outputs: Su
 def _part_of(
     subtask: ExecutionSubtask, states: Sequence[ChannelState], codec: BatchCodec
 ) -> dict[int, list[StreamElement]]:
-    """This subtask's part of what was in flight on its exchanges, by its own channels."""
+    """This subtask's part of the in-flight data on its exchanges, by its own channels."""
     by_edge: dict[EdgeId, list[InputChannelSpec]] = {}
     for spec in subtask.inputs:
         by_edge.setdefault(spec.edge, []).append(spec)

@@ -1,7 +1,7 @@
 """Closing several things, so that all of them are closed and no failure is lost.
 
-A failure to close is often a consequence of an earlier one. The first one is what is raised; the others are
-notes of it (`BaseException.add_note`), which `failure_details` gives together with the user's traceback.
+A failure to close is often a consequence of an earlier one. The first one is raised; the others are notes of
+it (`BaseException.add_note`), which `failure_details` gives together with the user's traceback.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from penstock.runtime.errors import OperatorError
 
 def close_all(*closers: Callable[[], None]) -> None:
     """Call all of them, in this order, whatever some of them raise.
-
-    Args:
-        *closers: Each closes one thing.
 
     Raises:
         BaseException: The first failure, with the others as notes.
@@ -34,13 +31,10 @@ def close_all(*closers: Callable[[], None]) -> None:
 
 
 def close_after(failure: BaseException | None, close: Callable[[], None]) -> BaseException | None:
-    """Close something whether or not something has failed before; whatever it raises is a value here.
-
-    Args:
-        failure: What has failed before.
+    """Close something whether or not something has failed before; an error of it is a value here.
 
     Returns:
-        What is to be raised or reported: the earlier failure, with a note of the one to close; else that one.
+        The failure to raise or report: the earlier one, with a note of the one to close; else that one.
     """
     try:
         close()

@@ -21,12 +21,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 
 
 class SentEvents:
-    """Numbers the events that the operators of a subtask send to their coordinators.
-
-    Args:
-        send: Carries an event to an operator's coordinator.
-        codec: Encodes events.
-    """
+    """Numbers the events that the operators of a subtask send to their coordinators."""
 
     def __init__(self, send: Callable[[str, Any], None], codec: ValueCodec) -> None:
         self._send = send
@@ -60,16 +55,12 @@ class SentEvents:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many events were sent that checkpoints hold, by operator id."""
+        """Number of sent events that checkpoints hold, by operator id."""
         return dict(self._sent)
 
 
 class CoordinatorMail:
     """Holds events of coordinators until their turn has come; driven by the task thread alone.
-
-    Args:
-        deliver: Hands an event to an operator.
-        codec: Decodes events.
 
     Attributes:
         waiting: Events whose turn has not come, by operator id; no entry is empty.
@@ -81,11 +72,10 @@ class CoordinatorMail:
         self.waiting: dict[str, deque[EventOfCoordinator]] = {}
 
     def receive(self, operator_id: str, event: EventOfCoordinator) -> None:
-        """An event has come; `deliver_due` or `deliver_before` hands it over."""
         self.waiting.setdefault(operator_id, deque()).append(event)
 
     def deliver_due(self, is_past: Callable[[int], bool]) -> bool:
-        """Hand over what waits for no checkpoint; whether there was anything.
+        """Hand over events that wait for no checkpoint; return whether there were any.
 
         Args:
             is_past: Whether a checkpoint was taken here or never will be.
@@ -97,7 +87,7 @@ class CoordinatorMail:
         return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
 
     def deliver_before(self, checkpoint_id: int) -> None:
-        """This checkpoint is about to be taken: hand over what was sent in front of it.
+        """Hand over the events that were sent in front of a checkpoint, right before it is taken.
 
         Raises:
             CodecError: An event can't be decoded.
@@ -106,7 +96,6 @@ class CoordinatorMail:
         self._deliver_where(lambda event: event.after < checkpoint_id)
 
     def close(self) -> None:
-        """Nothing is handed over any more."""
         self.waiting.clear()
 
     def _deliver_where(self, is_due: Callable[[EventOfCoordinator], bool]) -> bool:

@@ -32,15 +32,13 @@ def describe_tasks(
     open_location: StorageOpener | None = None,
     warn: Callable[[str], None] = lambda warning: None,
 ) -> list[TaskDescriptor]:
-    """One descriptor a subtask; blocks, because it reads state that is shared out and lists sources' splits.
+    """One descriptor a subtask; blocks, because it reads redistributed state and lists sources' splits.
 
     Args:
-        attempt: The attempt that is to be deployed.
         restore: The checkpoint to start from; `None` for a fresh start.
-        storage: Where its state is.
         subtasks: Only these are described: whole vertices; `None` for all.
         open_location: Opens the place of a snapshot that is not in the checkpoint storage.
-        warn: Called with what a source says about its splits, for the user.
+        warn: Called with a source's warnings about its splits, for the user.
 
     Raises:
         OperatorError: A source can't list its splits.
@@ -104,7 +102,7 @@ def _fresh_splits(
     subtasks: Collection[SubtaskId] | None,
     warn: Callable[[str], None],
 ) -> dict[SubtaskId, Sequence[Any]]:
-    """The splits of sources that begin at their beginning; the others' are in their state."""
+    """The splits of sources that begin at their beginning; those of others are in their state."""
     splits: dict[SubtaskId, Sequence[Any]] = {}
     for vertex in graph.job.vertices:
         if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:

@@ -1,4 +1,4 @@
-"""How a subtask ends.
+"""The end of a subtask.
 
 The operators finish, and EndOfData goes downstream. From then on there are no records, but there may be
 transactions that wait for their commit. So the subtask waits until a checkpoint that began after that is
@@ -6,7 +6,7 @@ complete, and everything is committed. Then it sends EndOfPartition. It leaves w
 consumed everything and all its senders have left. Without checkpoints it leaves at once.
 
 It does not wait for a receiver that is gone. That receiver may have finished: its process died with its last
-answer, and nobody starts it again. If it had not finished, the JobMaster restarts it together with this
+answer, and it is not started again. If it had not finished, the JobMaster restarts it together with this
 subtask, also when this one has left.
 
 Behind the end of the data an operator emits nothing that it has kept back. Timers of processing time that are
@@ -14,7 +14,7 @@ still set stay in the snapshot.
 
 When the job is stopped with a savepoint, the end of the data comes in front of the barrier. Events that the
 coordinators of operators sent in front of the savepoint are handled before the operators finish, and not at
-the barrier. An operator can still emit then what it makes of an event.
+the barrier. So an operator can still emit the results of an event.
 
 While it leaves it takes part in checkpoints in silence: behind EndOfPartition nothing may be sent, and
 receivers count that as the barrier. A sender may need one more checkpoint before it can leave itself. Without
@@ -38,23 +38,16 @@ from penstock.runtime.task.outputs import SubtaskOutputs
 
 
 class EventTime:
-    """The event time that a subtask's operators have reached; it never goes back and repeats nothing.
-
-    Args:
-        chain: The operators; watermarks and statuses leave it behind what they fire.
-    """
+    """The event time that a subtask's operators have reached; it never goes back and repeats nothing."""
 
     def __init__(self, chain: OperatorChain) -> None:
         self._chain = chain
         self._reached: Watermark | None = None
 
     def advance(self, watermark: Watermark | None, status: StreamStatus | None = None) -> Work:
-        """Fire what a watermark fires and send it on; either may be missing.
+        """Fire timers and windows up to a watermark and send it on; either argument may be missing.
 
         An input that becomes active says so in front of its watermark, one that becomes idle behind it.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         if status is StreamStatus.ACTIVE:
             yield from self._chain.process_status(status)
@@ -66,7 +59,7 @@ class EventTime:
 
 
 class Phase(Enum):
-    """Where a subtask is in its life."""
+    """The phase of a subtask's life."""
 
     RUNNING = "running"
     ENDED = "waiting for the checkpoint of its end"
@@ -75,19 +68,13 @@ class Phase(Enum):
 
 
 class EndOfInput:
-    """Takes a subtask from the end of its input to its own; see the module's text.
+    """Takes a subtask from the end of its input to its own; see the module's docstring.
 
     Args:
-        chain: The operators.
         event_time: Brings the last watermark through.
-        outputs: Where ends go.
-        gateway: Told of the end of data.
+        gateway: Gets the notice of the end of data.
         stop: The savepoint that the job is being stopped with; `None` when its data has really ended.
         deliver_before: Hands over the events that coordinators sent in front of a checkpoint.
-        takes_checkpoints: Whether the job takes checkpoints.
-
-    Attributes:
-        phase: How far it is.
     """
 
     def __init__(
@@ -119,20 +106,19 @@ class EndOfInput:
 
     @property
     def is_running(self) -> bool:
-        """Whether its data has not ended."""
         return self.phase is Phase.RUNNING
 
     @property
     def is_leaving(self) -> bool:
-        """Whether EndOfPartition is behind it: everything is committed and nothing more is sent."""
+        """Whether it has sent EndOfPartition: everything is committed and nothing more is sent."""
         return self.phase in (Phase.LEAVING, Phase.FINISHED)
 
     def finish(self, drain: bool) -> Work:
-        """Finish the operators and say so.
+        """Finish the operators and send the end of data.
 
         Args:
-            drain: Whether the data has really ended: event time goes to its end and the operators are told.
-                Without it the job is stopped with a savepoint from which it will go on, so nothing may fire.
+            drain: Whether the data has really ended: event time goes to its end and the operators learn of
+                it. Without it the job is stopped with a savepoint that continues it, so nothing may fire.
 
         Raises:
             OperatorError: An operator failed.
@@ -154,10 +140,10 @@ class EndOfInput:
             self._leave()
 
     def finish_again(self, permit: CommitPermit | None) -> None:
-        """Say again what was said before the restored checkpoint, and leave.
+        """Repeat the messages that were sent before the restored checkpoint, and leave.
 
-        All subtasks of the attempt are open by now, so whatever the checkpoint covers is committed and sinks
-        may clean up.
+        All subtasks of the attempt are open by now. So the output that the checkpoint covers is committed,
+        and sinks may clean up.
 
         Args:
             permit: That of the restored checkpoint.
@@ -173,7 +159,7 @@ class EndOfInput:
         self._leave()
 
     def checkpoint_taken(self, checkpoint_id: int) -> None:
-        """The state was taken: if that was after the end, the completion of this checkpoint is enough."""
+        """Note that the state was taken; after the end, this checkpoint's completion is enough."""
         if self.phase is Phase.ENDED and self._first_checkpoint is None:
             self._first_checkpoint = checkpoint_id
 
@@ -184,11 +170,7 @@ class EndOfInput:
             self._leave()
 
     def try_to_finish(self, *, exhausted: bool) -> bool:
-        """Finish if the subtask is leaving and nothing is outstanding; whether it did.
-
-        Args:
-            exhausted: Whether all input channels have ended.
-        """
+        """Finish if the subtask leaves and nothing is outstanding; return whether it did."""
         if self.phase is Phase.LEAVING and exhausted and self._outputs.are_drained:
             self.phase = Phase.FINISHED
         return self.phase is Phase.FINISHED

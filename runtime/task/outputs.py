@@ -24,13 +24,11 @@ from penstock.runtime.task.statistics import OutputFill
 
 
 class SubtaskOutputs:
-    """Routes what a chain emits to its result partitions.
+    """Routes the output of a chain to its result partitions.
 
     Args:
-        specs: The outgoing edges.
         send: Hands a frame to the network.
-        config: Sizes and the buffer timeout.
-        locations: Where operators are, by id, for errors.
+        locations: Locations of operators, by id, for errors.
 
     Attributes:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
@@ -75,7 +73,7 @@ class SubtaskOutputs:
 
     @property
     def are_available(self) -> bool:
-        """Whether everything may take more; a subtask takes no input while this is false."""
+        """Whether all outputs may take more; a subtask takes no input while this is false."""
         # No generator and no property of each: this is asked several times in every step.
         for queue in self._queues:  # noqa: SIM110
             if queue.buffers:
@@ -103,7 +101,6 @@ class SubtaskOutputs:
                 raise located(self._locations[operator], "sending its output", error) from error
 
     def broadcast_event(self, event: Event) -> None:
-        """Put an event on every channel of every edge, in one step."""
         if self.have_ended and isinstance(event, CheckpointBarrier | CancelCheckpointMarker):
             return
         for partition in self.partitions:
@@ -115,7 +112,7 @@ class SubtaskOutputs:
         self.have_ended = self.have_ended or isinstance(event, EndOfPartition)
 
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Put a barrier on every channel in one step; what it has overtaken, if it is unaligned."""
+        """Put a barrier on every channel in one step; return the overtaken elements, if it is unaligned."""
         if self.have_ended:
             return []
         return [overtaken for p in self.partitions for overtaken in p.broadcast_barrier(barrier)]
@@ -125,7 +122,7 @@ class SubtaskOutputs:
         return any(p.is_barrier_waiting(checkpoint_id) for p in self.partitions)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        """Let waiting barriers of a checkpoint overtake what is in front of them; gives that, by channel."""
+        """Let waiting barriers of a checkpoint overtake what is in front of them; return that, by channel."""
         return [overtaken for p in self.partitions for overtaken in p.turn_unaligned(checkpoint_id)]
 
     def restore(self, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
@@ -133,29 +130,30 @@ class SubtaskOutputs:
 
         Raises:
             KeyError: There is no such channel.
-            ValueError: Something was sent already.
+            ValueError: An element was sent already.
         """
         partition, index = self._by_channel[channel]
         partition.restore(index, elements)
 
     def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int, now: float) -> None:
-        """A receiver has consumed a frame."""
         partition, index = self._by_channel[channel]
         partition.consumed(index, first_sequence_number, now)
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
-        """The receiver of a channel is gone: nothing is sent to it any more."""
         partition, index = self._by_channel[channel]
         partition.give_up(index)
 
     def flush(self) -> None:
-        """Send open buffers whatever they hold."""
+        """Send open buffers, however small."""
         for partition in self.partitions:
             partition.flush()
         self._flush_at = None
 
     def flush_due(self, now: float) -> float | None:
-        """Send what is idle or has waited for the buffer timeout; when to look again, if at all."""
+        """Send what is idle or has waited for the buffer timeout.
+
+        Return the time of the next check, if any.
+        """
         waiting = [s for s in self._subpartitions if s.has_open_rows]
         if not waiting:
             self._flush_at = None
@@ -172,11 +170,10 @@ class SubtaskOutputs:
         return min([self._flush_at, *rested_at])
 
     def statistics(self) -> tuple[tuple[SubpartitionStatistics, ...], ...]:
-        """Counters by edge and channel."""
         return tuple(p.statistics() for p in self.partitions)
 
     def fills(self, edges: Sequence[Sequence[SubpartitionStatistics]]) -> tuple[OutputFill, ...]:
-        """How full the channels are, by edge, of what `statistics` gave."""
+        """Fill of the channels, by edge, from the result of `statistics`."""
         return tuple(
             OutputFill(
                 partition.spec.channels[0].receiver.vertex,
@@ -200,18 +197,13 @@ class SubtaskOutputs:
 
 
 class _Encoder:
-    """Encodes the records of one operator; open buffers are closed at any time, so it says whose they are."""
+    """Encodes the records of one operator; buffers are closed at any time, so errors name the operator."""
 
     def __init__(self, codec: BatchCodec, location: OperatorLocation) -> None:
         self._codec = codec
         self._location = location
 
     def encode(self, batch: Batch) -> Buffer:
-        """Encode a batch.
-
-        Raises:
-            OperatorError: A record can't be encoded.
-        """
         try:
             return self._codec.encode(batch)
         except LOCATED:

@@ -1,11 +1,11 @@
-"""`RequestedCheckpoints`: checkpoints that the JobMaster asks a subtask for.
+"""`RequestedCheckpoints`: checkpoints that the JobMaster requests of a subtask.
 
 **The way of a barrier.** It goes one way; no object on it calls one in front of it.
 
 1. `CheckpointedInputGate` takes a barrier out of a channel and hands it to the barrier handler.
-2. The `CheckpointBarrierHandler` waits for what its kind waits for: all barriers, or the first one. It owns
-   which channels are blocked and which barriers are missing. It asks `WorkInProgress.settle` whether the task
-   can take a checkpoint, then notifies step 3. `RequestedCheckpoints` does so for a request of the JobMaster.
+2. The `CheckpointBarrierHandler` waits for all barriers, or for the first one, by its kind. It owns which
+   channels are blocked and which barriers are missing. It asks `WorkInProgress.settle` whether the task can
+   take a checkpoint, then notifies step 3. `RequestedCheckpoints` does so for a request of the JobMaster.
 3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It owns
    which checkpoints were dealt with, and which are being written.
 4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
@@ -17,12 +17,12 @@ batch, which step 4 captures, stands in front of it in its channel.
 
 Completion and abortion come from the JobMaster and take the same way from step 3 on.
 
-**Requests.** Only subtasks that receive no barriers are asked: sources, and subtasks all of whose senders
-have left. A request waits here until its checkpoint can be taken:
+**Requests** go only to subtasks that receive no barriers: sources, and subtasks all of whose senders have
+left. A request waits here until its checkpoint can be taken:
 
 * A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
 * A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark. The mark of a
-  checkpoint that was aborted or has ended stops nobody, whether it is met before the notice or after it.
+  checkpoint that was aborted or has ended stops no reader, whether it is met before the notice or after it.
   Neither does that of a checkpoint that was begun before a restart, which a reader may meet again. A reader
   whose mark is waited for reads on to it, however far it is ahead of its alignment group.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
@@ -49,11 +49,6 @@ class RequestedCheckpoints:
     """The requests that were not taken yet; driven by the task thread alone.
 
     Args:
-        checkpoints: Takes a checkpoint when its request is due.
-        work: What the subtask is in the middle of.
-        end: Where the subtask is in its life.
-        source: The source at the head of the chain, if there is one.
-        network: The input channels, if there are any.
         given_id: Highest id that a checkpoint was given before this attempt.
     """
 
@@ -92,14 +87,13 @@ class RequestedCheckpoints:
             self._waiting.append(barrier)
 
     def forget_past(self) -> None:
-        """Forget requests for checkpoints that were taken or aborted meanwhile."""
         if not self._waiting:
             return
         for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
             self._waiting.remove(barrier)
 
     def forget_aborted(self, checkpoint_id: int) -> None:
-        """The job gave a checkpoint up: a reader that waits at its mark goes on.
+        """The job gave a checkpoint up: a reader that waits at its mark continues.
 
         Any other request stays: taking it sends its cancellation downstream.
         """
@@ -108,7 +102,7 @@ class RequestedCheckpoints:
             self._forget(checkpoint_id)
 
     def take_due(self) -> bool:
-        """Deal with the oldest request that can be dealt with now; whether there was one."""
+        """Handle the oldest request that can be handled now; return whether there was one."""
         self.forget_past()
         self._pass_over_past_mark()
         if self._source is not None:
@@ -161,14 +155,13 @@ class RequestedCheckpoints:
             source.mark = None
 
     def _ends_first(self, barrier: CheckpointBarrier) -> bool:
-        """Begin the end of the data if the job is being stopped with this savepoint and has not ended yet."""
+        """Begin the end of the data if this savepoint stops the job and the data has not ended yet."""
         if barrier.options.kind is not SnapshotKind.SYNC_SAVEPOINT or not self._end.is_running:
             return False
         self._work.then(self._end.finish(barrier.options.drain))
         return True
 
     def _forget(self, checkpoint_id: int) -> None:
-        """Drop a request; its mark does not stop the reader any more."""
         for barrier in [b for b in self._waiting if b.checkpoint_id == checkpoint_id]:
             self._waiting.remove(barrier)
         if self._source is not None and self._source.mark == checkpoint_id:

@@ -1,14 +1,10 @@
-"""What a subtask counts, and the rates that two of its reports give.
+"""Counters of a subtask, and the rates between two of its reports.
 
-Counters of a subtask; metrics, the live line and tests read the same object.
+Metrics, the live line and tests read the same counters. A rate comes from two reports of the same attempt:
+the difference divided by the time between them. That time is of the subtask's own clock, so neither the way
+of a report nor the clocks of other nodes are in it.
 
-Rates of a subtask, made of two of its reports: shares of its time, records and bytes per second.
-
-A subtask only counts. Whoever wants a rate takes two reports of the same attempt and divides by the time
-between them. That time is of the subtask's own clock, so neither the way of a report nor the clocks of other
-nodes are in it.
-
-`RateWindow` keeps the reports of the last seconds. A JobMaster asks every two seconds, and whenever somebody
+`RateWindow` keeps the reports of the last seconds. A JobMaster asks every two seconds, and whenever a client
 looks at the job; reports that come faster than once a second replace each other.
 """
 
@@ -27,7 +23,7 @@ from penstock.runtime.operators.protocols import OperatorStatistics
 
 @dataclass(frozen=True, slots=True)
 class OutputFill:
-    """How full the channels of one edge are, at one sender.
+    """Fill of the channels of one edge, at one sender.
 
     Attributes:
         target: Id of the vertex that receives.
@@ -62,7 +58,6 @@ class OutputFill:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OutputFill:
-        """What `asdict` gave."""
         outstanding, queued = tuple(data["outstanding"]), tuple(data["queued"])
         return cls(**{**data, "outstanding": outstanding, "queued": queued})
 
@@ -115,7 +110,6 @@ class SubtaskStatistics:
     outputs: tuple[OutputFill, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return asdict(self)
 
     @classmethod
@@ -165,7 +159,7 @@ class OperatorRates:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskRates:
-    """What a subtask has done with its time; the three shares add up to 1.
+    """Rates of a subtask; the three shares of time add up to 1.
 
     Attributes:
         seconds: The interval that was measured.
@@ -190,12 +184,10 @@ class SubtaskRates:
     operators: Mapping[str, OperatorRates] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskRates:
-        """The rates that `to_dict` gave."""
         operators = {operator: OperatorRates(**each) for operator, each in data["operators"].items()}
         return cls(**{**data, "operators": operators})
 
@@ -269,7 +261,7 @@ class RateWindow:
 
     @property
     def reports(self) -> int:
-        """How many reports it keeps."""
+        """Number of reports that it keeps."""
         return len(self._reports)
 
     def add(self, report: SubtaskStatistics) -> None:

@@ -1,4 +1,4 @@
-"""What a subtask takes its work from: a source, its input channels, or nothing but their ends.
+"""The input of a subtask's work: a source, its input channels, or nothing but their ends.
 
 `TaskInput` is the port. `SourceInput` polls the source that the chain begins with, `NetworkInput` the
 channels. `EndsOnlyInput` is that of a subtask that had finished in the restored checkpoint.
@@ -38,11 +38,10 @@ class SideBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchArrived:
-    """Records to process, and what goes to a side output beside them.
+    """Records to process, and records of a side output beside them.
 
     Attributes:
         batch: Records for the operators; `None` if all went to the side output.
-        side: Records for a side output.
         is_active_again: Whether the input was idle before these records.
         then: Event time behind these records.
     """
@@ -72,8 +71,6 @@ class DataEnded:
 
     Attributes:
         drain: Whether event time goes to its end.
-        batch: The last records.
-        side: The last records for a side output.
         is_active_again: Whether the input was idle before these records.
     """
 
@@ -85,7 +82,7 @@ class DataEnded:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """Something was consumed that is no work for the operators; there may be more."""
+    """An element was consumed that is no work for the operators; there may be more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ class Nothing:
     """There is nothing now.
 
     Attributes:
-        ready_at: Monotonic time at which to ask again; `None`: when something arrives.
+        ready_at: Monotonic time of the next poll; `None`: when something arrives.
     """
 
     ready_at: float | None = None
@@ -107,23 +104,14 @@ CONSUMED: Final = Consumed()
 
 
 class TaskInput(Protocol):
-    """Where a subtask's work comes from."""
-
-    def poll(self, max_rows: int) -> InputProgress:
-        """The next piece of work."""
-        ...
+    def poll(self, max_rows: int) -> InputProgress: ...
 
     @property
-    def is_exhausted(self) -> bool:
-        """Whether every channel has ended."""
-        ...
+    def is_exhausted(self) -> bool: ...
 
 
 class NetworkInput(TaskInput):
-    """Takes elements from the input gate, where barriers have been dealt with already.
-
-    Args:
-        codec: Decodes buffers.
+    """Takes elements from the input gate, which has taken barriers out.
 
     Attributes:
         last_channel: The channel of the last batch.
@@ -141,7 +129,6 @@ class NetworkInput(TaskInput):
         self._drain = True
 
     def poll(self, max_rows: int) -> InputProgress:
-        """The next buffer or event of any channel that is not blocked."""
         polled = self.gate.poll_next()
         if polled is None:
             return CONSUMED if self.gate.has_more else NOTHING
@@ -153,7 +140,6 @@ class NetworkInput(TaskInput):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every channel has ended."""
         return not self._open_channels
 
     def _event(self, channel: int, element: StreamElement) -> InputProgress:
@@ -188,18 +174,13 @@ class NetworkInput(TaskInput):
 
 
 class SourceInput(TaskInput):
-    """Polls a source; barriers come from the JobMaster, not through here.
-
-    Args:
-        source: The source, opened.
-    """
+    """Polls a source; barriers come from the JobMaster, not through here."""
 
     def __init__(self, source: SourceOperator) -> None:
         self.source = source
         self._ended = False
 
     def poll(self, max_rows: int) -> InputProgress:
-        """Records of the source, or when to ask again, or its end."""
         if self._ended or self.source.mark is not None:
             return NOTHING  # after a mark nothing is read before its checkpoint is taken
         if self.source.is_held:
@@ -227,12 +208,7 @@ class SourceInput(TaskInput):
 
 
 class EndsOnlyInput(TaskInput):
-    """Takes the ends that the senders, which have finished too, send again; none of it is work.
-
-    Args:
-        location: Where the subtask is, for errors.
-        network: Its channels; `None` for a source.
-    """
+    """Takes the ends that the senders, which have finished too, send again; none of it is work."""
 
     def __init__(self, location: OperatorLocation, network: NetworkInput | None) -> None:
         self._location = location
@@ -254,5 +230,4 @@ class EndsOnlyInput(TaskInput):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether every channel has ended."""
         return self._network is None or self._network.is_exhausted

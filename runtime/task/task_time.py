@@ -1,13 +1,12 @@
-"""The time of a subtask: its timers, how long it could take input, and where its time goes.
+"""The time of a subtask: its timers, its input time, and its time at work.
 
-`TaskTimers` fire in the subtask's thread, between two pieces of work. `TimeAccount` says how long it was at
-work and how long it waited for credits.
+`TaskTimers` fire in the subtask's thread, between two pieces of work. `TimeAccount` adds up the time at work
+and the wait for credits.
 
-`InputTime`: a clock that measures how long a subtask could have taken input.
-
-Idleness is time in which records could have come and did not. Such time passes while the subtask waits. It
-stands still while an output has no credit: then the subtask takes nothing, and its input may be full. One
-step counts for little, however long it takes: a checkpoint or a slow function leaves records waiting, too.
+`InputTime` is a clock that measures how long a subtask could have taken input. Idleness is time in which
+records could have come and did not. Such time passes while the subtask waits. It stands still while an output
+has no credit: then the subtask takes nothing, and its input may be full. One step counts for little, however
+long it takes: a checkpoint or a slow function leaves records waiting, too.
 """
 
 from __future__ import annotations
@@ -59,11 +58,7 @@ class TaskTimers:
         return timer
 
     def fire(self, now: float) -> None:
-        """Run what is due, the earliest first.
-
-        Args:
-            now: Monotonic seconds.
-        """
+        """Run what is due at `now`, in monotonic seconds, the earliest first."""
         while self._heap and self._heap[0][0] <= now:
             callback = heappop(self._heap)[2].callback
             if callback is not None:
@@ -104,11 +99,7 @@ class InputTime:
         self._waits_since: float | None = None
 
     def begin(self, now: float) -> float:
-        """A step begins; the seconds so far.
-
-        Args:
-            now: Monotonic seconds.
-        """
+        """Begin a step at `now`, in monotonic seconds; return the seconds so far."""
         self._begun = now
         if self._waits_since is not None:
             self._seconds += now - self._waits_since
@@ -116,12 +107,7 @@ class InputTime:
         return self._seconds
 
     def end(self, now: float, *, available: bool) -> None:
-        """A step ends.
-
-        Args:
-            now: Monotonic seconds.
-            available: Whether all outputs may be given more now.
-        """
+        """End a step at `now`, in monotonic seconds; `available` says whether all outputs take more."""
         self._seconds += min(now - self._begun, _MOST_OF_A_STEP)
         self._waits_since = now if available else None
 
@@ -133,7 +119,7 @@ class InputTime:
 class TimeAccount:
     """Adds up the time at work and the time under back pressure.
 
-    The task thread writes it; any thread may ask how it stands.
+    The task thread writes it; any thread may read it.
 
     Attributes:
         busy: Seconds at work, in steps that have ended.
@@ -157,13 +143,12 @@ class TimeAccount:
         self._blocked_since: float | None = None
 
     def step(self, *, begun: float, now: float, worked: bool, available: bool) -> None:
-        """A step was done.
+        """Count a step.
 
         Args:
             begun: Monotonic time at its beginning.
             now: At its end.
-            worked: Whether it did anything.
-            available: Whether all outputs may be given more now.
+            available: Whether all outputs take more now.
         """
         self.begun = None
         if worked:
@@ -173,7 +158,7 @@ class TimeAccount:
         self._blocked_since = None if available else now
 
     def until(self, now: float) -> tuple[float, float]:
-        """Seconds at work and under back pressure, with the step that runs and the wait that goes on.
+        """Seconds at work and under back pressure, with the running step and the current wait.
 
         A call of a user's function may last for minutes, and so may a wait for a credit. A step counts as
         work until its end tells otherwise. So a sum may be smaller than an earlier one, by one step.
