@@ -22,7 +22,6 @@ import ray
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.shared.registry import NAMESPACE
-from penstock.bridge.arrow.batch_pieces import RecordFormat
 from penstock.bridge.blocks.block_results import BlockResults
 from penstock.bridge.blocks.bounded_results import results_of
 from penstock.runtime.errors import GraphError, LostInputError, PenstockError
@@ -35,7 +34,7 @@ from penstock.runtime.io.connectors.errors import ConnectorError, shown
 from penstock.runtime.names import checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.operators.sources.split_enumerator import OnRequest
-from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 from penstock.runtime.time.durations import Duration
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class DatasetSource:
     only_reads: ClassVar[bool] = True
 
     def __init__(
-        self, name: str, blocks: int, batch_format: RecordFormat, schema: pa.Schema | None = None
+        self, name: str, blocks: int, batch_format: BatchFormat, schema: pa.Schema | None = None
     ) -> None:
         self.name = name
         self.batch_format = batch_format
@@ -220,7 +219,7 @@ def from_ray_dataset(
     dataset: ray.data.Dataset,
     *,
     id: str = "from-ray-dataset",
-    batch_format: RecordFormat = "arrow",
+    batch_format: BatchFormat = "arrow",
     **options: Unpack[OperatorOptions],
 ) -> DataStream[Any]:
     """A stream of the rows of a Ray dataset, which is computed now.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -66,7 +65,3 @@ def _halved(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     half = batch.num_rows // 2
     yield from _halved(batch.slice(0, half), size)
     yield from _halved(batch.slice(half), size)
-
-
-#: `"arrow"` gives Arrow batches, `"rows"` gives dicts.
-RecordFormat: TypeAlias = Literal["arrow", "rows"]

@@ -10,7 +10,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.actors.client.cluster import connect
-from penstock.bridge.arrow.batch_pieces import RecordFormat
 from penstock.bridge.arrow.spark_types import arrow_schema_of
 from penstock.bridge.dataframes_in.spark_source import SparkSource
 from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
@@ -22,6 +21,7 @@ from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.record.elements import BatchFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +35,7 @@ def from_spark(
     df: DataFrame,
     *,
     id: str = "from-spark",
-    batch_format: RecordFormat = "arrow",
+    batch_format: BatchFormat = "arrow",
     window: int = DEFAULT_WINDOW,
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
     **options: Unpack[OperatorOptions],

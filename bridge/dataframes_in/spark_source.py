@@ -19,7 +19,6 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.shared.actor_calls import NoAnswerError, RepeatedCall, while_unavailable
-from penstock.bridge.arrow.batch_pieces import RecordFormat
 from penstock.bridge.receive_buffer.actor import receive_buffer_actor
 from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.receive_buffer.messages import DIED, UNREACHABLE, Chunk, ReadFrame
@@ -27,7 +26,7 @@ from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
-from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 #: Bytes that one read of a receive buffer asks for.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -225,7 +224,7 @@ class SparkSource:
     only_reads: ClassVar[bool] = True
 
     transfer: str
-    batch_format: RecordFormat
+    batch_format: BatchFormat
     window: int = DEFAULT_WINDOW
     staged: bool = False
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 from penstock.actors.client.cluster import connect
-from penstock.bridge.arrow.batch_pieces import RecordFormat
 from penstock.bridge.arrow.spark_types import arrow_schema_of
 from penstock.bridge.dataframes_in.from_spark import check_arguments
 from penstock.bridge.dataframes_in.spark_source import SparkSource
@@ -43,6 +42,7 @@ from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.record.elements import BatchFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,7 +142,7 @@ def from_structured_streaming(
     checkpoint_location: str,
     id: str = "from-structured-streaming",
     trigger: Mapping[str, Any] | None = None,
-    batch_format: RecordFormat = "arrow",
+    batch_format: BatchFormat = "arrow",
     query_restarts: int = 3,
     induce: bool = True,
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,

@@ -21,7 +21,7 @@ from penstock.runtime.operators.operator_state import ListStates, RawState, Rest
 from penstock.runtime.operators.operator_state import SavedList as SavedList
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.user_code.failure import CurrentRecord
-from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
+from penstock.runtime.record.elements import Batch, BatchFormat, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState
@@ -41,7 +41,7 @@ class Tagged:
 Output: TypeAlias = Batch | Tagged | Watermark | StreamStatus
 
 #: Batches that an operator takes.
-BatchFormats: TypeAlias = Literal["rows", "arrow", "both"]
+BatchFormats: TypeAlias = Literal[BatchFormat, "both"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -168,6 +168,9 @@ class ArrowBatch:
 
 
 Batch: TypeAlias = RowBatch | ArrowBatch
+
+#: Rows, or Arrow batches.
+BatchFormat: TypeAlias = Literal["rows", "arrow"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,14 +89,14 @@ def test_no_rows_and_no_schema_is_an_error_that_says_what_to_give(spark: SparkSe
         results.to_dataframe(spark)
 
 
-@pytest.mark.parametrize("format", ["arrow", "rows"])
+@pytest.mark.parametrize("batch_format", ["arrow", "rows"])
 def test_a_result_without_rows_has_the_columns_that_it_came_with(
-    spark: SparkSession, tmp_path: Path, format: str
+    spark: SparkSession, tmp_path: Path, batch_format: str
 ) -> None:
     columns = "id bigint, word string, at timestamp, price decimal(9,2), parts array<int>"
     empty = spark.createDataFrame([(1, "a", None, None, None)], columns)
     env = environment(tmp_path)
-    rows = from_spark(env, empty, batch_format=format)
+    rows = from_spark(env, empty, batch_format=batch_format)
     kept = rows.filter(lambda row: row["id"] > 1).union(rows.filter(lambda row: row["id"] > 2))
     df = to_spark(kept, spark, timeout=PATIENCE)
     assert (df.dtypes, df.count()) == (empty.dtypes, 0)

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pipelines.jobs import PATIENCE, environment
 from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_comes_back
 
-from penstock.bridge.arrow.batch_pieces import RecordFormat
 from penstock.bridge.arrow.spark_types import arrow_schema_of
 from penstock.runtime.operators.sinks import SinkOperator
-from penstock.runtime.record.elements import ArrowBatch
+from penstock.runtime.record.elements import ArrowBatch, BatchFormat
 from penstock.spark import SparkResults, from_spark, to_spark
 from penstock.testing import OperatorHarness
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def long(zone: str, batch_format: RecordFormat, examples: int) -> Any:
+def long(zone: str, batch_format: BatchFormat, examples: int) -> Any:
     return pytest.param(zone, batch_format, examples, marks=[pytest.mark.long, pytest.mark.timeout(3_000)])
 
 
@@ -45,7 +44,7 @@ def test_rows_of_every_type_come_back_as_they_were(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     zone: str,
-    batch_format: RecordFormat,
+    batch_format: BatchFormat,
     examples: int,
 ) -> None:
     """Every example has all types with the values at their edges; what is drawn comes on top."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from types import GeneratorType
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -16,12 +16,11 @@ from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE, Emission
 from penstock.runtime.record.arrow_types import NoColumnTypeError
-from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat, RowBatch
 from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_column
 from penstock.runtime.record.own_types import batches_of_rows
 from penstock.runtime.state.own_copy import own_batch, own_copies
 
-BatchFormat: TypeAlias = Literal["rows", "arrow"]
 B = TypeVar("B", bound=Batch)
 
 
@@ -56,7 +55,7 @@ class MapBatchesOperator(FunctionOperator):
         schema: pa.Schema | None = None,
     ) -> None:
         super().__init__(function)
-        if batch_format not in ("rows", "arrow"):
+        if batch_format not in get_args(BatchFormat):
             msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'
             raise ConfigurationError(msg)
         self._arrow = batch_format == "arrow"

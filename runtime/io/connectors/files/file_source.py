@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, cast, get_args
 
 import pyarrow as pa
 
@@ -34,9 +34,10 @@ from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.json_reader import JsonFormat
 from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_encoding
-from penstock.runtime.io.connectors.formats.parquet_reader import RECORD_FORMATS, ParquetFormat, RecordFormat
+from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext, NeededColumns, SplitsWithWarnings
+from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
 
 T_co = TypeVar("T_co", covariant=True)
@@ -125,7 +126,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         encoding: str = "utf-8",
         split_size: int = DEFAULT_SPLIT_SIZE,
         on_error: OnError = "fail",
-        batch_format: RecordFormat = "rows",
+        batch_format: BatchFormat = "rows",
         schema: pa.Schema | None = None,
         partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
@@ -183,7 +184,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         encoding: str = "utf-8",
         max_field_size: int = 1024 * 1024,
         on_error: OnError = "fail",
-        batch_format: RecordFormat = "rows",
+        batch_format: BatchFormat = "rows",
         partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
@@ -252,7 +253,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     def parquet(
         locations: Locations,
         columns: Sequence[str] | None = None,
-        batch_format: RecordFormat = "rows",
+        batch_format: BatchFormat = "rows",
         *,
         partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
@@ -439,8 +440,8 @@ def _checked_split_size(split_size: int) -> int:
     return split_size
 
 
-def checked_format(batch_format: str) -> RecordFormat:
-    """Return `batch_format` when it is one of the record formats.
+def checked_format(batch_format: str) -> BatchFormat:
+    """Return `batch_format` when it is one.
 
     Raises:
         ConfigurationError: It is not.
@@ -449,10 +450,10 @@ def checked_format(batch_format: str) -> RecordFormat:
         >>> checked_format("arrow")
         'arrow'
     """
-    for allowed in RECORD_FORMATS:
+    for allowed in get_args(BatchFormat):
         if batch_format == allowed:
-            return allowed
-    msg = f"batch_format={batch_format!r} is not a record format: use 'rows' or 'arrow'"
+            return cast(BatchFormat, allowed)
+    msg = f"batch_format={batch_format!r} is not allowed: give 'rows' or 'arrow'"
     raise ConfigurationError(msg)
 
 

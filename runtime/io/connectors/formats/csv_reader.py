@@ -58,11 +58,10 @@ from penstock.runtime.io.connectors.formats.line_blocks import (
     offset_of_line,
     some_of,
 )
-from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.arrow_streams import read_schema
-from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class CsvFormat:
     on_error: OnError
     in_columns: bool = False
     infers: bool = False
-    batch_format: RecordFormat = "rows"
+    batch_format: BatchFormat = "rows"
     path_columns: PathColumns | None = None
     block_bytes: int = BLOCK_BYTES
 

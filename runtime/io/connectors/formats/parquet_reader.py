@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +50,7 @@ from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, File
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit, open_listed
 from penstock.runtime.operators.expressions.expressions import columns_of_expression
 from penstock.runtime.operators.protocols import NeededColumns, Polled
-from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -154,10 +154,6 @@ def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.
         return True
 
 
-RecordFormat: TypeAlias = Literal["rows", "arrow"]
-
-RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("rows", "arrow")
-
 #: Rows decoded at once for a source of rows.
 DECODED_ROWS: Final = 16 * 1024
 
@@ -182,7 +178,7 @@ class ParquetFormat:
     """
 
     columns: tuple[str, ...] | None
-    batch_format: RecordFormat
+    batch_format: BatchFormat
     wanted: Any = field(default=None, compare=False)
     needed: NeededColumns = field(default_factory=NeededColumns)
     path_columns: PathColumns | None = None

@@ -96,9 +96,9 @@ def test_positions_of_partitioned_splits_travel_in_snapshots(tmp_path, context, 
     reader.close()
 
 
-@pytest.mark.parametrize("format", ["rows", "arrow"])
-def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all, format):
-    source = FileSource.parquet(place / "parquet", batch_format=format, partitioning="hive")
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all, batch_format):
+    source = FileSource.parquet(place / "parquet", batch_format=batch_format, partitioning="hive")
     chosen = source.with_projection(["year", "n"])
     assert [list(row.items()) for row in read_all(chosen).rows] == [
         [("year", row["year"]), ("n", row["n"])] for row in EXPECTED
@@ -111,7 +111,9 @@ def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all,
     assert [row["year"] for row in read_all(needed).rows] == [2020, 2021, None]
     with pytest.raises(ConnectorError, match=r"no column \['yaer'\]"):
         read_all(source.with_projection(["yaer"]))
-    csv = FileSource.csv(place / "csv", columns=["month", "n"], schema={"n": pa.int8()}, batch_format=format)
+    csv = FileSource.csv(
+        place / "csv", columns=["month", "n"], schema={"n": pa.int8()}, batch_format=batch_format
+    )
     assert read_all(csv).rows[0] == {"month": "02", "n": 1}
 
 
@@ -126,16 +128,16 @@ def test_types_of_folders_may_be_declared(place, read_all):
     assert rows[0] == {"n": 1, "year": 2020, "month": "02"}
 
 
-@pytest.mark.parametrize("format", ["rows", "arrow"])
-def test_a_column_that_the_file_has_keeps_its_values(tmp_path, read_all, format):
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_a_column_that_the_file_has_keeps_its_values(tmp_path, read_all, batch_format):
     write(tmp_path / "json" / "n=7", "json", "a", [1])
     write(tmp_path / "parquet" / "n=7", "parquet", "a", [1])
     write(tmp_path / "csv" / "n=7", "csv", "a", [1])
     for kind in ("json", "parquet"):
         source = getattr(FileSource, kind)
-        assert read_all(source(tmp_path / kind, batch_format=format)).rows == [{"n": 1}]
-    assert read_all(FileSource.parquet(tmp_path / "parquet", ["n"], format)).rows == [{"n": 1}]
-    source = FileSource.csv(tmp_path / "csv", columns=["n"], schema="infer", batch_format=format)
+        assert read_all(source(tmp_path / kind, batch_format=batch_format)).rows == [{"n": 1}]
+    assert read_all(FileSource.parquet(tmp_path / "parquet", ["n"], batch_format)).rows == [{"n": 1}]
+    source = FileSource.csv(tmp_path / "csv", columns=["n"], schema="infer", batch_format=batch_format)
     assert read_all(source).rows == [{"n": 1}]
 
 

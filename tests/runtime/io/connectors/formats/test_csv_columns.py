@@ -95,22 +95,24 @@ def test_inferred_types_are_the_same_in_rows_and_columns(write, read_all):
             "none": "",
         },
     ]
-    for format in FORMATS:
-        rows = read_all(FileSource.csv(path, schema="infer", batch_format=format)).rows
+    for batch_format in FORMATS:
+        rows = read_all(FileSource.csv(path, schema="infer", batch_format=batch_format)).rows
         assert rows == expected
         assert [type(value) for value in rows[2].values()] == [int, float, date, datetime, bool, str, str]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_declared_types_are_the_same_in_rows_and_columns(write, read_all, format):
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_declared_types_are_the_same_in_rows_and_columns(write, read_all, batch_format):
     path = write("id,price,day,note\n1,2.5,2024-01-02,x\n2,,,\n")
     schema = {"id": pa.int16(), "price": pa.decimal128(9, 2), "day": pa.date32()}
     for declared in (schema, pa.schema(schema)):
-        assert read_all(FileSource.csv(path, schema=declared, batch_format=format)).rows == [
+        assert read_all(FileSource.csv(path, schema=declared, batch_format=batch_format)).rows == [
             {"id": 1, "price": Decimal("2.50"), "day": date(2024, 1, 2), "note": "x"},
             {"id": 2, "price": None, "day": None, "note": ""},
         ]
-    chosen = FileSource.csv(path, columns=["note", "id"], schema={"id": pa.int16()}, batch_format=format)
+    chosen = FileSource.csv(
+        path, columns=["note", "id"], schema={"id": pa.int16()}, batch_format=batch_format
+    )
     assert [list(row.items()) for row in read_all(chosen).rows] == [
         [("note", "x"), ("id", 1)],
         [("note", ""), ("id", 2)],
@@ -150,9 +152,11 @@ def random_fields(chosen: random.Random, count: int) -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("batch_format", FORMATS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_positions_are_exact_to_the_record_also_with_quoted_newlines(tmp_path, read_all, format, packed):
+def test_positions_are_exact_to_the_record_also_with_quoted_newlines(
+    tmp_path, read_all, batch_format, packed
+):
     rows = random_fields(random.Random(3), 3_000)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, ["id", "text", "v"])
@@ -162,35 +166,37 @@ def test_positions_are_exact_to_the_record_also_with_quoted_newlines(tmp_path, r
     path = tmp_path / ("a.csv.gz" if packed else "a.csv")
     path.write_bytes(gzip.compress(data) if packed else data)
     expected = [{"id": int(row["id"]), "text": row["text"], "v": float(row["v"])} for row in rows]
-    source = FileSource.csv(path, schema={"id": pa.int64(), "v": pa.float64()}, batch_format=format)
+    source = FileSource.csv(path, schema={"id": pa.int64(), "v": pa.float64()}, batch_format=batch_format)
     assert read_all(source).rows == expected
     assert read_all(source, 5, restore_every=3).rows == expected
-    inferred = FileSource.csv(path, schema="infer", batch_format=format)
+    inferred = FileSource.csv(path, schema="infer", batch_format=batch_format)
     assert read_all(inferred, 100, restore_every=1).rows == expected
 
 
 BAD = b'id,v\n1,a\n2\n3,"b"x\n4,c\nfive,d\n6,\xff\n7,e,e\n\n8,"f\nf"\n9,5" disk\n'
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("batch_format", FORMATS)
 @pytest.mark.parametrize(("max_rows", "restore_every"), [(1000, 0), (1, 0), (1, 1), (3, 2)])
 def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(
-    write, read_all, format, max_rows, restore_every
+    write, read_all, batch_format, max_rows, restore_every
 ):
     path = write(BAD)
     good = [{"id": 1, "v": "a"}, {"id": 4, "v": "c"}, {"id": 8, "v": "f\nf"}, {"id": 9, "v": '5" disk'}]
-    source = FileSource.csv(path, schema={"id": pa.int64()}, on_error="dead_letter", batch_format=format)
+    source = FileSource.csv(
+        path, schema={"id": pa.int64()}, on_error="dead_letter", batch_format=batch_format
+    )
     back = read_all(source, max_rows, restore_every)
     assert back.rows == good
     assert [each.record for each in back.dead_letters] == ["2", '3,"b"x', "five,d", b"6,\xff", "7,e,e"]
     offsets = [int(each.origin.removeprefix(f"{path}:")) for each in back.dead_letters]
     assert offsets == [BAD.index(start) for start in (b"2\n", b"3,", b"five", b"6,", b"7,")]
-    skipping = FileSource.csv(path, schema={"id": pa.int64()}, on_error="skip", batch_format=format)
+    skipping = FileSource.csv(path, schema={"id": pa.int64()}, on_error="skip", batch_format=batch_format)
     back = read_all(skipping, max_rows, restore_every)
     assert (back.rows, back.skipped) == (good, 5)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("batch_format", FORMATS)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -199,9 +205,11 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(
         ('id\n"1\n2\n', r"a\.csv:3: the row is not CSV: unexpected end of data"),
     ],
 )
-def test_a_bad_row_fails_the_source_with_file_offset_and_text(write, read_all, content, message, format):
+def test_a_bad_row_fails_the_source_with_file_offset_and_text(
+    write, read_all, content, message, batch_format
+):
     with pytest.raises(BadRecordError, match=message):
-        read_all(FileSource.csv(write(content), schema={"id": pa.int64()}, batch_format=format))
+        read_all(FileSource.csv(write(content), schema={"id": pa.int64()}, batch_format=batch_format))
 
 
 def test_one_bad_row_in_a_large_file_leaves_the_others_in_large_batches(write, read_all):
@@ -218,9 +226,9 @@ def test_one_bad_row_in_a_large_file_leaves_the_others_in_large_batches(write, r
 def test_types_that_were_inferred_stay_when_a_later_value_does_not_fit(write, read_all):
     filler = "".join(f"{i}\n" for i in range(100_000))
     path = write("id\n" + filler + "1.5\n")
-    for format in FORMATS:
+    for batch_format in FORMATS:
         with pytest.raises(BadRecordError, match=r"column 'id' of type int64 can't be converted from '1\.5'"):
-            read_all(FileSource.csv(path, schema="infer", batch_format=format))
+            read_all(FileSource.csv(path, schema="infer", batch_format=batch_format))
 
 
 #: What Arrow's parser takes for a number, a truth or a time, beside what it should.
@@ -259,15 +267,15 @@ def test_what_is_not_in_every_letter_a_value_of_the_inferred_type_is_refused(
             assert str(value) == text
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("batch_format", FORMATS)
 def test_a_postcode_behind_the_sample_keeps_its_zeros_or_is_a_bad_record(
-    write, read_all, monkeypatch, format
+    write, read_all, monkeypatch, batch_format
 ):
     monkeypatch.setattr(line_blocks, "SAMPLED_BYTES", 64)
     path = write("zip\n" + "90210\n" * 100 + "02134\n" + "10001\n")
     with pytest.raises(BadRecordError, match=r"column 'zip' of type int64 can't be converted from '02134'"):
-        read_all(FileSource.csv(path, schema="infer", batch_format=format))
-    skipped = read_all(FileSource.csv(path, schema="infer", batch_format=format, on_error="skip")).rows
+        read_all(FileSource.csv(path, schema="infer", batch_format=batch_format))
+    skipped = read_all(FileSource.csv(path, schema="infer", batch_format=batch_format, on_error="skip")).rows
     assert [row["zip"] for row in skipped] == [90210] * 100 + [10001]
 
 
@@ -301,14 +309,14 @@ def test_files_may_order_their_columns_as_they_like_but_have_the_same(write, rea
 
 
 @pytest.mark.parametrize("content", ["", "a,b\n", "a,b", "\n\n"])
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_file_without_rows_gives_none(write, read_all, content, format):
-    source = FileSource.csv(write(content), schema="infer", batch_format=format)
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_a_file_without_rows_gives_none(write, read_all, content, batch_format):
+    source = FileSource.csv(write(content), schema="infer", batch_format=batch_format)
     assert read_all(source, restore_every=1).rows == []
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_other_encodings_delimiters_and_files_without_headers_are_read(write, read_all, format):
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_other_encodings_delimiters_and_files_without_headers_are_read(write, read_all, batch_format):
     path = write("1;é\n2;x\n".encode("latin-1"))
     source = FileSource.csv(
         path,
@@ -317,19 +325,19 @@ def test_other_encodings_delimiters_and_files_without_headers_are_read(write, re
         columns=["n", "t"],
         schema="infer",
         encoding="latin-1",
-        batch_format=format,
+        batch_format=batch_format,
     )
     assert read_all(source, 1, restore_every=1).rows == [{"n": 1, "t": "é"}, {"n": 2, "t": "x"}]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_slow_job_gets_few_rows_at_a_time(write, context, format):
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_a_slow_job_gets_few_rows_at_a_time(write, context, batch_format):
     path = write("id\n" + "".join(f"{i}\n" for i in range(100_000)))
-    source = FileSource.csv(path, schema="infer", batch_format=format)
+    source = FileSource.csv(path, schema="infer", batch_format=batch_format)
     reader = source.reader(context(), source.splits(1))
     few = [len(reader.poll(10).batch) for _ in range(3)]
     assert max(few) < 3_000
-    if format == "arrow":
+    if batch_format == "arrow":
         assert len(reader.poll(4_096).batch) > 20_000
     else:
         assert isinstance(reader.poll(10).batch, RowBatch)
@@ -338,20 +346,22 @@ def test_a_slow_job_gets_few_rows_at_a_time(write, context, format):
 
 def test_special_floats_have_the_values_of_python(write, read_all):
     path = write("v\nnan\ninf\n-inf\n1e400\n-0.0\n")
-    for format in FORMATS:
+    for batch_format in FORMATS:
         values = [
             row["v"]
-            for row in read_all(FileSource.csv(path, schema={"v": pa.float64()}, batch_format=format)).rows
+            for row in read_all(
+                FileSource.csv(path, schema={"v": pa.float64()}, batch_format=batch_format)
+            ).rows
         ]
         assert math.isnan(values[0])
         assert values[1:4] == [math.inf, -math.inf, math.inf]
         assert math.copysign(1, values[4]) == -1
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_inferred_types_are_in_the_snapshots_of_a_job(write, format):
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_inferred_types_are_in_the_snapshots_of_a_job(write, batch_format):
     path = write("id\n" + "".join(f"{i}\n" for i in range(2_000)))
-    source = FileSource.csv(path, schema="infer", batch_format=format)
+    source = FileSource.csv(path, schema="infer", batch_format=batch_format)
     with SourceHarness(source) as harness:
         first, snapshot = harness.poll(10), harness.snapshot()
     with SourceHarness(source, restored=[snapshot]) as harness:
@@ -361,39 +371,41 @@ def test_inferred_types_are_in_the_snapshots_of_a_job(write, format):
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "1e-400", "-0.01e-400"])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("batch_format", FORMATS)
 def test_a_number_behind_the_sample_that_no_float_holds_is_a_bad_record(
-    write, read_all, format, text, monkeypatch
+    write, read_all, batch_format, text, monkeypatch
 ):
     monkeypatch.setattr(line_blocks, "SAMPLED_BYTES", 64)
     path = write("v\n" + "1.5\n" * 100 + f"{text}\n0.0\n")
-    found = read_all(FileSource.csv(path, schema="infer", batch_format=format, on_error="skip"))
+    found = read_all(FileSource.csv(path, schema="infer", batch_format=batch_format, on_error="skip"))
     assert [row["v"] for row in found.rows] == [1.5] * 100 + [0.0]
     assert found.skipped == 1
 
 
 @pytest.mark.parametrize("text", ["99999999.9", "99999999", "1e8"])
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_record(write, read_all, format, text):
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_record(write, read_all, batch_format, text):
     path = write(f"v\n9999999.99\n{text}\n1.5\n")
-    source = FileSource.csv(path, schema={"v": pa.decimal128(9, 2)}, batch_format=format, on_error="skip")
+    source = FileSource.csv(
+        path, schema={"v": pa.decimal128(9, 2)}, batch_format=batch_format, on_error="skip"
+    )
     assert [str(row["v"]) for row in read_all(source).rows] == ["9999999.99", "1.50"]
     with pytest.raises(BadRecordError, match=rf"column 'v' of type decimal128\(9, 2\) .*{text}"):
-        read_all(FileSource.csv(path, schema={"v": pa.decimal128(9, 2)}, batch_format=format))
+        read_all(FileSource.csv(path, schema={"v": pa.decimal128(9, 2)}, batch_format=batch_format))
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2", "a,b\n1,2\n3,x", "a,b\n1,2\n3,4.5", 'a,b\n1,2\n3,"x"'])
-@pytest.mark.parametrize("format", FORMATS)
-def test_the_end_of_the_last_line_changes_no_type(write, read_all, format, text):
-    with_end = read_all(FileSource.csv(write(f"{text}\n"), schema="infer", batch_format=format)).rows
-    assert repr(read_all(FileSource.csv(write(text), schema="infer", batch_format=format)).rows) == repr(
-        with_end
-    )
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_the_end_of_the_last_line_changes_no_type(write, read_all, batch_format, text):
+    with_end = read_all(FileSource.csv(write(f"{text}\n"), schema="infer", batch_format=batch_format)).rows
+    assert repr(
+        read_all(FileSource.csv(write(text), schema="infer", batch_format=batch_format)).rows
+    ) == repr(with_end)
     assert type(with_end[0]["a"]) is int
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_byte_order_mark_behind_the_beginning_is_a_character(write, read_all, format):
+@pytest.mark.parametrize("batch_format", FORMATS)
+def test_a_byte_order_mark_behind_the_beginning_is_a_character(write, read_all, batch_format):
     path = write("a,b\n\ufeff1,2\n\ufeff3,4\n")
-    rows = read_all(FileSource.csv(path, schema={"b": pa.int64()}, batch_format=format)).rows
+    rows = read_all(FileSource.csv(path, schema={"b": pa.int64()}, batch_format=batch_format)).rows
     assert rows == [{"a": "\ufeff1", "b": 2}, {"a": "\ufeff3", "b": 4}]

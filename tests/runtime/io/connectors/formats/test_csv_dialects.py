@@ -86,11 +86,11 @@ def test_quotes_are_text_without_a_quote_character(write, read_all):
         assert read_all(FileSource.csv(path, quotechar=None, **kind)).rows == [{"a": '5" disk', "b": '"x'}]
 
 
-@pytest.mark.parametrize("format", ["rows", "arrow"])
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
 @pytest.mark.parametrize("schema", [None, "infer", {"n": pa.int64(), "t": pa.string()}])
-def test_null_texts_are_none_in_every_column(write, read_all, format, schema):
+def test_null_texts_are_none_in_every_column(write, read_all, batch_format, schema):
     path = write('n,t\n1,x\nNA,NA\n-,"-"\n,\n')
-    back = read_all(FileSource.csv(path, null_values=["NA", "-"], schema=schema, batch_format=format))
+    back = read_all(FileSource.csv(path, null_values=["NA", "-"], schema=schema, batch_format=batch_format))
     one = "1" if schema is None else 1
     empty = "" if schema is None else None
     assert back.rows == [
@@ -99,7 +99,7 @@ def test_null_texts_are_none_in_every_column(write, read_all, format, schema):
         {"n": None, "t": None},
         {"n": empty, "t": ""},
     ]
-    back = read_all(FileSource.csv(path, null_values=[""], schema={"n": str}, batch_format=format))
+    back = read_all(FileSource.csv(path, null_values=[""], schema={"n": str}, batch_format=batch_format))
     assert back.rows[-1] == {"n": None, "t": None}
 
 
@@ -120,9 +120,9 @@ def test_columns_of_one_name_are_left_out_or_named_by_the_program(write, read_al
             texts(columns=columns)
 
 
-@pytest.mark.parametrize("format", ["rows", "arrow"])
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
 def test_a_file_of_thousands_of_columns_is_read_by_a_bounded_number_of_calls(
-    write, read_all, monkeypatch, format
+    write, read_all, monkeypatch, batch_format
 ):
     from penstock.runtime.io.connectors.formats import csv_columns
 
@@ -131,7 +131,7 @@ def test_a_file_of_thousands_of_columns_is_read_by_a_bounded_number_of_calls(
     monkeypatch.setattr(csv_columns, "checked_column", lambda *args: calls.append(1) or real(*args))
     names = [f"column_{at}" for at in range(3_000)]
     path = write(",".join(names) + "\n" + ",".join(map(str, range(3_000))) + "\n")
-    (row,) = read_all(FileSource.csv(path, schema="infer", batch_format=format)).rows
+    (row,) = read_all(FileSource.csv(path, schema="infer", batch_format=batch_format)).rows
     assert row == dict(zip(names, range(3_000), strict=True))
     assert len(calls) == 1
 
@@ -190,8 +190,8 @@ NUMBERS = [
 def test_rows_and_batches_take_the_same_texts_for_numbers(write, read_all, text, kind):
     path = write(f'a,b\n"{text}",0x10\n1,0x\n')
     read = [
-        read_all(FileSource.csv(path, schema={"a": kind}, batch_format=format, on_error="skip"))
-        for format in ("rows", "arrow")
+        read_all(FileSource.csv(path, schema={"a": kind}, batch_format=batch_format, on_error="skip"))
+        for batch_format in ("rows", "arrow")
     ]
     assert str(read[0].rows) == str(read[1].rows)
     assert read[0].skipped == read[1].skipped

@@ -121,9 +121,9 @@ def test_a_file_that_is_one_json_array_over_several_lines_is_refused_by_name(wri
     lines = "[\n" + ",\n".join(json.dumps(each, indent=indent) for each in elements) + "\n]\n"
     for content in (lines, "\n " + lines, json.dumps(elements, indent=4)):
         path = write(content)
-        for format in ("rows", "arrow"):
+        for batch_format in ("rows", "arrow"):
             with pytest.raises(ConnectorError, match=r"a\.jsonl is one JSON array .*`jq -c '\.\[\]'`"):
-                FileSource.json(path, batch_format=format, on_error="skip").splits(1)
+                FileSource.json(path, batch_format=batch_format, on_error="skip").splits(1)
 
 
 def test_an_array_of_objects_on_one_line_is_one_record_and_a_warning(write, read_all):

@@ -38,10 +38,10 @@ def test_each_row_group_is_a_split(file):
     assert [split.row_group for split in FileSource.parquet(file).splits(2)] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("format", ["rows", "arrow"])
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
 @pytest.mark.parametrize("restore_every", [0, 1, 3])
-def test_rows_come_back_equal_from_any_position(file, read_all, format, restore_every):
-    back = read_all(FileSource.parquet(file, batch_format=format), 70, restore_every)
+def test_rows_come_back_equal_from_any_position(file, read_all, batch_format, restore_every):
+    back = read_all(FileSource.parquet(file, batch_format=batch_format), 70, restore_every)
     assert back.rows == ROWS
     assert all(type(row["i"]) is int and type(row["b"]) is bool for row in back.rows)
 
@@ -148,19 +148,21 @@ def test_a_schema_that_changes_between_files_is_refused_for_arrow_batches(tmp_pa
     assert FileSource.parquet(tmp_path, ["v"], "arrow").splits(1)
 
 
-@pytest.mark.parametrize("format", ["rows", "arrow"])
-def test_a_filter_skips_row_groups_and_positions_stay_exact(tmp_path, read_all, format):
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_a_filter_skips_row_groups_and_positions_stay_exact(tmp_path, read_all, batch_format):
     rows = [{"k": i, "v": None if i % 3 == 0 else i % 7} for i in range(10_000)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=1_000)
     wanted = (pc.field("k") >= 2_500) & (pc.field("k") < 4_100)
     source = (
-        FileSource.parquet(tmp_path, batch_format=format).with_filter(wanted).with_filter(pc.field("v") > 3)
+        FileSource.parquet(tmp_path, batch_format=batch_format)
+        .with_filter(wanted)
+        .with_filter(pc.field("v") > 3)
     )
     source = pickle.loads(pickle.dumps(source))
     expected = [row for row in rows if 2_500 <= row["k"] < 4_100 and row["v"] is not None and row["v"] > 3]
     assert read_all(source, 50).rows == expected
     assert read_all(source, 50, restore_every=1).rows == expected
-    none = FileSource.parquet(tmp_path, batch_format=format).with_filter(pc.field("k") < 0)
+    none = FileSource.parquet(tmp_path, batch_format=batch_format).with_filter(pc.field("k") < 0)
     assert read_all(none).rows == []
 
 
@@ -187,13 +189,13 @@ def test_a_filter_that_does_not_fit_is_named(file):
         FileSource.csv(file).with_filter(pc.field("i") > 3)
 
 
-@pytest.mark.parametrize("format", ["rows", "arrow"])
-def test_two_columns_of_one_name_are_refused_where_they_are_wanted(tmp_path, read_all, format):
+@pytest.mark.parametrize("batch_format", ["rows", "arrow"])
+def test_two_columns_of_one_name_are_refused_where_they_are_wanted(tmp_path, read_all, batch_format):
     pq.write_table(pa.table([[1], [2], [3]], names=["a", "a", "b"]), tmp_path / "a.parquet")
     for columns in (None, ["b", "a"]):
         with pytest.raises(ConnectorError, match=r"a\.parquet: the file has several columns called \['a'\]"):
-            FileSource.parquet(tmp_path, columns, format).splits(1)
-    assert read_all(FileSource.parquet(tmp_path, ["b"], format)).rows == [{"b": 3}]
+            FileSource.parquet(tmp_path, columns, batch_format).splits(1)
+    assert read_all(FileSource.parquet(tmp_path, ["b"], batch_format)).rows == [{"b": 3}]
 
 
 def test_arrow_batches_stay_arrow(file, context):
