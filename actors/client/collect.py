@@ -27,7 +27,7 @@ from ray.actor import ActorHandle
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered, name_job
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.master_calls import end_deadline
+from penstock.actors.client.master_calls import request_deadline
 from penstock.actors.shared.registry import NAMESPACE
 from penstock.runtime.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.io.connectors.collect_sink import CollectKey, PreviewSink, newest_rows
@@ -180,7 +180,7 @@ def bring_rows(
 def _rows(
     job: RayJobHandle, collector: RayCollector, limit: int | None, timeout: Duration | None
 ) -> list[Any]:
-    deadline = end_deadline(job.job_id, timeout)
+    deadline = request_deadline("end", job.job_id, timeout)
     while not job.ends_within(deadline.left(at_most=_POLL) or 0.0):
         rows = [] if limit is None else newest_rows(collector.rows())
         if limit is not None and len(rows) >= limit:

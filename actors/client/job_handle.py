@@ -13,11 +13,7 @@ from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import (
     Deadline,
     MasterCalls,
-    checkpoint_deadline,
-    end_deadline,
-    rescale_deadline,
-    savepoint_deadline,
-    stop_deadline,
+    request_deadline,
 )
 from penstock.actors.client.progress import Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
@@ -31,10 +27,16 @@ from penstock.actors.shared.snapshot_answers import (
     answer_of_report,
     path_of,
     reply_of_report,
-    result_of,
-    taken_of,
+    taken,
 )
-from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError, RescaleError
+from penstock.runtime.errors import (
+    CheckpointError,
+    DeploymentError,
+    JobCancelledError,
+    JobFailedError,
+    RescaleError,
+    SavepointError,
+)
 from penstock.runtime.graph.executor import CheckpointResult, JobResult, JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import describe
 from penstock.runtime.graph.job_graph import JobGraph
@@ -162,14 +164,14 @@ class RayJobHandle(NearestMembers):
             RequestLostError: The JobMaster died meanwhile, and the job has ended since.
             JobTimeoutError: It is not complete after `timeout`, and continues.
         """
-        deadline = checkpoint_deadline(self._job_id, timeout)
+        deadline = request_deadline("checkpoint", self._job_id, timeout)
         reply: CheckpointReply = self._master.ask(
             lambda master: master.checkpoint.remote(self._job_id, full),
             reply_of_report,
             deadline,
             request="a checkpoint",
         )
-        return result_of(reply, self._job_id)
+        return taken(reply, self._job_id, CheckpointError)
 
     @checked_keywords
     def savepoint(self, savepoint: str | Path | None = None, *, timeout: Duration | None = None) -> str:
@@ -200,11 +202,11 @@ class RayJobHandle(NearestMembers):
 
         Warnings of Python are the whole process's, so they can't answer one of several threads.
         """
-        return taken_of(self._take_savepoint(savepoint, None), self._job_id)
+        return taken(self._take_savepoint(savepoint, None), self._job_id, SavepointError)
 
     def _take_savepoint(self, savepoint: str | Path | None, timeout: Duration | None) -> SavepointAnswer:
         target = None if savepoint is None else absolute_location(savepoint)
-        deadline = savepoint_deadline(self._job_id, timeout)
+        deadline = request_deadline("savepoint", self._job_id, timeout)
         answer: SavepointAnswer = self._master.ask(
             lambda master: master.savepoint.remote(self._job_id, target),
             answer_of_report,
@@ -241,7 +243,7 @@ class RayJobHandle(NearestMembers):
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         target = None if savepoint is None else absolute_location(savepoint)
-        deadline = stop_deadline(self._job_id, timeout)
+        deadline = request_deadline("stop", self._job_id, timeout)
         answer = self._master.ask(
             lambda master: master.stop.remote(self._job_id, drain, target),
             lambda report: answer_of_report(report, drain=drain),
@@ -273,7 +275,7 @@ class RayJobHandle(NearestMembers):
             JobTimeoutError: It does not run at the new parallelism after `timeout`; the change continues.
         """
         wanted = {**(parallelism or {}), **operators}
-        deadline = rescale_deadline(self._job_id, timeout)
+        deadline = request_deadline("rescale", self._job_id, timeout)
         answer: RescaleAnswer = self._master.ask(
             lambda master: master.rescale.remote(self._job_id, wanted),
             lambda report: RescaleRefused(f"the job has ended: {report.status.value}"),
@@ -388,10 +390,10 @@ class RayJobHandle(NearestMembers):
 
     def ends_within(self, timeout: Duration) -> bool:
         """Wait for the job to end, but not longer; `wait` says then how it has ended."""
-        return self._wait_once(end_deadline(self._job_id, timeout)).status.is_terminal
+        return self._wait_once(request_deadline("end", self._job_id, timeout)).status.is_terminal
 
     def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
-        deadline = end_deadline(self._job_id, timeout)
+        deadline = request_deadline("end", self._job_id, timeout)
         while True:
             report = self._wait_once(deadline)
             for watcher in watchers:

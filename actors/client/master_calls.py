@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import ray
 
@@ -102,38 +102,39 @@ def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadlin
     return Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{name}`", advice)
 
 
-def checkpoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    advice = (
-        f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
-        "To ask again would take another one"
-    )
-    return Deadline(timeout, f"the checkpoint of job {job_id} is not complete", advice)
+_SNAPSHOT_CONTINUES: Final = "it goes on: `penstock checkpoints {job}` shows how far it is and how it ends. "
+#: By request to a job, what is late in words, and what the user can do.
+_LATE: Final = {
+    "checkpoint": (
+        "the checkpoint of job {job} is not complete",
+        _SNAPSHOT_CONTINUES + "To ask again would take another one",
+    ),
+    "savepoint": (
+        "the savepoint of job {job} is not complete",
+        _SNAPSHOT_CONTINUES
+        + "A complete one is answered when the checkpoint after it has ended, too. "
+        + "To ask again would take another one",
+    ),
+    "stop": (
+        "job {job} has not stopped",
+        "it goes on stopping: `penstock status {job}` shows where it is. "
+        "To ask again waits for the same end, to cancel it gives the savepoint up",
+    ),
+    "rescale": (
+        "job {job} does not run at the new parallelism",
+        "the change goes on: `penstock status {job}` shows where it is",
+    ),
+    "end": ("job {job} has not ended", "it goes on"),
+}
+
+#: Requests that take their time.
+Request: TypeAlias = Literal["checkpoint", "savepoint", "stop", "rescale", "end"]
 
 
-def savepoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    advice = (
-        f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
-        "A complete one is answered when the checkpoint after it has ended, too. "
-        "To ask again would take another one"
-    )
-    return Deadline(timeout, f"the savepoint of job {job_id} is not complete", advice)
-
-
-def stop_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    advice = (
-        f"it goes on stopping: `penstock status {job_id}` shows where it is. "
-        "To ask again waits for the same end, to cancel it gives the savepoint up"
-    )
-    return Deadline(timeout, f"job {job_id} has not stopped", advice)
-
-
-def rescale_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    advice = f"the change goes on: `penstock status {job_id}` shows where it is"
-    return Deadline(timeout, f"job {job_id} does not run at the new parallelism", advice)
-
-
-def end_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    return Deadline(timeout, f"job {job_id} has not ended", "it goes on")
+def request_deadline(request: Request, job_id: str, timeout: Duration | None) -> Deadline:
+    """For a request that the JobMaster carries out before it answers."""
+    late, advice = (text.format(job=job_id) for text in _LATE[request])
+    return Deadline(timeout, late, advice)
 
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.snapshot_answers import (
     CheckpointReply,
     SavepointAnswer,
-    SavepointRefused,
+    SnapshotRefused,
     answer_of_report,
     checkpoint_reply,
     reply_of_report,
@@ -83,7 +83,7 @@ class JobRequests:
         if scheduler is not None and self._stop is not None:
             wanted, answer = self._stop
             if wanted != request:
-                return SavepointRefused(_is_stopped_already(wanted))
+                return SnapshotRefused(_is_stopped_already(wanted))
             return await asyncio.shield(answer)
         # Without a request to this process, an earlier JobMaster got it: the job will end.
         if scheduler is None or scheduler.state is JobState.STOPPING:
@@ -98,7 +98,7 @@ class JobRequests:
                 lambda put: scheduler.stop_with_savepoint(request, put), drain=request.drain
             )
             # A stop that is requested again after a JobMaster died may come when the job has ended.
-            if isinstance(answer, SavepointRefused) and not scheduler.state.is_terminal:
+            if isinstance(answer, SnapshotRefused) and not scheduler.state.is_terminal:
                 return answer
             return await self._end(request)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport
@@ -31,21 +31,40 @@ class SavepointTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class SavepointRefused:
+class SnapshotRefused:
+    """There is no checkpoint or savepoint.
+
+    Attributes:
+        why: In words, for an error.
+    """
+
     why: str
 
 
-SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
+SavepointAnswer: TypeAlias = SavepointTaken | SnapshotRefused
+CheckpointReply: TypeAlias = CheckpointResult | SnapshotRefused
+
+T = TypeVar("T")
 
 
 def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
     if isinstance(answer, CheckpointSucceeded):
         return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
-    return SavepointRefused(refusal_text(answer))
+    return SnapshotRefused(_refusal(answer))
 
 
-def refusal_text(answer: CheckpointFailed) -> str:
-    return f"{answer.detail or 'no reason given'} ({answer.reason.value})"
+def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointReply:
+    if not isinstance(answer, CheckpointSucceeded):
+        number = "" if answer.checkpoint_id is None else f"checkpoint {answer.checkpoint_id} failed: "
+        return SnapshotRefused(f"{number}{_refusal(answer)}")
+    checkpoint = answer.checkpoint
+    return CheckpointResult(
+        checkpoint.checkpoint_id,
+        snapshot_url(checkpoint, storage_url),
+        checkpoint.size,
+        0 if checkpoint.statistics is None else checkpoint.statistics.written_bytes,
+        answer.duration,
+    )
 
 
 def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnswer:
@@ -57,32 +76,47 @@ def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnsw
     if report.savepoint is not None and report.status is JobStatus.FINISHED:
         if not drain or report.drained:
             return SavepointTaken(report.savepoint)
-        return SavepointRefused(f"it was stopped before, without a drain, with savepoint {report.savepoint}")
-    why = f"the job has ended: {report.status.value}"
-    if report.savepoint is not None:
-        why += f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"
+        return SnapshotRefused(f"it was stopped before, without a drain, with savepoint {report.savepoint}")
+    if report.savepoint is None:
+        return reply_of_report(report)
+    why = f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"
+    return reply_of_report(report, why)
+
+
+def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
+    """The refusal of a job that has ended.
+
+    Args:
+        more: What else is known, behind the state that it ended in.
+    """
+    why = f"the job has ended: {report.status.value}{more}"
     if report.failure is not None:
         why += f"; {failure_text(report.failure.root)}"
-    return SavepointRefused(why)
+    return SnapshotRefused(why)
 
 
-def taken_of(answer: SavepointAnswer, job_id: str) -> SavepointTaken:
-    """The savepoint.
+def taken(answer: T | SnapshotRefused, job_id: str, error: type[CheckpointError | SavepointError]) -> T:
+    """The checkpoint or savepoint.
+
+    Args:
+        error: Raised where there is none.
 
     Raises:
-        SavepointError: There is none; the message says why.
+        CheckpointError: There is no checkpoint; the message says why.
+        SavepointError: There is no savepoint, likewise.
     """
-    if isinstance(answer, SavepointTaken):
-        return answer
-    msg = f"no savepoint of job {job_id}: {answer.why}"
-    raise SavepointError(msg)
+    if isinstance(answer, SnapshotRefused):
+        kind = "savepoint" if error is SavepointError else "checkpoint"
+        msg = f"no {kind} of job {job_id}: {answer.why}"
+        raise error(msg)
+    return answer
 
 
-def warning_of(taken: SavepointTaken, job_id: str) -> SavepointStillNeededWarning | None:
+def warning_of(savepoint: SavepointTaken, job_id: str) -> SavepointStillNeededWarning | None:
     """The warning that the job still builds on a savepoint; `None` when it does not."""
-    if not taken.still_needed:
+    if not savepoint.still_needed:
         return None
-    return SavepointStillNeededWarning(taken.path, job_id, taken.still_needed)
+    return SavepointStillNeededWarning(savepoint.path, job_id, savepoint.still_needed)
 
 
 def path_of(answer: SavepointAnswer, job_id: str) -> str:
@@ -91,49 +125,12 @@ def path_of(answer: SavepointAnswer, job_id: str) -> str:
     Raises:
         SavepointError: There is none; the message says why.
     """
-    taken = taken_of(answer, job_id)
-    warning = warning_of(taken, job_id)
+    savepoint = taken(answer, job_id, SavepointError)
+    warning = warning_of(savepoint, job_id)
     if warning is not None:
         warnings.warn(warning, stacklevel=3)
-    return taken.path
+    return savepoint.path
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRefused:
-    why: str
-
-
-CheckpointReply: TypeAlias = CheckpointResult | CheckpointRefused
-
-
-def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointReply:
-    if not isinstance(answer, CheckpointSucceeded):
-        number = "" if answer.checkpoint_id is None else f"checkpoint {answer.checkpoint_id} failed: "
-        return CheckpointRefused(f"{number}{refusal_text(answer)}")
-    checkpoint = answer.checkpoint
-    return CheckpointResult(
-        checkpoint.checkpoint_id,
-        snapshot_url(checkpoint, storage_url),
-        checkpoint.size,
-        0 if checkpoint.statistics is None else checkpoint.statistics.written_bytes,
-        answer.duration,
-    )
-
-
-def reply_of_report(report: JobReport) -> CheckpointRefused:
-    why = f"the job has ended: {report.status.value}"
-    if report.failure is not None:
-        why += f"; {failure_text(report.failure.root)}"
-    return CheckpointRefused(why)
-
-
-def result_of(reply: CheckpointReply, job_id: str) -> CheckpointResult:
-    """The checkpoint.
-
-    Raises:
-        CheckpointError: There is none; the message says why.
-    """
-    if isinstance(reply, CheckpointResult):
-        return reply
-    msg = f"no checkpoint of job {job_id}: {reply.why}"
-    raise CheckpointError(msg)
+def _refusal(answer: CheckpointFailed) -> str:
+    return f"{answer.detail or 'no reason given'} ({answer.reason.value})"

@@ -15,7 +15,7 @@ from typing import Any, Final
 import ray
 from aiohttp import web
 
-from penstock.actors.web import change_routes, event_routes, look_routes
+from penstock.actors.web import change_routes, look_routes
 from penstock.actors.web.access import SAFE_HEADERS, Access, Refusal, check_bind
 from penstock.actors.web.openapi import describe_routes
 from penstock.actors.web.route import Problem, Route, dumps
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 #: The files of the page.
 PAGE: Final = Path(__file__).with_name("page")
 #: All paths. Those without names in them come first: aiohttp takes the first that fits.
-ROUTES: Final[tuple[Route, ...]] = (*look_routes.ROUTES, *event_routes.ROUTES, *change_routes.ROUTES)
+ROUTES: Final[tuple[Route, ...]] = (*look_routes.ROUTES, *change_routes.ROUTES)
 #: Bytes of the largest request.
 _LARGEST: Final = 64 * 1024
 #: How errors are answered, by the first class that fits.

@@ -23,8 +23,7 @@ from penstock.actors.shared.archive import UnreadableReport
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web.access import Access
 from penstock.actors.web.answers import overview_of
-from penstock.actors.web.job_log import JobLog
-from penstock.actors.web.job_watcher import JobWatcher
+from penstock.actors.web.job_watcher import JobLog, JobWatcher
 from penstock.actors.web.route import Problem
 from penstock.runtime.errors import (
     CheckpointError,

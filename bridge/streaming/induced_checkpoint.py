@@ -38,7 +38,7 @@ import ray
 
 from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall
 from penstock.actors.shared.registry import find_master
-from penstock.actors.shared.snapshot_answers import CheckpointRefused, CheckpointReply
+from penstock.actors.shared.snapshot_answers import CheckpointReply, SnapshotRefused
 from penstock.bridge.transfer.job_buffers import JobBuffers
 
 logger = logging.getLogger(__name__)
@@ -97,9 +97,9 @@ def _is_answered(request: Any, epoch: int) -> bool:
     try:
         reply: CheckpointReply = ray.get(request)
     except ray.exceptions.RayActorError as error:
-        reply = CheckpointRefused(f"its JobMaster died: {error}")
+        reply = SnapshotRefused(f"its JobMaster died: {error}")
     except ValueError as error:
-        reply = CheckpointRefused(f"the job has ended: {error}")
-    if isinstance(reply, CheckpointRefused):
+        reply = SnapshotRefused(f"the job has ended: {error}")
+    if isinstance(reply, SnapshotRefused):
         logger.warning("no checkpoint for micro-batch %d yet, asking again: %s", epoch, reply.why)
     return True

@@ -14,11 +14,10 @@ from penstock import CheckpointResult, JobStatus
 from penstock.actors.master import job_requests
 from penstock.actors.master.job_requests import JobRequests
 from penstock.actors.shared.snapshot_answers import (
-    CheckpointRefused,
     CheckpointReply,
     SavepointAnswer,
-    SavepointRefused,
     SavepointTaken,
+    SnapshotRefused,
 )
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
@@ -69,12 +68,12 @@ def test_a_stop_that_has_been_done_already_is_answered_with_its_savepoint() -> N
 
 
 def test_a_stop_of_a_job_that_ended_by_itself_says_so() -> None:
-    assert stopped(JobState.FINISHED, None) == SavepointRefused("the job has ended: finished")
+    assert stopped(JobState.FINISHED, None) == SnapshotRefused("the job has ended: finished")
 
 
 def test_a_stop_that_a_running_job_refuses_is_refused() -> None:
     answer = stopped(JobState.RUNNING, None)
-    assert isinstance(answer, SavepointRefused)
+    assert isinstance(answer, SnapshotRefused)
     assert answer.why.startswith("too late")
 
 
@@ -90,7 +89,7 @@ def test_a_checkpoint_that_nobody_answers_is_answered_by_the_end_of_its_job() ->
         requests = requests_to(scheduler, ended, report)
         return await asyncio.wait_for(requests.checkpoint(full=False), 30)
 
-    assert asyncio.run(scenario()) == CheckpointRefused("the job has ended: finished")
+    assert asyncio.run(scenario()) == SnapshotRefused("the job has ended: finished")
 
 
 class StoppingJob:
@@ -133,7 +132,7 @@ def test_a_second_stop_is_refused_when_the_first_is_refused() -> None:
         first, second, on_answer = await job.both()
         job.scheduler.state = JobState.RUNNING
         on_answer(REFUSED)
-        assert isinstance(await first, SavepointRefused)
+        assert isinstance(await first, SnapshotRefused)
         assert await second == await first
         again = job.stop()  # nothing is left of the first one
         (await job.asked.get())(CheckpointSucceeded(SAVED))
@@ -162,7 +161,7 @@ def test_a_second_stop_with_another_target_or_drain_is_refused(tmp_path: Path) -
         on_answer = await job.asked.get()
         for other in ({"target": place, "drain": True}, {"target": str(tmp_path)}, {}):
             answer = await job.stop(**other)
-            assert isinstance(answer, SavepointRefused)
+            assert isinstance(answer, SnapshotRefused)
             assert f"already, without drain, with a savepoint in {place}: ask for the same" in answer.why
         on_answer(CheckpointSucceeded(SAVED))
         job.ended.set()
@@ -179,7 +178,7 @@ def test_a_stop_that_an_earlier_job_master_began_is_waited_for() -> None:
         job.ended.set()
         assert isinstance(await waiting, SavepointTaken)
         refused = await other
-        assert isinstance(refused, SavepointRefused)
+        assert isinstance(refused, SnapshotRefused)
         assert "it was stopped before, without a drain, with savepoint /jobs/j/" in refused.why
         assert job.asked.empty()
 
@@ -212,9 +211,9 @@ def test_a_requested_checkpoint_returns_what_it_is_or_why_there_is_none() -> Non
     taken = CompletedCheckpoint(3, 1, SnapshotKind.CHECKPOINT, {}, 0.0, 0.0, metadata, size=40)
     reply = asked_for_a_checkpoint(CheckpointSucceeded(taken, 0.5))
     assert reply == CheckpointResult(3, "/jobs/j/chk-3-1", 40, 0, 0.5)
-    refused = CheckpointRefused("too late (not_all_required_tasks_running)")
+    refused = SnapshotRefused("too late (not_all_required_tasks_running)")
     assert asked_for_a_checkpoint(REFUSED) == refused
-    assert asked_for_a_checkpoint(REFUSED, ended=True) == CheckpointRefused("the job has ended: finished")
+    assert asked_for_a_checkpoint(REFUSED, ended=True) == SnapshotRefused("the job has ended: finished")
 
 
 class Job:
@@ -291,7 +290,7 @@ def test_a_savepoint_is_answered_with_its_place_or_why_there_is_none() -> None:
     answer, asked = saved(CheckpointSucceeded(taken))
     assert isinstance(answer, SavepointTaken)
     assert asked == [("/backup",)]
-    assert saved(REFUSED)[0] == SavepointRefused("too late (not_all_required_tasks_running)")
+    assert saved(REFUSED)[0] == SnapshotRefused("too late (not_all_required_tasks_running)")
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["it ends meanwhile", "it has ended"])
@@ -361,5 +360,5 @@ def test_a_job_that_could_not_be_taken_up_answers_requests_with_its_end() -> Non
         return tuple(await answers)
 
     why = "the job has ended: cancelled"
-    refused = (CheckpointRefused(why), SavepointRefused(why), SavepointRefused(why), RescaleRefused(why))
+    refused = (SnapshotRefused(why), SnapshotRefused(why), SnapshotRefused(why), RescaleRefused(why))
     assert asyncio.run(asyncio.wait_for(scenario(), 30)) == refused

@@ -8,12 +8,8 @@ from typing import Any, cast
 import pytest
 
 from penstock import CheckpointError, CheckpointResult, JobStatus
-from penstock.actors.shared.snapshot_answers import (
-    CheckpointRefused,
-    checkpoint_reply,
-    reply_of_report,
-    result_of,
-)
+from penstock.actors.shared.snapshot_answers import SnapshotRefused, checkpoint_reply, reply_of_report
+from penstock.actors.shared.snapshot_answers import taken as taken_of
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.record.elements import SnapshotKind
@@ -37,7 +33,7 @@ def test_a_complete_checkpoint_gives_its_number_place_sizes_and_duration() -> No
         size=300,
         statistics=CompletedCheckpointStatistics.of(7, 6, 0, 0.4, measured),
     )
-    result = result_of(checkpoint_reply(CheckpointSucceeded(taken, 0.5), "/jobs"), "j")
+    result = taken_of(checkpoint_reply(CheckpointSucceeded(taken, 0.5), "/jobs"), "j", CheckpointError)
     assert result == CheckpointResult(7, "/jobs/j/chk-7-2", 300, 20, 0.5)
 
 
@@ -46,13 +42,13 @@ def test_a_checkpoint_that_failed_names_its_number_and_why() -> None:
     with pytest.raises(
         CheckpointError, match=r"of job j: checkpoint 7 failed: count\[0\]: disk full \(check"
     ):
-        result_of(checkpoint_reply(failed, "/jobs"), "j")
+        taken_of(checkpoint_reply(failed, "/jobs"), "j", CheckpointError)
 
 
 def test_a_request_that_became_no_checkpoint_says_why() -> None:
     failed = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job is stopping")
     reply = checkpoint_reply(failed, "/jobs")
-    assert reply == CheckpointRefused("the job is stopping (not_all_required_tasks_running)")
+    assert reply == SnapshotRefused("the job is stopping (not_all_required_tasks_running)")
 
 
 def test_a_job_that_has_ended_says_how() -> None:

@@ -7,12 +7,7 @@ import warnings
 import pytest
 
 from penstock import SavepointError, SavepointStillNeededWarning
-from penstock.actors.shared.snapshot_answers import (
-    SavepointRefused,
-    SavepointTaken,
-    path_of,
-    savepoint_answer,
-)
+from penstock.actors.shared.snapshot_answers import SavepointTaken, SnapshotRefused, path_of, savepoint_answer
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -37,4 +32,4 @@ def test_a_savepoint_that_the_job_still_needs_gives_its_url_with_a_warning() -> 
 
 def test_a_refused_savepoint_raises_why() -> None:
     with pytest.raises(SavepointError, match="no savepoint of job j: disk full"):
-        path_of(SavepointRefused("disk full"), "j")
+        path_of(SnapshotRefused("disk full"), "j")
