@@ -22,13 +22,13 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
-from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StorageTimeoutError
+from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT, BoundedCalls
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.redaction import has_password
 from penstock.runtime.snapshot.paths import check_folder, check_path
-from penstock.runtime.snapshot.storage import STAGED, StorageCounters, StorageStatistics, SyncedFiles
+from penstock.runtime.snapshot.storage import STAGED, SyncedFiles
 
 T = TypeVar("T")
 
@@ -130,7 +130,6 @@ class ObjectStorage:
         self._store = store
         self._url = url
         self._made = made
-        self._counters = StorageCounters()
 
     @property
     def url(self) -> str:
@@ -143,24 +142,16 @@ class ObjectStorage:
             ObjectExistsError: `create` was asked and something is there.
         """
         check_path(path)
-        try:
-            with self._described("write", path):
-                self._run("write", path, lambda _: self._put(path, data, create), size=len(data))
-        except ObjectExistsError:
-            self._counters.conflicts += 1
-            raise
-        self._counters.wrote(len(data))
+        with self._described("write", path):
+            self._run("write", path, lambda _: self._put(path, data, create), size=len(data))
 
     def get(self, path: str) -> bytes:
         with self._described("read", check_path(path)):
-            data = self._run(
+            return self._run(
                 "read", path, lambda progress: _get(self._store, path, _bounded(progress, self._most))
             )
-        self._counters.read(len(data))
-        return data
 
     def list(self, prefix: str) -> list[str]:
-        self._counters.lists += 1
         with self._described("list", check_folder(prefix)):
             found = self._run("list", prefix, lambda progress: _list(self._store, prefix, progress))
         return sorted(path for path in found if path.startswith(prefix))
@@ -171,7 +162,6 @@ class ObjectStorage:
             return
         with self._described("delete", doomed[0]):
             self._run("delete", doomed[0], lambda _: self._delete(doomed))
-        self._counters.deletes += len(doomed)
 
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
         """Delete what writers that were killed have left half-way; returns the number of files."""
@@ -182,7 +172,6 @@ class ObjectStorage:
             staged = self._run("sweep", prefix, lambda _: store.staged(prefix))
             doomed = [path for path in staged if is_past(path.partition(STAGED)[0])]
             self._run("sweep", prefix, lambda _: store.delete(doomed))
-        self._counters.deletes += len(doomed)
         return len(doomed)
 
     def _put(self, path: str, data: bytes, create: bool) -> None:
@@ -197,14 +186,7 @@ class ObjectStorage:
         _remove_if_empty(self._made)
 
     def _run(self, what: str, path: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
-        try:
-            return self._calls.run(f"{what} {self._url}/{path}", call, size=size)
-        except StorageTimeoutError:
-            self._counters.errors += 1
-            raise
-
-    def statistics(self) -> StorageStatistics:
-        return self._counters.freeze()
+        return self._calls.run(f"{what} {self._url}/{path}", call, size=size)
 
     @contextmanager
     def _described(self, what: str, path: str) -> Iterator[None]:
@@ -218,7 +200,6 @@ class ObjectStorage:
             msg = f"{where} exists already"
             raise ObjectExistsError(msg) from error
         except (BaseError, OSError, ValueError) as error:
-            self._counters.errors += 1
             msg = f"can't {what} {where}: {_short(error)}"
             raise StorageError(msg) from error
 

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError
@@ -188,68 +187,6 @@ def _above(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class StorageStatistics:
-    """Calls to a storage.
-
-    Attributes:
-        puts: Objects written.
-        put_bytes: Bytes written.
-        gets: Objects read.
-        get_bytes: Bytes read.
-        lists: Listings.
-        deletes: Objects deleted.
-        conflicts: Puts-if-absent that found an object.
-        errors: Calls that failed for any other reason than a missing object.
-    """
-
-    puts: int
-    put_bytes: int
-    gets: int
-    get_bytes: int
-    lists: int
-    deletes: int
-    conflicts: int
-    errors: int
-
-
-@dataclass(slots=True)
-class StorageCounters:
-    """The counters of `StorageStatistics` while they grow.
-
-    They are not guarded against threads: a lost count is a wrong number on a dashboard, nothing else.
-    """
-
-    puts: int = 0
-    put_bytes: int = 0
-    gets: int = 0
-    get_bytes: int = 0
-    lists: int = 0
-    deletes: int = 0
-    conflicts: int = 0
-    errors: int = 0
-
-    def wrote(self, size: int) -> None:
-        self.puts += 1
-        self.put_bytes += size
-
-    def read(self, size: int) -> None:
-        self.gets += 1
-        self.get_bytes += size
-
-    def freeze(self) -> StorageStatistics:
-        return StorageStatistics(
-            self.puts,
-            self.put_bytes,
-            self.gets,
-            self.get_bytes,
-            self.lists,
-            self.deletes,
-            self.conflicts,
-            self.errors,
-        )
-
-
 class MemoryStorage:
     """Objects in a dict; for the log of jobs without a checkpoint storage, for tests and the simulation.
 
@@ -263,7 +200,6 @@ class MemoryStorage:
     def __init__(self, url: str = "memory:") -> None:
         self._url = url
         self._objects: dict[str, bytes] = {}
-        self._counters = StorageCounters()
 
     @property
     def url(self) -> str:
@@ -277,29 +213,21 @@ class MemoryStorage:
             StorageError: The path is not allowed.
         """
         if create and check_path(path) in self._objects:
-            self._counters.conflicts += 1
             msg = f"{self._url}/{path} exists already"
             raise ObjectExistsError(msg)
         self._objects[check_path(path)] = bytes(data)
-        self._counters.wrote(len(data))
 
     def get(self, path: str) -> bytes:
         data = self._objects.get(check_path(path))
         if data is None:
             msg = f"{self._url}/{path} does not exist"
             raise ObjectNotFoundError(msg)
-        self._counters.read(len(data))
         return data
 
     def list(self, prefix: str) -> list[str]:
         check_folder(prefix)
-        self._counters.lists += 1
         return sorted(path for path in self._objects if path.startswith(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            if self._objects.pop(check_path(path), None) is not None:
-                self._counters.deletes += 1
-
-    def statistics(self) -> StorageStatistics:
-        return self._counters.freeze()
+            self._objects.pop(check_path(path), None)

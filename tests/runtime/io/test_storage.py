@@ -203,25 +203,15 @@ def test_threads_that_begin_attempts_on_a_disk_each_get_their_own(storage: Objec
             record = log.begin_attempt(float(number))
             assert isinstance(record, AttemptBegun)
             begun.append(record.attempt)
-            while not isinstance(log.drop((), 0.0), Fenced) and log.statistics().claimed < 30:
-                pass
+            for _ in range(30):
+                if isinstance(log.drop((), 0.0), Fenced):
+                    break
         return begun
 
     with ThreadPoolExecutor(4) as pool:
         attempts = [attempt for begun in pool.map(work, range(4)) for attempt in begun]
     assert len(set(attempts)) == len(attempts) == 16
     assert DecisionLog(storage, paths).replay().last_attempt == max(attempts)
-
-
-def test_counters_count(storage: ObjectStorage) -> None:
-    before = storage.statistics()
-    storage.put("j/a", b"123")
-    storage.get("j/a")
-    with pytest.raises(ObjectExistsError):
-        storage.put("j/a", b"", create=True)
-    after = storage.statistics()
-    assert (after.puts - before.puts, after.put_bytes - before.put_bytes) == (1, 3)
-    assert (after.gets, after.get_bytes, after.conflicts - before.conflicts, after.errors) == (1, 3, 1, 0)
 
 
 def test_folders_that_were_made_for_a_snapshot_go_when_nothing_is_in_them(tmp_path: Path) -> None:

@@ -42,14 +42,3 @@ def test_bad_paths_are_refused_by_every_call() -> None:
     ):
         with pytest.raises(StorageError):
             call()
-
-
-def test_counters_count() -> None:
-    storage = MemoryStorage()
-    storage.put("a", b"123")
-    storage.get("a")
-    storage.list("")
-    storage.delete(["a", "a"])
-    found = storage.statistics()
-    assert (found.puts, found.put_bytes, found.gets, found.get_bytes) == (1, 3, 1, 3)
-    assert (found.lists, found.deletes, found.conflicts, found.errors) == (1, 1, 0, 0)

@@ -29,6 +29,7 @@ class Flaky(MemoryStorage):
         self.working_puts = 0
         self.failing_puts = 0
         self.failing_gets = 0
+        self.gets = 0
         self.happens = False
         self.before_put: Callable[[], None] | None = None
         self.answer_lost: Callable[[], None] | None = None
@@ -64,6 +65,7 @@ class Flaky(MemoryStorage):
         if self.failing_gets:
             self.failing_gets -= 1
             raise StorageError("no answer")
+        self.gets += 1
         return super().get(path)
 
 

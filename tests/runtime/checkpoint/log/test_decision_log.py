@@ -100,10 +100,10 @@ def test_an_older_attempt_is_fenced_for_good(storage: Flaky) -> None:
     old = begun(storage)
     new = begun(storage)
     assert old.complete(completed(1)) == Fenced(2)
-    reads = storage.statistics().gets
+    reads = storage.gets
     assert old.drop((1,), 1.0) == Fenced(2)
     assert old.end("failed", "x", 1.0) == Fenced(2)
-    assert storage.statistics().gets == reads
+    assert storage.gets == reads
     assert new.complete(completed(1, 2)) == Claimed(2)
 
 
