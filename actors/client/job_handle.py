@@ -323,7 +323,7 @@ class RayJobHandle(NearestMembers):
             lambda master: master.checkpoints.remote(self._job_id, checkpoint_id),
             _ended_checkpoints,
         )
-        alike = [each for each in found if each.record.checkpoint_id == checkpoint_id]
+        alike = [details for details in found if details.record.checkpoint_id == checkpoint_id]
         return alike[-1] if alike else None
 
     @checked_keywords
@@ -419,7 +419,7 @@ class RayJobHandle(NearestMembers):
 
 
 def _ended_checkpoints(report: JobReport) -> tuple[CheckpointDetails, ...]:
-    return tuple(CheckpointDetails(each, {}) for each in report.checkpoint_history)
+    return tuple(CheckpointDetails(record, {}) for record in report.checkpoint_history)
 
 
 def _itself(report: JobReport) -> JobReport:

@@ -51,8 +51,8 @@ def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[Unreadable
     opened, folders = open_location(url, most=_LARGEST), list_folders(url)
     with ThreadPoolExecutor(_READERS) as pool:
         found = list(pool.map(lambda folder: _found_in(opened, folder), filter(_is_job_id, folders)))
-    reports = [each for each in found if isinstance(each, JobReport)]
-    unreadable = [each for each in found if isinstance(each, UnreadableReport)]
+    reports = [report for report in found if isinstance(report, JobReport)]
+    unreadable = [report for report in found if isinstance(report, UnreadableReport)]
     return sorted(reports, key=lambda report: report.submitted_at), unreadable
 
 
@@ -214,15 +214,15 @@ def with_archived(
 
     Jobs whose reports can't be read come first.
     """
-    found = {each.report.job_id: each for each in known}
+    found = {job.report.job_id: job for job in known}
     for report in archived:
         in_cluster = found.get(report.job_id)
         if in_cluster is None or in_cluster.is_lost or (in_cluster.problem and not in_cluster.has_master):
             found[report.job_id] = KnownJob(report, has_master=False, is_archived=True)
-    for each in unreadable:
-        if each.job_id not in found:
-            found[each.job_id] = KnownJob.unreadable(each.job_id, each.reason)
-    return sorted(found.values(), key=lambda each: each.report.submitted_at)
+    for damaged in unreadable:
+        if damaged.job_id not in found:
+            found[damaged.job_id] = KnownJob.unreadable(damaged.job_id, damaged.reason)
+    return sorted(found.values(), key=lambda job: job.report.submitted_at)
 
 
 def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = None) -> KnownJob:
@@ -232,16 +232,16 @@ def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = No
         ConfigurationError: No job, or several; the message names them, and the nearest one.
     """
     known, text = list(known), normal_name(text)
-    matching = [each for each in known if text in (each.report.job_id, each.report.name)]
-    matching = matching or [each for each in known if is_short_for(text, each.report.job_id)]
+    matching = [job for job in known if text in (job.report.job_id, job.report.name)]
+    matching = matching or [job for job in known if is_short_for(text, job.report.job_id)]
     if len(matching) > 1:
-        matching = [each for each in matching if each.is_running] or matching
+        matching = [job for job in matching if job.is_running] or matching
     if len(matching) == 1:
         return matching[0]
     if not matching:
         raise ConfigurationError(_unknown(text, known, storage))
-    short = short_ids(each.report.job_id for each in known)
-    ids = ", ".join(f"{short[each.report.job_id]} ({each.state})" for each in matching)
+    short = short_ids(job.report.job_id for job in known)
+    ids = ", ".join(f"{short[job.report.job_id]} ({job.state})" for job in matching)
     msg = f"'{text}' may be any of {len(matching)} jobs: {ids}; give one id"
     raise ConfigurationError(msg)
 
@@ -266,8 +266,8 @@ def short_ids(job_ids: Iterable[str]) -> dict[str, str]:
     """
     known = sorted(set(job_ids))
     short: dict[str, str] = {}
-    for place, job_id in enumerate(known):
-        beside = [*known[max(0, place - 1) : place], *known[place + 1 : place + 2]]
+    for index, job_id in enumerate(known):
+        beside = [*known[max(0, index - 1) : index], *known[index + 1 : index + 2]]
         shared = max((_shared(job_id, other) for other in beside), default=0)
         short[job_id] = job_id[: max(job_id.rfind("-") + 1 + _SHOWN, shared + 1)]
     return short
@@ -278,9 +278,9 @@ def _shared(one: str, other: str) -> int:
 
 
 def _unknown(text: str, known: list[KnownJob], storage: str | Path | None) -> str:
-    short = short_ids(each.report.job_id for each in known)
-    ids = [short[each.report.job_id] for each in known]
-    near = nearest_name(text, [*ids, *(each.report.name for each in known)])
+    short = short_ids(job.report.job_id for job in known)
+    ids = [short[job.report.job_id] for job in known]
+    near = nearest_name(text, [*ids, *(job.report.name for job in known)])
     named = ", ".join(ids[-_NAMED:]) or "none"
     more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""
     msg = f"{_nobody_knows(storage)} job '{text}'; known jobs: {named}{more}{near}"
@@ -323,7 +323,7 @@ def _known_to_cluster() -> list[KnownJob]:
         reports[report.job_id] = report
     problems = {
         **dict.fromkeys(masters, "its JobMaster does not answer, and the cluster has no report of the job"),
-        **{each.job_id: each.reason for each in unreadable},
+        **{report.job_id: report.reason for report in unreadable},
     }
     return [
         *(KnownJob(report, report.job_id in masters) for report in reports.values()),

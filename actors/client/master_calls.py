@@ -351,9 +351,9 @@ class MasterCalls:
 
 def _unknown(request: str, report: JobReport) -> RequestLostError:
     taken = [
-        f"{each.kind.value} {each.checkpoint_id}"
-        for each in report.checkpoint_history
-        if each.status is CheckpointStatus.COMPLETED
+        f"{record.kind.value} {record.checkpoint_id}"
+        for record in report.checkpoint_history
+        if record.status is CheckpointStatus.COMPLETED
     ]
     newest = f"; the newest that completed is {taken[-1]}" if taken else ""
     msg = (

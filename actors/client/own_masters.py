@@ -134,7 +134,7 @@ class OwnMasters:
 
     def _forget(self, process: str) -> None:
         with self._lock:
-            self._processes = [each for each in self._processes if each != process]
+            self._processes = [other for other in self._processes if other != process]
         registry.forget_process(process)
 
 

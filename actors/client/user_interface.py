@@ -72,8 +72,8 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
     if not line:
         msg = f"`penstock ui` has ended with code {process.wait()}; it has said why on stderr"
         raise DeploymentError(msg)
-    said = json.loads(line)
-    opened = UserInterface(said["address"], said["login"], process)
+    printed = json.loads(line)
+    opened = UserInterface(printed["address"], printed["login"], process)
     _OPEN.append(opened)
     return opened
 

@@ -70,16 +70,13 @@ def list_jobs(
     known = known_jobs(storage)
     if as_json:
         print_json(
-            [
-                {**each.report.to_dict(), "state": each.state, "problem": each.problem or None}
-                for each in known
-            ]
+            [{**job.report.to_dict(), "state": job.state, "problem": job.problem or None} for job in known]
         )
     elif known:
-        console().print(jobs_table(each for each in known if not each.problem))
-        for each in known:
-            if each.problem:
-                print(f"{each.report.job_id}: unreadable: {escaped(each.problem)}")
+        console().print(jobs_table(job for job in known if not job.problem))
+        for job in known:
+            if job.problem:
+                print(f"{job.report.job_id}: unreadable: {escaped(job.problem)}")
     else:
         print("no jobs")
 

@@ -237,8 +237,8 @@ def _panel(number: int, panel: Panel, source: dict[str, str]) -> dict[str, Any]:
         "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
-            {"refId": chr(ord("A") + place), "datasource": source, "expr": query, "legendFormat": legend}
-            for place, (query, legend) in enumerate(panel.queries)
+            {"refId": chr(ord("A") + index), "datasource": source, "expr": query, "legendFormat": legend}
+            for index, (query, legend) in enumerate(panel.queries)
         ],
     }
 

@@ -101,7 +101,7 @@ def checkpoints(
     """Show the last checkpoints and savepoints. Prints sizes, durations and each subtask's alignment."""
     details = named_job(job, address, storage).checkpoints()
     if as_json:
-        print_json([each.to_dict() for each in details])
+        print_json([taken.to_dict() for taken in details])
     elif details:
         shown = console()
         for part in checkpoints_view(details):

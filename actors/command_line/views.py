@@ -55,13 +55,13 @@ def jobs_table(known: Iterable[KnownJob]) -> Table:
     """One row a job; ids are shortened as far as they stay distinct."""
     table = _table("job", "name", "state", "submitted", "duration", "attempt", "restarts", "in", "out")
     known = list(known)
-    short = short_ids(each.report.job_id for each in known)
-    for each in known:
-        report, statistics = each.report, each.report.statistics
+    short = short_ids(job.report.job_id for job in known)
+    for job in known:
+        report, statistics = job.report, job.report.statistics
         table.add_row(
             short[report.job_id],
             report.name,
-            _state(each.state),
+            _state(job.state),
             _moment(report.submitted_at),
             _duration(report.duration),
             str(statistics.attempt),
@@ -92,7 +92,7 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         yield _indented(_text("\n".join(map(_rescale_line, report.rescales))))
     yield _text("\noperators (counters of this attempt)", style="bold")
     yield _indented(operators_table(report))
-    measured = [each.rates for each in report.subtasks if each.rates is not None]
+    measured = [info.rates for info in report.subtasks if info.rates is not None]
     if measured:
         seconds = max(rates.seconds for rates in measured)
         yield _text(f"\nwork (the last {seconds:.0f} s)", style="bold")
@@ -103,7 +103,7 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     if metrics.row_count:
         yield _text("\nmetrics of the program's own (this attempt, all subtasks)", style="bold")
         yield _indented(metrics)
-    timed = [each for each in report.subtasks if _has_event_time(each)]
+    timed = [info for info in report.subtasks if _has_event_time(info)]
     if timed:
         yield _text("\nevent time (UTC)", style="bold")
         yield _indented(watermarks_table(timed))
@@ -196,9 +196,9 @@ def metrics_table(report: JobReport) -> Table:
             if gauge.least != gauge.greatest:
                 shown += f" ({gauge.least:,g} to {gauge.greatest:,g})"
             table.add_row(operator.id, name, "gauge", shown)
-        for name, each in sorted(counted.histograms.items()):
-            shares = f"half to {each.quantile(0.5):,.3g}, 99 % to {each.quantile(0.99):,.3g}"
-            shown = f"{each.count:,} values, {shares}, all to {each.greatest:,g}"
+        for name, histogram in sorted(counted.histograms.items()):
+            shares = f"half to {histogram.quantile(0.5):,.3g}, 99 % to {histogram.quantile(0.99):,.3g}"
+            shown = f"{histogram.count:,} values, {shares}, all to {histogram.greatest:,g}"
             table.add_row(operator.id, name, "histogram", shown)
     return table
 
@@ -208,15 +208,15 @@ def watermarks_table(subtasks: Sequence[SubtaskInfo]) -> Table:
     table = _table("subtask", "current watermark", "waits")
     if len(subtasks) > _WATERMARKS_SHOWN:
         slowest: dict[str, SubtaskInfo] = {}
-        for each in sorted(subtasks, key=_reached):
-            slowest.setdefault(each.subtask.vertex, each)
-        subtasks = [each for each in subtasks if slowest[each.subtask.vertex] is each]
-    for each in subtasks:
-        counted = each.statistics
+        for info in sorted(subtasks, key=_reached):
+            slowest.setdefault(info.subtask.vertex, info)
+        subtasks = [info for info in subtasks if slowest[info.subtask.vertex] is info]
+    for info in subtasks:
+        counted = info.statistics
         waits = ""
         if counted is not None:
             waits = "idle" if counted.is_idle else "paused" if counted.is_paused else ""
-        table.add_row(str(each.subtask), _event_time(_reached(each)), waits)
+        table.add_row(str(info.subtask), _event_time(_reached(info)), waits)
     return table
 
 
@@ -304,9 +304,9 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
 def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[RenderableType]:
     """The history, and what the subtasks measured of the newest completed checkpoint."""
     known = list(details)
-    records = [each.record for each in known]
+    records = [details.record for details in known]
     yield _checkpoints_table(newest_and_rare(records, _HISTORY_SHOWN, _RARE_SHOWN))
-    measured = [each for each in known if each.subtasks and each.record.size is not None]
+    measured = [details for details in known if details.subtasks and details.record.size is not None]
     if not measured:
         return
     yield _text(f"\nby subtask, {measured[-1].record.kind.value} {measured[-1].record.checkpoint_id}", "bold")

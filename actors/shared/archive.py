@@ -57,19 +57,19 @@ def check_types(value: object, kind: Any, where: str = "") -> None:
         is_open = arguments[-1:] == (...,)
         if not is_open and len(value) != len(arguments):
             raise _wrong(value, kind, where)
-        for place, each in enumerate(value):
-            check_types(each, arguments[0 if is_open else place], f"{where}[{place}]")
+        for index, item in enumerate(value):
+            check_types(item, arguments[0 if is_open else index], f"{where}[{index}]")
     elif origin in (Mapping, dict):
         if not isinstance(value, Mapping):
             raise _wrong(value, kind, where)
-        for key, each in value.items():
+        for key, item in value.items():
             check_types(key, arguments[0], f"a key of {where}")
-            check_types(each, arguments[1], f"{where}[{key!r}]")
+            check_types(item, arguments[1], f"{where}[{key!r}]")
     elif origin in (Sequence, list):
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise _wrong(value, kind, where)
-        for place, each in enumerate(value):
-            check_types(each, arguments[0], f"{where}[{place}]")
+        for index, item in enumerate(value):
+            check_types(item, arguments[0], f"{where}[{index}]")
     elif kind is not Any and not _is_plain(value, kind):
         raise _wrong(value, kind, where)
 
@@ -77,19 +77,21 @@ def check_types(value: object, kind: Any, where: str = "") -> None:
 @cache
 def _declared(kind: type) -> tuple[tuple[str, Any], ...]:
     hints = get_type_hints(kind)
-    return tuple((each.name, hints[each.name]) for each in fields(kind))
+    return tuple((field.name, hints[field.name]) for field in fields(kind))
 
 
 def _check_union(value: object, kinds: Sequence[Any], kind: Any, where: str) -> None:
     if value is None and type(None) in kinds:
         return
     of_class = [
-        each for each in kinds if isinstance(each, type) and is_dataclass(each) and isinstance(value, each)
+        choice
+        for choice in kinds
+        if isinstance(choice, type) and is_dataclass(choice) and isinstance(value, choice)
     ]
-    others = [each for each in kinds if each is not type(None)]
+    others = [choice for choice in kinds if choice is not type(None)]
     if of_class or len(others) == 1:
         check_types(value, (of_class or others)[0], where)
-    elif not any(_is_plain(value, each) for each in others):
+    elif not any(_is_plain(value, choice) for choice in others):
         raise _wrong(value, kind, where)
 
 

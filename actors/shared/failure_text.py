@@ -31,7 +31,7 @@ def headline(cause: FailureCause) -> str:
 def bounded(record: FailureRecord) -> FailureRecord:
     """The record with texts of at most a few thousand characters, and no tracebacks of later failures."""
     secondary = (
-        replace(each, message=shortened(each.message, _LONGEST_SECONDARY), traceback="")
-        for each in record.secondary
+        replace(cause, message=shortened(cause.message, _LONGEST_SECONDARY), traceback="")
+        for cause in record.secondary
     )
     return replace(record, secondary=tuple(secondary))

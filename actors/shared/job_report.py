@@ -225,7 +225,7 @@ class JobReport(NearestMembers):
     @property
     def processes(self) -> tuple[SubtaskProcess, ...]:
         """Processes of its subtasks."""
-        return tuple(each.process for each in self.subtasks if each.process is not None)
+        return tuple(info.process for info in self.subtasks if info.process is not None)
 
     @property
     def transitions(self) -> tuple[Transition, ...]:
@@ -287,7 +287,7 @@ class JobReport(NearestMembers):
             "master": None if self.master is None else asdict(self.master),
             "warnings": list(self.warnings),
             "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
-            "checkpoint_history": [each.to_dict() for each in self.checkpoint_history],
+            "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
             "savepoint": self.savepoint,
             "drained": self.drained,
             "settings": dict(self.settings),

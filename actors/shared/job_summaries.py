@@ -123,23 +123,23 @@ class Bottleneck:
 
 def summarize_vertices(graph: GraphInfo, subtasks: Sequence[SubtaskInfo]) -> tuple[VertexSummary, ...]:
     of_vertex: defaultdict[str, list[SubtaskInfo]] = defaultdict(list)
-    for each in subtasks:
-        of_vertex[each.subtask.vertex].append(each)
+    for info in subtasks:
+        of_vertex[info.subtask.vertex].append(info)
     return tuple(_vertex(vertex, of_vertex[vertex.id]) for vertex in graph.vertices)
 
 
 def _vertex(vertex: VertexInfo, subtasks: Sequence[SubtaskInfo]) -> VertexSummary:
-    counted = [each.statistics for each in subtasks if each.statistics is not None]
-    rates = [each.rates for each in subtasks if each.rates is not None]
-    sizes = [each.state_bytes for each in subtasks if each.state_bytes is not None]
-    active = [each.current_watermark for each in counted if not each.is_idle]
-    reached = [each for each in active if each is not None]
+    counted = [info.statistics for info in subtasks if info.statistics is not None]
+    rates = [info.rates for info in subtasks if info.rates is not None]
+    sizes = [info.state_bytes for info in subtasks if info.state_bytes is not None]
+    active = [counters.current_watermark for counters in counted if not counters.is_idle]
+    reached = [watermark for watermark in active if watermark is not None]
     summary = VertexSummary(
         vertex.id,
         vertex.parallelism,
-        sum(each.status is SubtaskStatus.RUNNING for each in subtasks),
-        total_records_in=sum(each.records_in for each in counted),
-        total_records_out=sum(each.records_out for each in counted),
+        sum(info.status is SubtaskStatus.RUNNING for info in subtasks),
+        total_records_in=sum(counters.records_in for counters in counted),
+        total_records_out=sum(counters.records_out for counters in counted),
         watermark=min(reached) if reached and len(reached) == len(active) else None,
         state_bytes=sum(sizes) if sizes else None,
     )
@@ -148,15 +148,15 @@ def _vertex(vertex: VertexInfo, subtasks: Sequence[SubtaskInfo]) -> VertexSummar
     count = len(rates)
     return replace(
         summary,
-        busy=sum(each.busy for each in rates) / count,
-        busy_max=max(each.busy for each in rates),
-        backpressured=sum(each.backpressured for each in rates) / count,
-        backpressured_max=max(each.backpressured for each in rates),
-        idle=sum(each.idle for each in rates) / count,
-        records_in=sum(each.records_in for each in rates),
-        records_out=sum(each.records_out for each in rates),
-        bytes_in=sum(each.bytes_in for each in rates),
-        bytes_out=sum(each.bytes_out for each in rates),
+        busy=sum(rate.busy for rate in rates) / count,
+        busy_max=max(rate.busy for rate in rates),
+        backpressured=sum(rate.backpressured for rate in rates) / count,
+        backpressured_max=max(rate.backpressured for rate in rates),
+        idle=sum(rate.idle for rate in rates) / count,
+        records_in=sum(rate.records_in for rate in rates),
+        records_out=sum(rate.records_out for rate in rates),
+        bytes_in=sum(rate.bytes_in for rate in rates),
+        bytes_out=sum(rate.bytes_out for rate in rates),
     )
 
 

@@ -122,8 +122,8 @@ class ProcessResidue:
         for thread, value in read_threads().items():
             if self._priorities.get(thread, value) != value:
                 return "the priority or the processors of a thread have changed"
-        added = (each for each in sys.meta_path if each not in self._finders)
-        if any(True for each in added if not _is_installed(type(each).__module__)):
+        added = (finder for finder in sys.meta_path if finder not in self._finders)
+        if any(True for finder in added if not _is_installed(type(finder).__module__)):
             return "sys.meta_path has changed"
         return None
 

@@ -142,13 +142,13 @@ def _collector() -> object:
 
 def _warnings() -> object:
     """Warning filters without that for Ray's own code, which each job sets."""
-    return [each for each in warnings.filters if each[2] is not RayDeprecationWarning]
+    return [entry for entry in warnings.filters if entry[2] is not RayDeprecationWarning]
 
 
 def _logging() -> object:
     root = logging.getLogger()
     # A JobMaster still keeps its output when this is asked.
-    handlers = [each for each in root.handlers if not type(each).__module__.startswith("penstock.")]
+    handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("penstock.")]
     return (
         (root.level, handlers, list(root.filters), root.manager.disable),
         (logging.getLoggerClass(), logging.getLogRecordFactory(), logging.raiseExceptions),
@@ -160,9 +160,9 @@ def read_loggers() -> dict[str, object]:
     """Settings of each logger by its name; without Ray's, which Ray sets as it works."""
     known = list(logging.getLogger().manager.loggerDict.items())
     return {
-        name: (each.level, list(each.handlers), list(each.filters), each.propagate, each.disabled)
-        for name, each in known
-        if isinstance(each, logging.Logger) and name.partition(".")[0] != "ray"
+        name: (log.level, list(log.handlers), list(log.filters), log.propagate, log.disabled)
+        for name, log in known
+        if isinstance(log, logging.Logger) and name.partition(".")[0] != "ray"
     }
 
 
@@ -234,7 +234,7 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
 def read_threads() -> dict[int, object]:
     """Priority and processors of each thread of this process, by its number of the system."""
     try:
-        numbers = [int(each) for each in os.listdir(_PROC / "task")]
+        numbers = [int(name) for name in os.listdir(_PROC / "task")]
     except OSError:
         return {0: os.getpriority(os.PRIO_PROCESS, 0)}
     found: dict[int, object] = {}
@@ -249,7 +249,7 @@ def read_children() -> set[int]:
     found: set[int] = set()
     for file in _PROC.glob("task/*/children"):
         with suppress(OSError):  # its thread has just ended
-            found.update(int(each) for each in file.read_text().split())
+            found.update(int(number) for number in file.read_text().split())
     return found
 
 
@@ -260,7 +260,7 @@ def read_open_files() -> dict[int, str]:
     """
     found: dict[int, str] = {}
     try:
-        numbers = [int(each) for each in os.listdir(_PROC / "fd")]
+        numbers = [int(name) for name in os.listdir(_PROC / "fd")]
     except OSError:
         return found
     for number in numbers:
@@ -290,7 +290,7 @@ class Patches:
     def __init__(self) -> None:
         self._modules = {name: module for name, module in sys.modules.items() if name != "__main__"}
         self._code = {name: _code_of(module) for name, module in self._modules.items() if _is_watched(name)}
-        self._classes = {each: _code_in(vars(each)) for each in self._standard_classes()}
+        self._classes = {cls: _code_in(vars(cls)) for cls in self._standard_classes()}
         self._builtins = set(vars(builtins))
 
     def found(self) -> str | None:
@@ -305,10 +305,10 @@ class Patches:
             for attribute, value in code.items():
                 if now.get(attribute) is not value:
                     return f"{name}.{attribute} is another one"
-        for each, methods in self._classes.items():
+        for cls, methods in self._classes.items():
             for attribute, value in methods.items():
-                if vars(each).get(attribute) is not value:
-                    return f"{each.__module__}.{each.__qualname__}.{attribute} is another one"
+                if vars(cls).get(attribute) is not value:
+                    return f"{cls.__module__}.{cls.__qualname__}.{attribute} is another one"
         return self._in_later_modules()
 
     def _standard_classes(self) -> Iterator[type]:

@@ -62,13 +62,13 @@ class BlockHolder:
     def sinks(self, job_id: str) -> dict[str, bytes | None]:
         return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
 
-    def stage(self, key: TransactionKey, place: int, data: bytes, rows: int, schema: bytes) -> None:
-        """Keep a block at its place in a transaction; readers don't see it before the commit."""
+    def stage(self, key: TransactionKey, position: int, data: bytes, rows: int, schema: bytes) -> None:
+        """Keep a block at its position in a transaction; readers don't see it before the commit."""
         if key in self._committed:
             return  # a repeated call
         blocks = self._staged.setdefault(key, {})
-        if place not in blocks:
-            blocks[place] = Block(ray.put(data), rows, len(data), schema)
+        if position not in blocks:
+            blocks[position] = Block(ray.put(data), rows, len(data), schema)
 
     def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
         """Make the blocks of transactions visible; committed transactions are skipped.
@@ -81,7 +81,7 @@ class BlockHolder:
             if key in self._staged:
                 self._committed.add(key)
                 blocks = self._staged.pop(key)
-                self._blocks |= {next(self._numbers): (key, blocks[place]) for place in sorted(blocks)}
+                self._blocks |= {next(self._numbers): (key, blocks[position]) for position in sorted(blocks)}
             elif key not in self._committed:
                 missing.append(key)
         return missing

@@ -31,7 +31,7 @@ _MEMORY: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class FramePlace:
+class FrameLocation:
     """Position of a frame.
 
     Attributes:
@@ -101,7 +101,7 @@ class FrameStore:
     def disk_bytes(self) -> int:
         return sum(segment.size for segment in self._segments.values())
 
-    def append(self, data: FrameData) -> FramePlace:
+    def append(self, data: FrameData) -> FrameLocation:
         """Store a copy of a frame.
 
         Raises:
@@ -117,14 +117,14 @@ class FrameStore:
             file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 # open until released
             segment = _Segment(file)
             self._segments[self._newest] = segment
-        place = FramePlace(self._newest, segment.size, len(data))
+        location = FrameLocation(self._newest, segment.size, len(data))
         # Write at the offset: after a failed write the file's own position is wrong.
         view, done = memoryview(data), 0
         while done < len(data):
-            done += os.pwrite(segment.file.fileno(), view[done:], place.offset + done)
+            done += os.pwrite(segment.file.fileno(), view[done:], location.offset + done)
         segment.size += len(data)
         segment.frames += 1
-        return place
+        return location
 
     def _require_room(self, size: int) -> None:
         held = self.disk_bytes
@@ -138,27 +138,27 @@ class FrameStore:
         )
         raise NoRoomError(msg)
 
-    def _keep(self, data: FrameData) -> FramePlace:
-        place = FramePlace(_MEMORY, self._next, len(data))
+    def _keep(self, data: FrameData) -> FrameLocation:
+        location = FrameLocation(_MEMORY, self._next, len(data))
         # Ray's buffer is in shared memory, which other processes need.
         self._kept[self._next] = bytes(data)
         self._next += 1
         self.memory_bytes += len(data)
-        return place
+        return location
 
-    def read(self, place: FramePlace) -> bytes:
-        if place.file == _MEMORY:
-            return self._kept[place.offset]
-        return os.pread(self._segments[place.file].file.fileno(), place.size, place.offset)
+    def read(self, location: FrameLocation) -> bytes:
+        if location.file == _MEMORY:
+            return self._kept[location.offset]
+        return os.pread(self._segments[location.file].file.fileno(), location.size, location.offset)
 
-    def release(self, place: FramePlace) -> None:
-        if place.file == _MEMORY:
-            self.memory_bytes -= len(self._kept.pop(place.offset))
+    def release(self, location: FrameLocation) -> None:
+        if location.file == _MEMORY:
+            self.memory_bytes -= len(self._kept.pop(location.offset))
             return
-        segment = self._segments[place.file]
+        segment = self._segments[location.file]
         segment.frames -= 1
-        if place.file != self._newest:
-            self._drop_if_empty(place.file)
+        if location.file != self._newest:
+            self._drop_if_empty(location.file)
 
     def close(self) -> None:
         self._kept.clear()

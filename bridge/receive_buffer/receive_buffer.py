@@ -41,7 +41,7 @@ from typing import Final
 
 import xxhash
 
-from penstock.bridge.receive_buffer.frame_store import FramePlace, FrameStore
+from penstock.bridge.receive_buffer.frame_store import FrameLocation, FrameStore
 from penstock.bridge.receive_buffer.messages import (
     Chunk,
     EpochStage,
@@ -160,7 +160,7 @@ DEFAULT_WINDOW: Final = 64 * 1024 * 1024
 class _Held:
     partition: int
     rows: int
-    place: FramePlace
+    location: FrameLocation
 
 
 class ReceiveBuffer:
@@ -251,11 +251,11 @@ class ReceiveBuffer:
         size = 0
         for number in range(position, self.end):
             held = self._held[number - self._first]
-            if frames and size + held.place.size > max_bytes:
+            if frames and size + held.location.size > max_bytes:
                 break
             ends = self.epochs.ending_at(number + 1)
-            frames.append(ReadFrame(held.partition, self._store.read(held.place), ends))
-            size += held.place.size
+            frames.append(ReadFrame(held.partition, self._store.read(held.location), ends))
+            size += held.location.size
         behind = position + len(frames)
         self._note_read(behind)
         return Chunk(frames, self.is_complete and behind == self.end, self.epochs.at(behind))
@@ -263,13 +263,13 @@ class ReceiveBuffer:
     def _note_read(self, position: int) -> None:
         """Note that everything before `position` has been read; repeated reads count once."""
         for number in range(self._read, position):
-            self._unread_bytes -= self._held[number - self._first].place.size
+            self._unread_bytes -= self._held[number - self._first].location.size
         self._read = max(self._read, position)
 
     def confirm(self, position: int, epoch: int) -> None:
         """Release what a completed checkpoint covers: frames before `position`, and the end of `epoch`."""
         while self._first < min(position, self._read):
-            self._store.release(self._held.popleft().place)
+            self._store.release(self._held.popleft().location)
             self._first += 1
         self.epochs.confirm(self._first, epoch)
 
@@ -323,10 +323,10 @@ class ReceiveBuffer:
             return  # frames that could be read are never taken back
         while self._accepted > opened.begin:
             dropped = self._held.pop()
-            self._store.release(dropped.place)
+            self._store.release(dropped.location)
             self._rows -= dropped.rows
-            self._bytes -= dropped.place.size
-            self._unread_bytes -= dropped.place.size
+            self._bytes -= dropped.location.size
+            self._unread_bytes -= dropped.location.size
 
     @property
     def _accepted(self) -> int:
@@ -351,7 +351,7 @@ class ReceiveBuffer:
             attempts=self._attempts + sum(len(p.attempts) for p in pending.values()),
             unread_bytes=self._unread_bytes,
             most_unread_bytes=self._most_unread,
-            held_bytes=sum(held.place.size for held in self._held),
+            held_bytes=sum(held.location.size for held in self._held),
             complete=self.is_complete,
             failure=self.failure,
         )

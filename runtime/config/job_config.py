@@ -334,7 +334,7 @@ class JobConfig(metaclass=NearestNames):
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if not any(type(value) is type(each) and value == each for each in allowed):
+    if not any(type(value) is type(choice) and value == choice for choice in allowed):
         msg = f"{name}={value!r}: give {' or '.join(map(repr, allowed))}"
         raise ConfigurationError(msg)
 
@@ -358,10 +358,10 @@ def settings_as_text(config: JobConfig) -> dict[str, str]:
 
 
 def _flat(settings: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    for each in fields(settings):
-        value = getattr(settings, each.name)
+    for field in fields(settings):
+        value = getattr(settings, field.name)
         if is_dataclass(value):
-            yield f"{prefix}{each.name}", type(value).__name__
-            yield from _flat(value, f"{prefix}{each.name}.")
+            yield f"{prefix}{field.name}", type(value).__name__
+            yield from _flat(value, f"{prefix}{field.name}.")
         else:
-            yield f"{prefix}{each.name}", redacted(str(value))
+            yield f"{prefix}{field.name}", redacted(str(value))
