@@ -83,15 +83,15 @@ class Frames(RuleBasedStateMachine):
     @rule(data=st.binary(min_size=1, max_size=12))
     def append(self, data: bytes) -> None:
         location = self.store.append(data)
-        assert place not in self.held
-        self.held[place] = data
+        assert location not in self.held
+        self.held[location] = data
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         location = data.draw(st.sampled_from(sorted(self.held, key=lambda p: (p.file, p.offset))))
         self.store.release(location)
-        del self.held[place]
+        del self.held[location]
 
     @invariant()
     def every_frame_is_read_as_it_came(self) -> None:
