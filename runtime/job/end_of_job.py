@@ -1,6 +1,6 @@
 """The end of a job: its record, output that nothing covers, and what operators close.
 
-Writes the end of a job into the decision log, with retries, and removes what nobody needs any more.
+Writes the end of a job into the decision log, with retries, and removes files that are not needed any more.
 
 Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
 that does not answer is tried a few times. If it stays away, the job ends all the same, with a note that says
@@ -24,7 +24,7 @@ stays where it is. 2. *The newest snapshot could be read.* Otherwise nothing is 
 `ClosingOperators`: the end of what operators have in the JobMaster, when their job has ended.
 
 Master hooks and coordinators are users' code. Their calls may fail, and a hook's may never return. The end of
-the job is in the log by now, so nothing of that changes it. The user is told what was not closed, and why.
+the job is in the log by now, so nothing of that changes it. The user learns what was not closed, and why.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class EndOfJob:
 
 
 def _nothing_to_delete(ended: Callable[[str], None]) -> None:
-    """Whoever recorded the job's end deletes its files."""
+    """The JobMaster that recorded the job's end deletes its files."""
     ended("")
 
 
@@ -302,7 +302,7 @@ class ClosingOperators:
     """Collects what went wrong, until all hooks are closed or the time is over.
 
     Args:
-        hooks: Names of the hooks, with their operators, as the user is told them.
+        hooks: Names of the hooks, with their operators, as the user sees them.
         then: Called once, by `begin` or later, with everything that went wrong in words, or with nothing.
     """
 

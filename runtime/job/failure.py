@@ -17,7 +17,7 @@ MAX_SECONDARY: Final = 16
 
 
 class FailureKind(Enum):
-    """What has failed.
+    """The failed part.
 
     Attributes:
         OPERATOR: An operator, most often in a user's function.
@@ -42,7 +42,7 @@ class FailureCause:
         traceback: The user's traceback, as `fit_text` makes it.
         recoverable: Whether another attempt may go better. `False` fails the job at once.
         is_damage: The restored checkpoint is damaged; an older one may be intact.
-        kind: What has failed.
+        kind: The failed part.
         operator: The operator that failed; `None` when it was none, or is not known.
         defined_at: The user's line that put the operator into the graph.
         raised_at: The user's line that raised.

@@ -1,4 +1,4 @@
-"""What users ask of a running job: another parallelism, a stop; and what became of rescales."""
+"""Users' requests to a running job: another parallelism, a stop; and the outcomes of rescales."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """How a job is to be stopped.
+    """The kind of a stop.
 
     Attributes:
         drain: Whether event time advances to its end first: the job will not continue from the savepoint.

@@ -51,7 +51,7 @@ TtlTime: TypeAlias = Literal["processing", "event"]
 
 @dataclass(frozen=True)
 class StateTtl:
-    """How long an entry of keyed state lives after it was last used (Flink's `StateTtlConfig`).
+    """The life of an entry of keyed state after its last use (Flink's `StateTtlConfig`).
 
     An expired entry is never seen again, and is deleted in the background. Elements of a list and entries of
     a map expire one by one.
@@ -116,7 +116,7 @@ class HasTimestamp(Protocol):
 
 
 class StateTime:
-    """What time it is for the keyed state of one operator in one subtask, in microseconds.
+    """The time for the keyed state of one operator in one subtask, in microseconds.
 
     Args:
         clock: Tells processing time; `None` where no state has a TTL.
@@ -132,7 +132,7 @@ class StateTime:
         self.record: HasTimestamp | None = None
 
     def saved(self, expired: Iterable[tuple[str, int]] = ()) -> SavedTime:
-        """What a snapshot says of it.
+        """The time in a snapshot.
 
         Args:
             expired: By table, the latest stamp of entries that have expired and that the snapshot still has.

@@ -157,7 +157,7 @@ class _Context:
     ) -> None:
         try:
             result = work()
-        except Exception as error:  # the user's work: the coordinator is told, as in a job
+        except Exception as error:  # the user's work: the coordinator learns of it, as in a job
             on_error(error)
         else:
             on_result(result)

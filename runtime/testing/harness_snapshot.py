@@ -1,4 +1,4 @@
-"""What an `OperatorHarness` puts into a checkpoint: encoded as in a job, kept in memory."""
+"""Checkpoints of an `OperatorHarness`: encoded as in a job, kept in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.runtime.snapshot.metadata import RAW
 
 @dataclass(frozen=True, slots=True)
 class HarnessSnapshot:
-    """What one harness put into one checkpoint, encoded as in a job.
+    """One checkpoint of one harness, encoded as in a job.
 
     Attributes:
         lists: Each list state's mode and encoded values.
@@ -50,6 +50,6 @@ class FilesInHandles:
         return InlineHandle(data)
 
     def read(self, handle: StateHandle) -> bytes:
-        """What a handle of `write` holds."""
+        """The content of a handle of `write`."""
         assert isinstance(handle, InlineHandle), "a harness restores what a harness has written"
         return handle.data

@@ -51,7 +51,7 @@ class ManualClock:
         self._elapsed += seconds_in("duration", duration)
 
     def set_wall_clock(self, now: float) -> None:
-        """Somebody sets the wall clock, forward or back; monotonic time knows nothing of it."""
+        """Set the wall clock, forward or back; monotonic time stays."""
         self._start = now - self._elapsed
 
     def advance_to(self, monotonic: float) -> None:

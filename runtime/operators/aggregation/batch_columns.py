@@ -30,7 +30,7 @@ _ENCODED: Final = {
 
 
 class ColumnsOfRows(NamedTuple):
-    """What an aggregation looks at in some rows of a batch.
+    """The columns of some rows that an aggregation reads.
 
     Attributes:
         rows: Numbers of the rows in their batch; `None` for all of them.
@@ -110,7 +110,7 @@ class BatchColumns:
         return RowColumn.of(values, _type_in_state)
 
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
-        """The batch without the columns that nobody looks at.
+        """The batch without unused columns.
 
         Raises:
             PenstockError: A column is missing.

@@ -3,7 +3,7 @@
 A *pane* is the longest span of time that no window begins or ends in. All moments of a pane are in the same
 windows. So rows are reduced by pane, and each pane's row goes into all windows that hold it.
 
-Cumulative windows begin together and differ in size. Here they are told apart by their ends, as all others
+Cumulative windows begin together and differ in size. Here their ends distinguish them, as all others
 may be: each counts as one of the largest size with its end. Only what is emitted names its real beginning.
 
 **Sessions** (`joined`): spans of event time of many keys are joined without a loop over keys. A span goes
@@ -67,7 +67,7 @@ class Panes:
         return self.size > self._slide
 
     def begins(self, ends: Moments) -> Moments:
-        """Where the windows that end at these moments begin.
+        """Starts of the windows that end at these moments.
 
         Example:
             >>> panes = Panes(CumulativeEventTimeWindows(max_size=15e-6, step=5e-6))
@@ -101,14 +101,14 @@ class Panes:
             yield starts, holds
 
     def are_over(self, starts: Moments, reached: int | None) -> NDArray[np.bool_]:
-        """Which windows have fired at a watermark; `None` is before the first one."""
+        """The windows that have fired at a watermark; `None` is before the first one."""
         if reached is None:
             return np.zeros(len(starts), np.bool_)
         are_over: NDArray[np.bool_] = starts + (self.size - 1) <= reached
         return are_over
 
     def are_late(self, stamps: Moments, reached: int | None) -> NDArray[np.bool_]:
-        """Which moments are in no window that is still open at a watermark.
+        """The moments in no window that is still open at a watermark.
 
         Mostly not even the earliest one is late, and then the others need no look.
         """

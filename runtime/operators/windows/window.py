@@ -292,7 +292,7 @@ class WindowOperator(KeyedFunctionOperator):
         return self._hold.flush() if self._hold.is_due else iter(())
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """How far event time has come, and what windows these are; the windows themselves are keyed state."""
+        """The event time, and the kind of windows; the windows themselves are keyed state."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
@@ -347,7 +347,7 @@ class WindowOperator(KeyedFunctionOperator):
             yield output
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
-        """What each key's window emits; it is forgotten when that is used up."""
+        """The output of each key's window; the window is forgotten when that is used up."""
         assert self._table is not None, "open() comes first"
         entries, changed, size = self._table.entries, self._table.changed, self._size
         self._firing = True

@@ -157,7 +157,7 @@ class WindowState:
         return self._count
 
     def last_moment(self, window: Span) -> int | None:
-        """When a window's life ends, in microseconds of its own kind of time; `None` for never."""
+        """End of a window's life, in microseconds of its own kind of time; `None` for never."""
         return None if self._is_endless else window[1] - 1 + self._lateness
 
     def has_key(self, key: Any) -> bool:

@@ -158,11 +158,11 @@ class SimulatedRun:
         self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
 
     def describe(self) -> str:
-        """What everybody waits for."""
+        """The waits of all parts."""
         return describe_standstill(self.world, self.control)
 
     def statuses(self) -> list[SchedulerStatistics]:
-        """What the last JobMaster of each job knows."""
+        """The knowledge of the last JobMaster of each job."""
         return [control.masters.last.scheduler.statistics() for control in self._controls]
 
     @property

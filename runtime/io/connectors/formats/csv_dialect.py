@@ -37,7 +37,7 @@ from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for
 
 
 class Quoting(Enum):
-    """How a block of whole lines is quoted."""
+    """The quoting of a block of whole lines."""
 
     #: It ends between two rows.
     CLOSED = "closed"
@@ -62,7 +62,7 @@ class CsvRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How rows are written.
+    """The form of written rows.
 
     Attributes:
         delimiter: One character.
@@ -181,7 +181,7 @@ def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
 
 
 def quoting_of(block: bytes, delimiter: int, quote: int = ord('"'), line_end: bytes = b"\n") -> Quoting:
-    r"""How a block of whole lines is quoted that begins between two rows.
+    r"""The quoting of a block of whole lines that begins between two rows.
 
     Args:
         delimiter: The byte that separates fields.

@@ -101,7 +101,7 @@ class SinkFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvSinkFormat:
-    """How CSV is written.
+    """The form of written CSV.
 
     Attributes:
         columns: Names of the columns in their order; `None` takes the keys of the first row.
@@ -223,7 +223,7 @@ _FAILURES = (TypeError, ValueError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class JsonSinkFormat:
-    """How JSON lines are written.
+    """The form of written JSON lines.
 
     Attributes:
         default: What makes a JSON value of an object that JSON does not know.

@@ -74,7 +74,7 @@ def warnings_of_arrays(
 
 
 def _is_array_across_lines(text: str, line_end: int) -> bool:
-    """Whether the array that begins the text goes on behind the first line, as valid JSON."""
+    """Whether the array that begins the text continues behind the first line, as valid JSON."""
     at = 1
     while True:
         at = _behind_space(text, at)
@@ -162,7 +162,7 @@ class JsonReader(LineReader[Any]):
 
 
 class JsonFormat(LineFormat):
-    """How JSON lines are read; see `LineFormat`. A line that is no JSON value is bad."""
+    """The reading of JSON lines; see `LineFormat`. A line that is no JSON value is bad."""
 
     __slots__ = ()
 
@@ -178,7 +178,7 @@ def parse_together(lines: Sequence[str]) -> list[Any] | None:
     """Parse lines that each hold one JSON value in one call.
 
     Returns:
-        The values, or `None` when some line is not exactly one value (or can't be told to be).
+        The values, or `None` when some line is not exactly one value (or when that is unknown).
 
     Example:
         >>> parse_together(['{"a": 1}', "[2]"]), parse_together(["[1", "2]"]), parse_together(["1, 2", "3"])

@@ -71,7 +71,7 @@ class LineBlocks:
 
     @property
     def offset(self) -> int | None:
-        """Where the next block begins, `None` before `find_start` is done."""
+        """Start of the next block, `None` before `find_start` is done."""
         return self._offset if self._ready else self._split.position
 
     def find_start(self) -> bool:
@@ -132,7 +132,7 @@ class LineBlocks:
         return (start, block) if block else None
 
     def _first_line_in_range(self) -> int:
-        """Where the first line begins that begins in the range; its end if none does."""
+        """Start of the first line that begins in the range; its end if none does."""
         at, end = self._split.start - 1, self._split.end
         self._handle.seek(at)
         while at < end - 1:
@@ -180,7 +180,7 @@ class LineBlocks:
 
 
 def offset_of_line(block: bytes, line: int, line_end: bytes = b"\n") -> int:
-    r"""Where the line with this index begins in a block; the block's length after its last line.
+    r"""Start of the line with this index in a block; the block's length after its last line.
 
     Example:
         >>> [offset_of_line(b"ab\nc\n", line) for line in range(3)]

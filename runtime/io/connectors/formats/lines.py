@@ -104,7 +104,7 @@ class LineCursor:
         return self._lines if self._next - first == count else self._lines[first : self._next]
 
     def origin(self, index: int) -> str:
-        """Where a line of the last `take` is, as `file:offset`."""
+        """Position of a line of the last `take`, as `file:offset`."""
         offset = offset_of_line(self._block, self._taken_from + index) + (self._block_start or 0)
         return f"{self._split.path}:{offset}"
 
@@ -207,7 +207,7 @@ class LineReader(ABC, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How files with one record a line are read.
+    """The reading of files with one record a line.
 
     Attributes:
         split_size: Largest range, in bytes.
@@ -245,7 +245,7 @@ class TextReader(LineReader[str]):
 
 
 class TextFormat(LineFormat):
-    """How text files are read; see `LineFormat`. A line that can't be decoded is bad."""
+    """The reading of text files; see `LineFormat`. A line that can't be decoded is bad."""
 
     __slots__ = ()
     reader: ClassVar[type[TextReader]] = TextReader

@@ -37,7 +37,7 @@ _MOST_SCHEMAS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ParquetSinkFormat:
-    """How Parquet is written.
+    """The form of written Parquet.
 
     Attributes:
         schema: The schema of all files; `None` takes the types of the values.

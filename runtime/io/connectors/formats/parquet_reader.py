@@ -78,7 +78,7 @@ def columns_to_read(
         if looked_at is None:
             return columns
         used.update(looked_at)
-    # Whoever looks at a column that is not there, or there twice, says so by naming those that are.
+    # A step that reads a column that is not there, or there twice, raises an error that names those that are.
     if not used or any(there.count(name) != 1 or schema.names.count(name) != 1 for name in used):
         return columns
     return tuple(name for name in there if name in used)
@@ -150,7 +150,7 @@ def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.
     files = arrow_dataset.FileSystemDataset([file], schema, form, system)
     try:
         return bool(list(files.get_fragments(filter=wanted)))
-    except pa.ArrowException:  # a value fails, as a division by zero does: whoever reads the rows says so
+    except pa.ArrowException:  # a value fails, as a division by zero does: reading the rows says so
         return True
 
 
@@ -166,7 +166,7 @@ _FOOTER_THREADS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ParquetFormat:
-    """How Parquet files are read.
+    """The reading of Parquet files.
 
     Attributes:
         columns: Names of the wanted columns, `None` for all.
@@ -226,7 +226,7 @@ class ParquetFormat:
         if found is None:
             return self
         in_file = self.path_columns.in_file(found, there.names)
-        # Without any column of the file nobody would know how many rows there are.
+        # Without any column of the file the number of rows would be unknown.
         return replace(self, columns=in_file or self.columns or (there.names[0],))
 
     def _has_rows(self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit) -> bool:
@@ -324,7 +324,7 @@ class ParquetReader:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """What the footer of a file says.
+    """The footer of a file.
 
     Attributes:
         schema: Of its Arrow batches; `None` for a source of rows.

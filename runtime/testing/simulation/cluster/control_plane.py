@@ -27,7 +27,7 @@ from penstock.runtime.testing.simulation.world.world import World
 
 
 class Replaced(Enum):
-    """What becomes of a JobMaster that is frozen when its successor begins."""
+    """The fate of a JobMaster that is frozen when its successor begins."""
 
     WAKES_EARLY = "it wakes up when its successor has begun an attempt and has deployed nothing"
     WAKES_LATE = "it wakes up when its time has come"
@@ -86,7 +86,7 @@ class ControlPlane:
 
     @property
     def alive(self) -> Sequence[SimulatedProcess]:
-        """All processes that live, also those that nobody uses any more."""
+        """All processes that live, also unused ones."""
         return self._table.alive
 
     def _job_has_ended(self) -> None:
@@ -95,7 +95,7 @@ class ControlPlane:
 
     @property
     def execution(self) -> SimulatedExecution | None:
-        """What the newest JobMaster uses; `None` while there is none."""
+        """The parts of the newest JobMaster; `None` while there is none."""
         newest = self.masters.newest
         return None if newest is None else self._executions[newest]
 

@@ -40,7 +40,7 @@ class SimulatedExecution:
         table: Where subtasks run; other JobMasters use it, too.
         ledger: Knows what the job's master hooks do.
         on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
-        restarts: Is told of deployments.
+        restarts: Learns of deployments.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
@@ -127,7 +127,7 @@ class SimulatedExecution:
                 world.places(world.storage),
             )
         except CorruptSnapshotError as error:
-            # Whoever is past and does not know it may find that a later attempt has deleted files.
+            # A JobMaster that is past and does not know it may find that a later attempt has deleted files.
             if world.damage.explains(error) or world.fallbacks.is_past(job.id, attempt):
                 raise
             raise AssertionError(str(error)) from error
@@ -234,7 +234,7 @@ class SimulatedExecution:
 
 
 class ObservedScheduler:
-    """The scheduler of a JobMaster; notes what it is told.
+    """The scheduler of a JobMaster; notes its calls.
 
     Args:
         world: Counts failures, and knows what waits for a moment.
@@ -307,7 +307,7 @@ class NotedSilences:
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """No part waits for it."""
 
 
 def _not_counted(subtask: SubtaskId, counters: object) -> None:

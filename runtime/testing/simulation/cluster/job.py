@@ -1,4 +1,4 @@
-"""What is submitted, and the ledgers of its master hooks and restarts; one run may submit two jobs.
+"""A submitted job, and the ledgers of its master hooks and restarts; one run may submit two jobs.
 
 Master hooks of a simulated job, and the ledger of their snapshots and restores.
 
@@ -84,7 +84,7 @@ class SimulatedJob:
 #: The hook has not been asked for anything.
 _NOT_ASKED: Final = (-1, None)
 
-#: The hook was told that the job starts from nothing.
+#: The hook was reset: the job starts from nothing.
 _RESET: Final = (None, None)
 
 
@@ -119,7 +119,7 @@ class SimulatedHook:
 
 
 class HookLedger:
-    """What all hooks of a run did; see the module's text."""
+    """The actions of all hooks of a run; see the module's text."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -165,7 +165,7 @@ class HookLedger:
         return given[-1]
 
     def check_triggered(self, hooks: Sequence[SimulatedHook], checkpoint_id: int) -> None:
-        """Subtasks are told of a checkpoint.
+        """Subtasks are notified of a checkpoint.
 
         Raises:
             AssertionError: A hook has not done its part.
@@ -208,7 +208,7 @@ class HookLedger:
 
 @dataclass(slots=True)
 class RestartLedger:
-    """What happened to a job's attempts.
+    """The events of a job's attempts.
 
     Attributes:
         deployed: When an attempt was deployed, of the job or of a region, for the first time and again.

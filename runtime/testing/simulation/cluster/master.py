@@ -37,10 +37,10 @@ _HINT = "/log/compaction"
 
 
 class CompactionCrash:
-    """When a JobMaster dies that compacts the log; one for all JobMasters of a job.
+    """The moment at which a JobMaster dies that compacts the log; one for all JobMasters of a job.
 
     Args:
-        world: Nobody dies any more when it is calm.
+        world: No process dies any more when it is calm.
     """
 
     def __init__(self, world: World) -> None:
@@ -113,7 +113,7 @@ class StorageOfMaster:
 #: Seconds by which the processor time of a JobMaster has grown when it is read again.
 _USED: Final = 0.01
 
-#: Seconds after which a report is repeated that nobody took.
+#: Seconds after which an unanswered report is repeated.
 _REPEAT_DELAY: Final = 0.5
 
 
@@ -232,7 +232,7 @@ class Master:
         self._suspension.wake()
 
     def hear(self, attempt: int, act: Callable[[JobScheduler], Any], subtask: SubtaskId | None) -> None:
-        """Take what somebody says of an attempt."""
+        """Take a report about an attempt."""
         scheduler = self.scheduler
         current = scheduler.attempt if subtask is None else scheduler.attempt_of(subtask)
         self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(attempt < current))
@@ -296,7 +296,7 @@ class Masters:
         return self.newest or [master for master in self._all if master.has_begun][-1]
 
     def statuses(self) -> list[SchedulerStatistics]:
-        """What each of them knows, or knew last."""
+        """The knowledge of each of them, or the last one."""
         return [master.scheduler.statistics() for master in self._all if master.has_begun]
 
     def add(self) -> Master:
@@ -322,7 +322,7 @@ class Masters:
 
         Args:
             process: Where the subtask runs.
-            master: Who had deployed it; when that one is gone, whoever has come back hears it.
+            master: The JobMaster that had deployed it; when it is gone, its successor hears it.
             attempt: The subtask's attempt.
             act: Says it.
             what: Describes it.

@@ -39,7 +39,7 @@ from penstock.runtime.testing.simulation.world.world import World
 
 
 class Reach(Enum):
-    """What becomes of a call from one process to another."""
+    """The fate of a call from one process to another."""
 
     OPEN = "arrives"
     WAITS = "waits for the end of a cut"
@@ -282,7 +282,7 @@ class SimulatedFrame:
 
 
 class Receiver(Protocol):
-    """Where frames arrive: a process."""
+    """The target of frames: a process."""
 
     @property
     def id(self) -> str:
@@ -303,7 +303,7 @@ class SimulatedChannel:
     """One outgoing channel of an attempt.
 
     Attributes:
-        to: The process that holds the receiver's role, and the role; `None` when nobody does.
+        to: The process that holds the receiver's role, and the role; `None` when no process does.
         slowness: Most seconds that its frames take longer than others.
         arrived: Number after the last element that has arrived.
         has_ended: Whether its receiver takes nothing any more.

@@ -3,7 +3,7 @@
 `Suspension`: a process that can't run for a while, and what reaches it meanwhile.
 
 That is SIGSTOP and SIGCONT, a virtual machine that is moved, or C code that holds the interpreter. Nothing of
-the process goes on: no step, no timer, no background work. What was sent before is on its way. What arrives
+the process runs: no step, no timer, no background work. What was sent before is on its way. What arrives
 is kept by the operating system, and is taken when the process wakes up. A frozen process can be killed.
 """
 
@@ -34,7 +34,7 @@ class Suspension:
         self.is_frozen = True
 
     def wake(self) -> None:
-        """Everything goes on; what was kept comes in the order that chance gives it."""
+        """Everything continues; what was kept comes in the order that chance gives it."""
         self.is_frozen = False
         held, self._held = self._held, []
         for kind, act, what in held:

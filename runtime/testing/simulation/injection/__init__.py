@@ -1,4 +1,4 @@
-"""What strikes a job from outside: planned failures, and the requests of its user.
+"""Faults that strike a job from outside: planned failures, and the requests of its user.
 
 Imports `cluster` and `world`.
 """

@@ -1,8 +1,8 @@
 """Faults of stored files: a bit flips, or a file is gone.
 
 A strike looks for a file of its kind that the newest checkpoint needs. While there is none it looks again a
-little later, and then it takes another kind. A process or the JobMaster often dies with it, so that somebody
-reads the file.
+little later, and then it takes another kind. A process or the JobMaster often dies with it, so that the file
+is read.
 
 Three things are spared, because no reader could notice them. The newest record of a log is never lost: the
 log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier attempt may

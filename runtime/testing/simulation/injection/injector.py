@@ -213,7 +213,7 @@ def _list_in_part(target: Target) -> None:
     draws = target.draws
     target.world.storage.list_in_part(draws, draws.between(1, 6))
     if draws.chance(0.5):
-        target.control.crash_master()  # whoever comes up lists
+        target.control.crash_master()  # the next process lists
 
 
 #: What strikes the storage. Every seed draws the first four kinds in `draw_faults`.

@@ -20,7 +20,7 @@ _MOST_TEXT: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different in an output.
+    """A difference in an output.
 
     Attributes:
         missing: Rows that should be there; a row that is missing twice stands here twice.
@@ -49,7 +49,7 @@ class Difference:
 
 
 def difference(expected: Any, actual: Any) -> Difference | None:
-    """What differs between two outputs; `None` when nothing does.
+    """The difference between two outputs; `None` when nothing does.
 
     Lists, tuples and other collections are compared without regard to order; mappings and anything else as
     they are.
@@ -120,7 +120,7 @@ _EVENTS: Final = ("!!", "**", "==")
 
 
 class Finding(Enum, metaclass=NearestEnumMembers):
-    """Which kind of mistake was found."""
+    """The kind of mistake that was found."""
 
     LOST_OR_REPEATED = "the output differs from that of runs without failures"
     DEPENDS_ON_ORDER = "the output differs between runs without any failure"
@@ -163,7 +163,7 @@ class FailedRun:
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport(NearestMembers):
-    """How a simulation went.
+    """The outcome of a simulation.
 
     Attributes:
         interleavings: Runs without failures.
@@ -195,7 +195,7 @@ class SimulationReport(NearestMembers):
 
     @property
     def difference(self) -> Difference | None:
-        """What is different in the output of that run."""
+        """The difference in the output of that run."""
         return None if self.failed is None else self.failed.difference
 
     @property

@@ -121,7 +121,7 @@ def checked_faults(names: Iterable[str]) -> tuple[Fault, ...]:
 
 
 def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[PlannedFault, ...]:
-    """When they strike in one run.
+    """The moments at which they strike in one run.
 
     Args:
         draws: Chance.
@@ -150,7 +150,7 @@ _EARLY_MOVES: Final = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRun(RunFigures):
-    """How a run went.
+    """The outcome of a run.
 
     Attributes:
         output: What the sinks left; `None` when the job did not finish.
@@ -195,7 +195,7 @@ class GoingOn:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Which run it is.
+    """The identity of a run.
 
     Attributes:
         seed: Decides everything.
@@ -204,7 +204,7 @@ class Course:
         most_moves: Most moves after the faults have stopped.
         usual_moves: Moves of this job without failures: says how long failures go on.
         faults: What may go wrong besides the usual.
-        going_on: How the job is stopped and goes on; `None` lets it run to its end.
+        going_on: The stop and the continuation of the job; `None` lets it run to its end.
     """
 
     seed: int
@@ -304,7 +304,7 @@ def _weather(course: Course, draws: Draws) -> Weather:
 
 
 def _stops_at(course: Course) -> int:
-    """The move at which the user asks for the stop; 0 when nobody does."""
+    """The move at which the user asks for the stop; 0 for no stop."""
     return 0 if course.going_on is None else course.going_on.after
 
 

@@ -1,7 +1,7 @@
 """`simulate`: a user's own job under a thousand different courses of events.
 
 Runs without failures come first, each in another interleaving. Their outputs say what is right; where they
-differ, the job depends on an order that nobody promises. Then come the runs with failures. Each must leave
+differ, the job depends on an order that is not promised. Then come the runs with failures. Each must leave
 the same output.
 """
 

@@ -122,7 +122,7 @@ def _named_in(function: FunctionType) -> list[Any]:
 
 
 def _uses(function: FunctionType) -> Iterator[tuple[str, str]]:
-    """What a function uses that can't be controlled: its kind, and its name."""
+    """A part of a function that can't be controlled: its kind, and its name."""
     known = dict(function.__globals__)
     for code in _codes(function.__code__):
         chain: tuple[str, Any] | None = None

@@ -172,7 +172,7 @@ def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
 
 
 def world_of(world: Any, output: Any) -> list[Any]:
-    """What outlives all processes: what `build` gave beside the environment, and what `output` refers to.
+    """The part that outlives all processes: objects of `build` beside the environment, and those of `output`.
 
     Of containers and of plain objects their parts count, too.
     """
@@ -189,7 +189,7 @@ def world_of(world: Any, output: Any) -> list[Any]:
 
 
 def _named_by(function: Any) -> list[Any]:
-    """What a function finds in its closure and among its globals."""
+    """The objects in a function's closure and among its globals."""
     if not isinstance(function, FunctionType):
         return []
     named = [value for kind, value in map(_read, function.__closure__ or ()) if kind == _FILLED]
@@ -203,7 +203,7 @@ _FIXED = (Partitioning.BROADCAST, Partitioning.GLOBAL)
 
 
 class UserJob:
-    """What `build` gave for one run.
+    """The result of `build` for one run.
 
     Args:
         build: Gives an environment, or an environment and a world.
@@ -256,7 +256,7 @@ class UserJob:
         return CarriedCode(self.graph, self._shared, world, pace)
 
     def output(self) -> Any:
-        """What the sinks left; lists and other iterators are read to their end."""
+        """The output of the sinks; lists and other iterators are read to their end."""
         left = self._output(self._world) if self._has_world else self._output()
         return list(left) if hasattr(left, "__next__") else left
 

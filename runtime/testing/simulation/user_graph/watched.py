@@ -27,7 +27,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 @dataclass(frozen=True, slots=True)
 class Strikes:
-    """Where the simulation strikes.
+    """The place where the simulation strikes.
 
     Attributes:
         record: Users' code takes a record: time passes, and it may fail.
@@ -149,7 +149,7 @@ class WatchedOperator(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast sources are read.
+    """The speed of sources.
 
     Attributes:
         chunk: Most records of one poll.

@@ -81,14 +81,14 @@ class Agenda:
 
     @property
     def next_time(self) -> float | None:
-        """When the next thing may happen that can't happen yet."""
+        """Time of the next event that can't happen yet."""
         return self._later[0][0] if self._later else None
 
     def has_ready(self, now: float) -> bool:
         return any(self._ready) or bool(self._later and self._later[0][0] <= now)
 
     def set_weights(self, weights: Mapping[Happening, int]) -> None:
-        """How readily each kind happens from now on; a kind of weight 0 waits for all others."""
+        """The weights of the kinds from now on; a kind of weight 0 waits for all others."""
         #: What is ready of each kind, with the kind's weight.
         self._queues = [(self._ready[kind], weights[kind]) for kind in Happening]
 
@@ -111,7 +111,7 @@ class Agenda:
         return queue.pop(self._draws.below(waiting))
 
     def waiting(self) -> dict[str, int]:
-        """How many of each kind there are, also those whose time has not come."""
+        """The number of events of each kind, also those whose time has not come."""
         counts = [len(entries) for entries in self._ready]
         for _, _, kind, _ in self._later:
             counts[kind] += 1
@@ -140,7 +140,7 @@ CALM: Final[Mapping[Happening, int]] = dict.fromkeys(Happening, 4)
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What the world is like until it calms down.
+    """The state of the world until it calms down.
 
     Attributes:
         disorder: Probability with which it is not the oldest of its kind.

@@ -1,7 +1,7 @@
 """`Clocks`: the clocks of all processes of a run, and how they differ.
 
 In most runs all processes share the time of the world. In the others each has a clock of its own: one runs
-faster than another, and their wall clocks disagree. Somebody may set wall clocks, forward or back, by an
+faster than another, and their wall clocks disagree. Wall clocks may be set, forward or back, by an
 hour. Monotonic time never jumps.
 """
 
@@ -59,7 +59,7 @@ class LocalClock(ManualClock):
         self._ahead = now - self.monotonic()
 
     def in_world(self, monotonic: float) -> float:
-        """When the world's clock shows the moment at which this one shows `monotonic`."""
+        """The time of the world's clock at the moment at which this one shows `monotonic`."""
         return self._begun + monotonic / self._rate + _TINY
 
 
@@ -102,6 +102,6 @@ class Clocks:
         return clock.in_world(monotonic) if isinstance(clock, LocalClock) else monotonic
 
     def set_wall_clocks(self, by: float) -> None:
-        """Somebody sets wall clocks: the one of one process or, if all share one, that of all."""
+        """Set wall clocks: the one of one process or, if all share one, that of all."""
         clock = self._draws.pick(self._made) if self._made else self._world
         clock.set_wall_clock(clock.now() + by)

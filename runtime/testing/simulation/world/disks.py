@@ -155,7 +155,7 @@ class ModelDisk:
 
 
 class KeptFolder:
-    """A folder of a `ModelDisk` that somebody holds open; a `DiskFolder`."""
+    """A folder of a `ModelDisk` that a caller holds open; a `DiskFolder`."""
 
     def __init__(self, disk: ModelDisk, path: str, folder: _Folder) -> None:
         self._disk = disk
@@ -246,12 +246,12 @@ class DiskStorage:
         """Begin to store, and let the power fail on the way or right behind it.
 
         Raises:
-            StorageError: Always: nobody answers.
+            StorageError: Always: there is no answer.
         """
         self.changes += 1
         with self._described(check_path(path)):
             disk = cast(Disk, _CutDisk(self._disk, draws.below(16)))
-            with suppress(_PowerCutError, OSError):  # nobody hears an answer
+            with suppress(_PowerCutError, OSError):  # no caller hears an answer
                 self._mounted(disk).put(path, data, create=create)
         self._disk = self._disk.after_power_cut(draws)
         self._files = self._mounted(self._disk)
@@ -362,7 +362,7 @@ class SpillFilesOfProcess:
 
     @property
     def open_files(self) -> int:
-        """How many of them were not closed."""
+        """Number of those that were not closed."""
         return sum(file.is_open for file in self._files)
 
     def __call__(self) -> SpillFile:

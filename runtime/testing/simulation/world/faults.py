@@ -12,7 +12,7 @@ from penstock.runtime.testing.simulation.world.draws import Draws
 
 
 class FaultKind(Enum):
-    """What can go wrong, by the part of the world; the value is how the summary calls it."""
+    """The kinds of faults, by the part of the world; the value is how the summary calls it."""
 
     # -- processes --
     CRASH = "crash between steps"
@@ -109,7 +109,7 @@ class FaultKind(Enum):
 
 
 class FaultCounts:
-    """How many failures of each kind really happened.
+    """Number of failures of each kind that really happened.
 
     Example:
         >>> counts = FaultCounts()
@@ -144,7 +144,7 @@ class FaultCounts:
 
 
 class Moment(Enum):
-    """What a planned fault waits for."""
+    """The event that a planned fault waits for."""
 
     MOVE = "move"
     DEPLOYING = "an attempt is deployed"

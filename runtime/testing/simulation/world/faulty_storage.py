@@ -24,7 +24,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 
 
 class FaultyStorage:
-    """Fails when it is told to; see the module's text.
+    """Fails on request; see the module's text.
 
     Args:
         storage: Where files really are; by default on a disk in memory.
@@ -172,7 +172,7 @@ class FaultyStorage:
             return
 
         def late() -> None:
-            with suppress(StorageError):  # nobody hears it
+            with suppress(StorageError):  # no caller hears it
                 effect()
 
         hang(late)

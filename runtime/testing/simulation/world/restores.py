@@ -6,9 +6,9 @@ operator or an upstream one was rescaled, that state is gone.
 
 `Fallbacks`: which checkpoint each deployment starts from, and whether it may be an older one.
 
-A job goes on from its newest completed checkpoint. It may start from an older one only where its user allows
-that and a file was damaged. Then sinks may repeat what was committed since. The simulation does what such a
-user would do: it takes the world outside back, and lets no earlier attempt commit any more.
+A job continues from its newest completed checkpoint. It may start from an older one only where its user
+allows that and a file was damaged. Then sinks may repeat what was committed since. The simulation does what
+such a user would do: it takes the world outside back, and lets no earlier attempt commit any more.
 
 A JobMaster that was slow may deploy an attempt when a later one has completed checkpoints. It is fenced and
 does not know it, and nothing that it deploys can commit. So attempts before the newest one that has completed
@@ -67,7 +67,7 @@ _OF_THE_LOG = (FaultKind.FLIPPED_SLOT, FaultKind.FLIPPED_HINT, FaultKind.SLOT_GO
 
 
 class Damage:
-    """What has happened to files; see the module's text.
+    """The damage of files; see the module's text.
 
     Example:
         >>> damage = Damage()

@@ -19,13 +19,13 @@ from penstock.runtime.testing.simulation.world.restores import Damage, Fallbacks
 
 
 class Trace:
-    """Writes readable lines; costs nothing while nobody listens.
+    """Writes readable lines; costs nothing without a listener.
 
     Args:
-        write: Takes each line; `None` for a run that nobody reads.
+        write: Takes each line; `None` for a run without a reader.
 
     Attributes:
-        is_on: Whether somebody listens; look at it before a line is put together.
+        is_on: Whether there is a listener; look at it before a line is put together.
 
     Example:
         >>> from penstock.runtime.testing.manual_time import ManualClock
@@ -136,11 +136,11 @@ class World:
         self._when_calm.append(end)
 
     def places(self, storage: SnapshotStorage) -> StorageOpener:
-        """Opens places for somebody who sees the checkpoint storage as `storage`."""
+        """Opens places for a process that sees the checkpoint storage as `storage`."""
         return Places(storage, self._open_location)
 
     def arrival(self, slowness: float = 0.0) -> float | None:
-        """When something arrives that is sent now; `None` for at once."""
+        """Arrival time of a message that is sent now; `None` for at once."""
         most = self.weather.latency + slowness
         if self.is_calm or not most:
             return None
@@ -181,12 +181,12 @@ class World:
         self._lateness = seconds
 
     def take_lateness(self) -> float | None:
-        """When the answer of background work may come that was just done; `None` for at once."""
+        """Time of the answer of background work that was just done; `None` for at once."""
         seconds, self._lateness = self._lateness, None
         return self.slow_moment() if seconds is None else self._held_up(seconds)
 
     def _held_up(self, seconds: float) -> float:
-        """When something arrives that is so late."""
+        """Arrival time of a message that is so late."""
         at = self.clock.monotonic() + seconds
         self.last_arrival = max(self.last_arrival, at)
         return at
@@ -201,7 +201,7 @@ class World:
         self._slowness, self._slow_until = seconds, self.clock.monotonic() + lasts
 
     def slow_moment(self) -> float | None:
-        """When a call of the storage arrives that is made now, or its answer; `None` for at once."""
+        """Arrival time of a storage call that is made now, or of its answer; `None` for at once."""
         now = self.clock.monotonic()
         if self.is_calm or now >= self._slow_until:
             return None
@@ -232,12 +232,12 @@ class SimulatedWork:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """Nobody wants to know the outcome; the work may still be done."""
+        """No caller wants the outcome; the work may still be done."""
         self.is_cancelled = True
 
 
 class SimulatedRunner:
-    """An `AsyncRunner` whose work goes on the agenda.
+    """An `AsyncRunner` that puts its work on the agenda.
 
     Args:
         guard: Runs callbacks in the owner's thread.
