@@ -51,29 +51,6 @@ class ChannelStateAborted(PenstockError):
     """The checkpoint was aborted while its in-flight data was collected or written."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelStateWriterStatistics:
-    """Counters of a channel state writer.
-
-    Attributes:
-        written: Checkpoints whose in-flight data is durable.
-        aborted: Checkpoints that were aborted before that.
-        failed: Checkpoints whose in-flight data could not be written.
-        elements: Elements of the checkpoints that are durable.
-        bytes: Bytes of these, as written.
-        running: Checkpoints that are collected or written now.
-        orphans: Checkpoints that were aborted and whose file could not be removed.
-    """
-
-    written: int
-    aborted: int
-    failed: int
-    elements: int
-    bytes: int
-    running: int
-    orphans: int
-
-
 @dataclass(slots=True)
 class _Waiting:
     on_state: Callable[[ChannelStateHandle | None], None]
@@ -117,8 +94,6 @@ class AsyncChannelStateWriter:
         self._runner = runner
         self._collected: dict[int, _Collected] = {}
         self._newest_id = -1
-        self._written = self._aborted = self._failed = self._elements = self._bytes = 0
-        self._orphans = 0
 
     def start(self, checkpoint_id: int) -> None:
         if checkpoint_id > self._newest_id:
@@ -153,7 +128,6 @@ class AsyncChannelStateWriter:
         collected = self._collected.pop(checkpoint_id, None)
         if collected is None:
             return
-        self._aborted += 1
         self._abandon(collected)
         if collected.waiting is not None:
             msg = f"checkpoint {checkpoint_id} was aborted while its in-flight data was collected"
@@ -185,16 +159,10 @@ class AsyncChannelStateWriter:
             self._abandon(collected)
         self._collected.clear()
 
-    def statistics(self) -> ChannelStateWriterStatistics:
-        return ChannelStateWriterStatistics(
-            self._written,
-            self._aborted,
-            self._failed,
-            self._elements,
-            self._bytes,
-            len(self._collected),
-            self._orphans,
-        )
+    @property
+    def running(self) -> int:
+        """Number of checkpoints that are collected or written now."""
+        return len(self._collected)
 
     def _write_if_complete(self, checkpoint_id: int, collected: _Collected) -> None:
         if not (collected.has_input and collected.has_output):
@@ -224,9 +192,7 @@ class AsyncChannelStateWriter:
 
         def failed(error: BaseException) -> None:
             if collected.is_aborted:
-                self._orphans += collected.is_written
                 return
-            self._failed += 1
             collected.error = error
             collected.is_done = True
             self._tell_if_done(checkpoint_id, collected)
@@ -244,19 +210,13 @@ class AsyncChannelStateWriter:
             self._remove(collected.files)
 
     def _remove(self, files: StateFiles) -> None:
-        def failed(error: BaseException) -> None:
-            self._orphans += 1
-
-        self._runner.run(files.remove_written, lambda _: None, failed)
+        # A file that can't be removed is swept with what the attempt leaves behind.
+        self._runner.run(files.remove_written, lambda _: None, lambda _: None)
 
     def _done(self, checkpoint_id: int, collected: _Collected, handle: ChannelStateHandle | None) -> None:
         collected.handle = handle
         collected.is_done = True
         collected.inputs, collected.outputs = {}, {}
-        self._written += 1
-        if handle is not None:
-            self._elements += handle.elements
-            self._bytes += handle.state.size
         self._tell_if_done(checkpoint_id, collected)
 
     def _tell_if_done(self, checkpoint_id: int, collected: _Collected) -> None:

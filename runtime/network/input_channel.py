@@ -5,7 +5,7 @@ early, twice, or cut in another way.
 
 Every element has a sequence number, and the channel keeps the next one that it expects. A frame that begins
 with that number, while no gap is open, goes straight to the queue (the usual case). Otherwise, numbers below
-the expected one and numbers that wait already are duplicates: they are dropped and counted. Higher ones wait
+the expected one and numbers that wait already are duplicates: they are dropped. Higher ones wait
 until the gap in front of them closes.
 
 Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
@@ -43,32 +43,16 @@ class InputChannelStatistics:
     Attributes:
         index: The channel's number in its subtask.
         sender: The sending subtask.
-        received: Elements that arrived, each counted once.
-        rows: Records in the buffers among them.
-        bytes: Payload bytes of these buffers.
-        duplicates: Elements that arrived again and were dropped.
         consumed: Elements that were handed over.
         queued: Elements in order that wait to be consumed.
-        queued_rows: Records in the buffers among them.
-        queued_bytes: Payload bytes of these buffers.
         early: Elements that wait for an earlier one to arrive.
-        reordered: Elements that ever had to wait for an earlier one to arrive.
-        restored: Elements of a checkpoint that wait to be consumed; not counted above.
     """
 
     index: int
     sender: str
-    received: int
-    rows: int
-    bytes: int
-    duplicates: int
     consumed: int
     queued: int
-    queued_rows: int
-    queued_bytes: int
     early: int
-    reordered: int
-    restored: int = 0
 
 
 class InputChannel:
@@ -92,7 +76,6 @@ class InputChannel:
         self._ended = False
         #: Payload bytes of the buffers that have arrived, each counted once.
         self.received_bytes = 0
-        self._rows = self._duplicates = 0
 
     def __str__(self) -> str:
         return f"channel {self.index} (from {self.sender})"
@@ -164,22 +147,12 @@ class InputChannel:
         )
 
     def statistics(self) -> InputChannelStatistics:
-        arrived = list(self._ready)[self._restored :]
-        buffers = [element for element in arrived if isinstance(element, Buffer)]
         return InputChannelStatistics(
             index=self.index,
             sender=self.sender,
-            received=self._expected + len(self._early),
-            rows=self._rows,
-            bytes=self.received_bytes,
-            duplicates=self._duplicates,
             consumed=self.consumed,
-            queued=len(arrived),
-            queued_rows=sum(buffer.rows for buffer in buffers),
-            queued_bytes=sum(buffer.size for buffer in buffers),
+            queued=len(self._ready) - self._restored,
             early=len(self._early),
-            reordered=self.reordered,
-            restored=self._restored,
         )
 
     def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:
@@ -189,9 +162,7 @@ class InputChannel:
         early, expected = self._early, self._expected
         waiting = len(early)
         for number, data in enumerate(elements, first):
-            if number < expected or number in early:
-                self._duplicates += 1
-            else:
+            if number >= expected and number not in early:
                 early[number] = data
         if expected not in early:
             self.reordered += len(early) - waiting
@@ -229,7 +200,6 @@ class InputChannel:
                 msg = f"{self}: element {number} ({type(element).__name__}) comes after the channel's end"
                 raise StreamCorruptError(msg)
             if type(element) is Buffer:
-                self._rows += element.rows
                 self.received_bytes += len(element.payload)
             elif type(element) is EndOfPartition:
                 self._ended = True

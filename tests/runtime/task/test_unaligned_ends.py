@@ -86,7 +86,7 @@ def test_checkpoint_that_was_given_up_before_its_barrier_came_is_cancelled_downs
     assert task.acknowledged == {}
     kept = task.subtask._parts.in_flight
     assert kept is not None
-    assert kept.writer.statistics().running == 0, "nothing is collected for it"
+    assert kept.writer.running == 0, "nothing is collected for it"
     task.deliver(rows("b"), unaligned(2), channel=0)
     task.deliver(unaligned(2), channel=1)
     task.upload()

@@ -165,14 +165,14 @@ def test_aligned_barrier_that_leaves_at_once_needs_neither_writer_nor_timer(send
     assert not sender.barriers.send(patient(1))
     assert sender.sent[SPREAD] == [["sent"], patient(1)]
     assert sender.timers.next_at is None
-    assert sender.writer.statistics().running == 0
+    assert sender.writer.running == 0
 
 
 def test_aligned_barrier_without_patience_waits_for_ever_and_is_not_waited_for(sender: Sender) -> None:
     sender.emit("sent", "queued")
     assert not sender.barriers.send(CheckpointBarrier(1, 0.0))
     assert sender.timers.next_at is None
-    assert sender.writer.statistics().running == 0
+    assert sender.writer.running == 0
 
 
 def test_barrier_that_waits_only_where_it_may_not_overtake_is_not_waited_for(sender: Sender) -> None:

@@ -242,8 +242,7 @@ def test_overtaken_checkpoint_leaves_no_in_flight_data_whether_it_is_declined_or
     task.capture_rest(1)
     task.coordinator.trigger(barrier(2))
     assert not task.coordinator.trigger(barrier(1))
-    assert task.writer.statistics().running == 0
-    assert task.writer.statistics().aborted == 1
+    assert task.writer.running == 0
     assert task.coordinator.statistics().declined == semantics.declines_overtaken
 
 
@@ -263,7 +262,7 @@ def test_a_subtask_whose_operators_are_closed_declines_and_keeps_nothing_in_flig
     task.finish_background()
     assert task.log[-1][:2] == ("decline", 1)
     assert "closed" in task.log[-1][3]
-    assert (task.writer.statistics().running, task.storage.list("")) == (0, [])
+    assert (task.writer.running, task.storage.list("")) == (0, [])
 
 
 def test_an_abort_before_the_barrier_leaves_nothing_in_flight() -> None:
@@ -272,7 +271,7 @@ def test_an_abort_before_the_barrier_leaves_nothing_in_flight() -> None:
     task.writer.start(1)
     task.capture_rest(1)
     assert not task.coordinator.trigger(barrier(1))
-    assert task.writer.statistics().running == 0
+    assert task.writer.running == 0
 
 
 @pytest.mark.parametrize("gives_up", ["the input", "the job", "its end"])
@@ -286,7 +285,7 @@ def test_in_flight_data_goes_with_a_checkpoint_that_is_given_up(gives_up: str) -
     else:
         task.coordinator.close()
     task.finish_background()
-    assert task.writer.statistics().running == 0
+    assert task.writer.running == 0
     assert (task.coordinator.statistics().running, task.coordinator.statistics().acknowledged) == (0, 0)
     assert task.storage.list("") == []
 
@@ -300,7 +299,7 @@ def test_a_snapshot_that_can_not_be_taken_leaves_nothing_in_flight() -> None:
     task.during_sync = fail
     with pytest.raises(ValueError, match="a bug of the user"):
         task.coordinator.trigger(CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
-    assert task.writer.statistics().running == 0
+    assert task.writer.running == 0
 
 
 def test_bytes_in_flight_are_among_those_written() -> None:
@@ -342,7 +341,7 @@ def test_who_closes_a_subtask_gives_up_what_captures_its_data() -> None:
     task.writer.start(4)
     task.capture_rest(4)
     task.coordinator.close()
-    assert task.writer.statistics().running == 0
+    assert task.writer.running == 0
 
 
 @pytest.mark.parametrize("waits", [True, False])
