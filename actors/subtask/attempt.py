@@ -22,12 +22,13 @@ from ray.actor import ActorHandle
 
 from penstock.actors.shared.system_ports import BackgroundRunner, SystemClock
 from penstock.actors.subtask.master_link import ActorGateway, MasterLink
+from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
 from penstock.runtime.execution.failure_causes import as_failure, describe_failure
-from penstock.runtime.execution.messages import SubtaskFinished, SubtaskOutcome, SubtaskStopped
-from penstock.runtime.execution.processes import LongCall
+from penstock.runtime.execution.messages import SubtaskFinished, SubtaskStopped
+from penstock.runtime.execution.processes import Counters, LongCall
 from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.subtask_process import AttemptEvents, OnBuilt
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.rocksdb.backend import open_state_backend
 from penstock.runtime.io.spill_file import open_spill_file
@@ -163,13 +164,15 @@ class TaskThread:
 
 
 class Attempt:
-    """One attempt of one subtask; every method but the callbacks runs on the actor's event loop.
+    """One attempt of one subtask (`RunningAttempt`); all but the callbacks runs on the actor's event loop.
 
     Args:
         role: The role of the process, in this attempt.
         descriptor: The subtask.
         master: Gets its reports.
+        events: Told of what it does.
         pool: Threads for uploads.
+        metrics: Publish what it counts.
         loop: The actor's event loop.
     """
 
@@ -178,106 +181,100 @@ class Attempt:
         role: Role,
         descriptor: TaskDescriptor,
         master: ActorHandle[Any],
+        events: AttemptEvents,
         pool: ThreadPoolExecutor,
+        metrics: SubtaskMetrics,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.descriptor = descriptor
         self.role = role
+        self._descriptor = descriptor
+        self._events = events
+        self._metrics = metrics
         self._loop = loop
-        self._deliveries = Deliveries()
         self._link = MasterLink(loop, master, role)
         self._gateway = ActorGateway(descriptor.id, self._consumed, self._link)
         self._thread = TaskThread(loop, str(descriptor.id))
         self._background = BackgroundRunner(pool, self._thread.post)
         self._stopped = False
-        self.outcome: SubtaskOutcome | None = None
 
-    async def deploy(self) -> None:
-        """Build the subtask and restore its state.
+    def build(self, on_built: OnBuilt) -> None:
+        """Build the subtask in its thread, and restore its state."""
 
-        Raises:
-            PenstockError: An operator could not be opened, or state could not be read.
-        """
-        self._thread.deploy(self._build)
-        await self._thread.deployed
+        def deployed(future: asyncio.Future[None]) -> None:
+            error = future.exception()
+            on_built(None if error is None else describe_failure(error))
+
+        self._thread.deployed.add_done_callback(deployed)
+        self._thread.ended.add_done_callback(self._has_ended)
+        try:
+            self._thread.deploy(self._build)
+        except RuntimeError as error:  # the machine gives no thread
+            on_built(describe_failure(error))
 
     def start(self, peers: Mapping[SubtaskId, RemotePeer]) -> None:
         """Begin to step, sending to these receivers.
 
-        Senders that were started earlier may have sent frames before this call. The runner keeps them until
+        Senders that were started earlier may have sent frames before this call. The thread keeps them until
         now: an unaligned barrier acts on arrival and goes on to receivers, which are not known before.
         """
         self._gateway.channels = RemoteChannels(
             peers, self._thread.post, self._frame_consumed, self._receiver_gone
         )
+        self._metrics.begin(self.role.job_id, self._descriptor.job_name, self.role.subtask, self._statistics)
         self._thread.start()
 
-    async def run(self) -> SubtaskOutcome:
-        """Wait for the end."""
-        try:
-            await asyncio.shield(self._thread.ended)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # even SystemExit is a failure of this attempt only
-            self.outcome = self.outcome or describe_failure(error)
-        if self.outcome is None:
-            self.outcome = SubtaskStopped() if self._stopped else SubtaskFinished(self.statistics())
-        finished = isinstance(self.outcome, SubtaskFinished)
-        self._deliveries.close(DeliveryAnswer.CONSUMED if finished else DeliveryAnswer.STALE)
-        if not finished:
-            self._link.close()
-        return self.outcome
-
-    async def deliver(self, channel: int, first: int, elements: list[bytes]) -> DeliveryAnswer:
-        """Take a frame; returns when it is consumed."""
-        consumed: asyncio.Future[DeliveryAnswer] = self._loop.create_future()
-
-        def answer(given: DeliveryAnswer) -> None:
-            if not consumed.done():  # Ray may have cancelled the call
-                consumed.set_result(given)
-
-        if self._deliveries.wait(channel, first + len(elements), answer):
-            self._thread.post(lambda: self._require().deliver(channel, first, elements))
-        return await consumed
-
-    def control(self, message: SubtaskControl) -> None:
-        """Hand a message of the JobMaster to the subtask."""
-        self._thread.post(lambda: self._require().control(message))
-
-    async def stop(self) -> None:
-        """Stop the subtask and wait until it is closed."""
+    def stop(self) -> None:
+        """Stop the subtask. No report is repeated and no frame sent from now on, even if that lasts."""
         self._stopped = True
         self._link.close()
         if self._gateway.channels is not None:
             self._gateway.channels.close()
         self._thread.stop()
-        await self.run()
+
+    def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
+        """Hand a frame to the subtask."""
+        self._thread.post(lambda: self._require().deliver(channel, first, elements))
+
+    def control(self, message: SubtaskControl) -> None:
+        """Hand a message of the JobMaster to the subtask."""
+        self._thread.post(lambda: self._require().control(message))
+
+    def counters(self) -> Counters:
+        """The subtask's counters, and the call of a user's function that it is in, if that takes long."""
+        return Counters(self.role.attempt, self._statistics(), self._thread.long_call())
 
     def end_reports(self) -> None:
-        """Send no report again: the JobMaster needs none any more."""
+        """Repeat no report any more."""
         self._link.close()
 
-    def statistics(self) -> SubtaskStatistics | None:
+    def _has_ended(self, ended: asyncio.Future[None]) -> None:
+        if self._thread.subtask is None:
+            return  # it was not built, as `on_built` was told
+        error = ended.exception()
+        if error is not None:
+            self._events.ended(describe_failure(error))
+        elif self._stopped:
+            self._events.ended(SubtaskStopped())
+        else:
+            self._events.ended(SubtaskFinished(self._statistics()))
+
+    def _statistics(self) -> SubtaskStatistics | None:
         """The subtask's counters; `None` before it is built."""
         return None if self._thread.subtask is None else self._thread.subtask.statistics()
 
-    def long_call(self) -> LongCall | None:
-        """The call of a user's function that the subtask is in, if that takes long."""
-        return self._thread.long_call()
-
     def _build(self) -> Subtask:
-        config = self.descriptor.config
+        config = self._descriptor.config
         storage: SnapshotStorage | None = None
         place: StorageOpener = open_location
         if config.checkpointing is not None and config.checkpointing.storage is not None:
             timeout = as_seconds(config.advanced.storage_timeout)
             storage = open_storage(config.checkpointing.storage, create=False, timeout=timeout)
             place = partial(open_location, timeout=timeout)
-            paths = SnapshotPaths(self.descriptor.job_id)
+            paths = SnapshotPaths(self._descriptor.job_id)
             node = ray.get_runtime_context().get_node_id()
-            check_proof(storage, paths.same_storage, self.descriptor.job_id, node)
+            check_proof(storage, paths.same_storage, self._descriptor.job_id, node)
         return build_subtask(
-            self.descriptor,
+            self._descriptor,
             self._gateway,
             self._background,
             SystemClock(),
@@ -289,7 +286,7 @@ class Attempt:
 
     def _consumed(self, channel: int, next_sequence_number: int) -> None:
         """Answer deliver calls; called in the task thread."""
-        self._loop.call_soon_threadsafe(self._deliveries.consumed, channel, next_sequence_number)
+        self._loop.call_soon_threadsafe(self._events.consumed, channel, next_sequence_number)
 
     def _frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         self._require().frame_consumed(channel, first)
@@ -299,6 +296,6 @@ class Attempt:
 
     def _require(self) -> Subtask:
         if self._thread.subtask is None:
-            msg = f"{self.descriptor.id} was called before it was deployed"
+            msg = f"{self._descriptor.id} was called before it was deployed"
             raise RuntimeError(msg)
         return self._thread.subtask

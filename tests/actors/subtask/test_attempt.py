@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,11 +16,12 @@ from unsteady import Unsteady
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.subtask.attempt import Attempt
-from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer, elements_of
+from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer
+from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskStopped
+from penstock.runtime.execution.processes import Counters, Needs, Place
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof
@@ -40,31 +41,55 @@ class Master:
         self.reports.put_nowait(report)
 
 
-class Receiver:
-    """The handle of the process of an attempt, whose calls are made in this event loop."""
+class Deployed:
+    """A subtask in a process of its own, whose calls are made in this event loop."""
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt, self._loop = attempt, asyncio.get_running_loop()
-        self.deliver = SimpleNamespace(remote=self._remote)
+    def __init__(self, descriptor: TaskDescriptor, master: Master) -> None:
+        self.actor, self._loop = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0)), asyncio.get_running_loop()
+        self.descriptor = descriptor
+        self.role = Role("job", descriptor.id, 1, f"token of {descriptor.id}")
+        self._master = cast("Any", Unsteady(master, {}))
+        self._lease = descriptor.config.advanced.lease_timeout
 
-    def _remote(
-        self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
-    ) -> Any:
-        assert (token, attempt) == (self._attempt.role.token, self._attempt.role.attempt)
+    async def take_and_deploy(self) -> SubtaskFailed | None:
+        assert isinstance(await self.actor.take(self.role, self._lease, 8.0), Place)
+        assert await self.actor.renew(self.role) == Counters(0, None)
+        return await self.actor.deploy(self.role, self.descriptor, self._master)
 
-        async def deliver() -> int:
-            return (await self._attempt.deliver(channel, first, elements_of(frame, pieces))).value
+    @property
+    def attempt(self) -> Attempt:
+        attempt = self.actor._process.attempt
+        assert isinstance(attempt, Attempt)
+        return attempt
 
-        answer: Future[int] = asyncio.run_coroutine_threadsafe(deliver(), self._loop)
-        return SimpleNamespace(future=lambda: answer)
+    async def deliver(self, first: int, elements: list[bytes]) -> DeliveryAnswer:
+        return DeliveryAnswer(await self.actor.deliver(self.role.token, 1, 0, first, elements))
+
+    async def stop(self) -> None:
+        await self.actor.stop(self.role)
+
+    async def give_back(self) -> bool:
+        return await self.actor._answer(lambda answer: self.actor._process.give_back(self.role, answer))
+
+    @property
+    def peer(self) -> RemotePeer:
+        def remote(
+            token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
+        ) -> Any:
+            call = self.actor.deliver(token, attempt, channel, first, frame, *pieces)
+            answer: Future[int] = asyncio.run_coroutine_threadsafe(call, self._loop)
+            return SimpleNamespace(future=lambda: answer)
+
+        handle = SimpleNamespace(deliver=SimpleNamespace(remote=remote))
+        return RemotePeer(cast("Any", handle), self.role)
 
 
-def attempts(
-    config: JobConfig,
+def subtasks(
+    config: JobConfig | None = None,
     count: int | None = 50,
     function: Callable[[int], Any] = abs,
     master: Master | None = None,
-) -> tuple[Attempt, Attempt]:
+) -> tuple[Deployed, Deployed]:
     """A source of numbers, and what takes them, with a function, on another subtask."""
     env = StreamEnvironment()
     numbers = env.from_source("numbers", GeneratorSource(lambda n: n, count=count))
@@ -72,25 +97,20 @@ def attempts(
     subtasks = build_execution_graph(env.build()).subtasks
     source = subtasks[0].vertex.operators[0].source
     assert source is not None
-    pool, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
     made = []
     for subtask, splits in zip(subtasks, (tuple(source.splits(1)), ()), strict=True):
-        descriptor = TaskDescriptor("job", "job", 1, subtask, config, splits=splits)
-        role = Role("job", descriptor.id, 1, f"token of {descriptor.id}")
-        handle = cast("Any", Unsteady(master or Master(), {}))
-        made.append(Attempt(role, descriptor, handle, pool, loop))
+        descriptor = TaskDescriptor("job", "job", 1, subtask, config or JobConfig(), splits=splits)
+        made.append(Deployed(descriptor, master or Master()))
     return made[0], made[1]
 
 
-async def begun(sender: Attempt, receiver: Attempt) -> list[asyncio.Task[Any]]:
+async def begun(sender: Deployed, receiver: Deployed) -> list[asyncio.Task[Any]]:
     """Deploy both and start them, the receiver last, so that frames come before its start."""
-    for attempt in (sender, receiver):
-        assert attempt.statistics() is None
-        await attempt.deploy()
-    peer = RemotePeer(cast("Any", Receiver(receiver)), receiver.role)
-    sender.start({receiver.descriptor.id: peer})
-    receiver.start({})
-    return [asyncio.create_task(attempt.run()) for attempt in (sender, receiver)]
+    for deployed in (sender, receiver):
+        assert await deployed.take_and_deploy() is None
+    sending = asyncio.create_task(sender.actor.run(sender.role, {receiver.descriptor.id: receiver.peer}))
+    await asyncio.sleep(0)
+    return [sending, asyncio.create_task(receiver.actor.run(receiver.role, {}))]
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -103,17 +123,18 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 def test_what_one_subtask_sends_another_one_takes_and_both_finish() -> None:
     async def scenario() -> None:
         seen: list[int] = []
-        sender, receiver = attempts(JobConfig(), 50, seen.append)
+        sender, receiver = subtasks(None, 50, seen.append)
         outcomes = await asyncio.gather(*await begun(sender, receiver))
         assert seen == list(range(50))
-        for attempt, outcome in zip((sender, receiver), outcomes, strict=True):
+        assert await receiver.deliver(10_000, [b"late"]) is DeliveryAnswer.CONSUMED
+        for deployed, outcome in zip((sender, receiver), outcomes, strict=True):
             assert isinstance(outcome, SubtaskFinished)
             assert outcome.statistics is not None
             assert outcome.statistics.records_in == 50
-            assert not attempt._link._closed, "its reports still have to arrive"
-            attempt.end_reports()
-            assert attempt._link._closed
-        assert await receiver.deliver(0, 10_000, [b"late"]) is DeliveryAnswer.CONSUMED
+            link = deployed.attempt._link
+            assert not link._closed, "its reports still have to arrive"
+            assert await deployed.give_back()
+            assert link._closed
 
     run(scenario)
 
@@ -125,16 +146,16 @@ def test_a_subtask_that_is_stopped_sends_and_takes_nothing_more() -> None:
         def enter(number: int) -> None:
             loop.call_soon_threadsafe(entered.set)
 
-        sender, receiver = attempts(JobConfig(), None, enter)
+        sender, receiver = subtasks(None, None, enter)
         running = await begun(sender, receiver)
         await entered.wait()
-        for attempt in (receiver, sender):
-            await attempt.stop()
-            assert attempt._link._closed
+        for deployed in (receiver, sender):
+            await deployed.stop()
+            assert deployed.attempt._link._closed
         assert await asyncio.gather(*running) == [SubtaskStopped()] * 2
-        assert await receiver.deliver(0, 10**9, [b"late"]) is DeliveryAnswer.STALE
-        assert sender._gateway.channels is not None
-        assert sender._gateway.channels._closed
+        assert await receiver.deliver(10**9, [b"late"]) is DeliveryAnswer.STALE
+        assert sender.attempt._gateway.channels is not None
+        assert sender.attempt._gateway.channels._closed
 
     run(scenario)
 
@@ -144,13 +165,12 @@ def test_a_subtask_that_fails_says_why_and_its_reports_are_not_repeated() -> Non
         def fail(number: int) -> None:
             raise ValueError("a bug of the user")
 
-        sender, receiver = attempts(JobConfig(), 50, fail)
+        sender, receiver = subtasks(None, 50, fail)
         [running, failing] = await begun(sender, receiver)
         outcome = await failing
         assert isinstance(outcome, SubtaskFailed)
         assert "a bug of the user" in outcome.error
-        assert receiver.outcome == outcome
-        assert receiver._link._closed
+        assert receiver.attempt._link._closed
         await sender.stop()
         await running
 
@@ -159,17 +179,19 @@ def test_a_subtask_that_fails_says_why_and_its_reports_are_not_repeated() -> Non
 
 def test_an_attempt_goes_on_when_the_call_that_waits_for_its_end_is_cancelled() -> None:
     async def scenario() -> None:
-        sender, receiver = attempts(JobConfig(), None)
+        sender, receiver = subtasks(None, None)
         running = await begun(sender, receiver)
         for call in running:
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-        assert sender.outcome is None
-        assert await receiver.deliver(0, 1, []) is DeliveryAnswer.CONSUMED
-        for attempt in (sender, receiver):
-            await attempt.stop()
-            assert attempt.outcome == SubtaskStopped()
+        assert await receiver.deliver(1, []) is DeliveryAnswer.CONSUMED
+        for deployed in (sender, receiver):
+            again = asyncio.create_task(deployed.actor.run(deployed.role, {}))
+            await asyncio.sleep(0)
+            assert not again.done()
+            await deployed.stop()
+            assert await again == SubtaskStopped()
 
     run(scenario)
 
@@ -184,15 +206,15 @@ def test_an_attempt_that_is_being_stopped_repeats_no_report_and_sends_no_frame_a
             entered.set()
             release.wait(20)
 
-        sender, receiver = attempts(JobConfig(), None, wait)
+        sender, receiver = subtasks(None, None, wait)
         running = await begun(sender, receiver)
         await asyncio.to_thread(entered.wait, 20)
         stopping = asyncio.create_task(receiver.stop())
         await asyncio.sleep(0)
         assert not stopping.done()
-        assert receiver._link._closed
-        assert receiver._gateway.channels is not None
-        assert receiver._gateway.channels._closed
+        assert receiver.attempt._link._closed
+        assert receiver.attempt._gateway.channels is not None
+        assert receiver.attempt._gateway.channels._closed
         release.set()
         await asyncio.gather(stopping, sender.stop(), *running)
 
@@ -209,12 +231,12 @@ def test_a_checkpoint_that_the_job_master_triggers_goes_through_all_attempts(
 
     async def scenario() -> None:
         master = Master()
-        sender, receiver = attempts(config, None, master=master)
+        sender, receiver = subtasks(config, None, master=master)
         running = await begun(sender, receiver)
-        sender.control(TriggerCheckpoint(CheckpointBarrier(7, 1_000_000.0)))
+        await sender.actor.control(sender.role, TriggerCheckpoint(CheckpointBarrier(7, 1_000_000.0)))
         done = [await master.reports.get() for _ in range(2)]
         assert {(type(report), report.subtask, report.checkpoint_id) for report in done} == {
-            (Acknowledged, attempt.descriptor.id, 7) for attempt in (sender, receiver)
+            (Acknowledged, each.descriptor.id, 7) for each in (sender, receiver)
         }
         await asyncio.gather(sender.stop(), receiver.stop(), *running)
 
@@ -229,10 +251,10 @@ def test_a_frame_whose_call_was_cancelled_is_consumed_all_the_same() -> None:
             entered.set()
             release.wait(20)
 
-        sender, receiver = attempts(JobConfig(), 50, wait)
+        sender, receiver = subtasks(None, 50, wait)
         running = await begun(sender, receiver)
         await asyncio.to_thread(entered.wait, 20)
-        again, cancelled = (asyncio.create_task(receiver.deliver(0, 1, [])) for _ in range(2))
+        again, cancelled = (asyncio.create_task(receiver.deliver(1, [])) for _ in range(2))
         await asyncio.sleep(0)
         cancelled.cancel()
         release.set()
@@ -245,16 +267,18 @@ def test_a_frame_whose_call_was_cancelled_is_consumed_all_the_same() -> None:
 
 def test_messages_and_answers_for_a_subtask_that_is_not_deployed_are_errors() -> None:
     async def scenario() -> None:
-        sender, receiver = attempts(JobConfig())
+        sender, receiver = subtasks()
         channel = OutputChannelSpec(receiver.descriptor.id, 0)
+        nobody = cast("Any", None)
+        attempt = sender.actor._host.new_attempt(sender.role, sender.descriptor, nobody, nobody)
         for act in (
-            lambda: sender._frame_consumed(channel, 0),
-            lambda: sender._receiver_gone(channel),
+            lambda: attempt._frame_consumed(channel, 0),
+            lambda: attempt._receiver_gone(channel),
         ):
             with pytest.raises(RuntimeError, match=r"numbers\[0\] was called before it was deployed"):
                 act()
-        await sender.deploy()
-        sender.control(NotifyComplete(1))
+        assert await sender.take_and_deploy() is None
+        assert await sender.actor.control(sender.role, NotifyComplete(1))
         await sender.stop()
 
     run(scenario)
@@ -269,10 +293,10 @@ def test_a_folder_of_checkpoints_that_this_node_does_not_have_is_not_made(
     folder = tmp_path / "of another node"
 
     async def scenario() -> None:
-        sender, _ = attempts(JobConfig(checkpointing=Checkpointing(every=10, storage=str(folder))))
-        with pytest.raises(PenstockError, match="is no folder; check the path"):
-            await sender.deploy()
+        sender, _ = subtasks(JobConfig(checkpointing=Checkpointing(every=10, storage=str(folder))))
+        failed = await sender.take_and_deploy()
+        assert failed is not None
+        assert "is no folder; check the path" in failed.error
         assert not folder.exists()
-        await sender.stop()
 
     run(scenario)

@@ -22,6 +22,7 @@ import ray
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.shared.system_ports import collect_what_has_ended
 from penstock.actors.subtask import attempt as attempt_module
+from penstock.actors.subtask.attempt import Attempt
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
@@ -66,9 +67,18 @@ async def an_actor() -> SubtaskActor:
     return actor
 
 
+def attempt_in(actor: SubtaskActor) -> Attempt:
+    attempt = actor._process.attempt
+    assert isinstance(attempt, Attempt)
+    return attempt
+
+
 def attempt_of(actor: SubtaskActor) -> int:
-    assert actor._attempt is not None
-    return actor._attempt.role.attempt
+    return attempt_in(actor).role.attempt
+
+
+async def give_back(actor: SubtaskActor, role: Role) -> bool:
+    return await actor._answer(lambda answer: actor._process.give_back(role, answer))
 
 
 def run(scenario: Any) -> None:
@@ -188,8 +198,7 @@ def test_frames_that_arrive_before_the_run_wait_until_receivers_are_known() -> N
     async def scenario() -> None:
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
-        attempt = actor._attempt
-        assert attempt is not None
+        attempt = attempt_in(actor)
         knows: list[bool] = []
         taken = threading.Event()
 
@@ -212,9 +221,8 @@ def test_an_attempt_that_is_stopped_before_its_run_takes_nothing_that_arrived() 
     async def scenario() -> None:
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
-        assert actor._attempt is not None
         taken: list[str] = []
-        actor._attempt._thread.post(lambda: taken.append("frame"))
+        attempt_in(actor)._thread.post(lambda: taken.append("frame"))
         await actor.stop(ROLE.at(1))
         assert taken == []
 
@@ -247,7 +255,7 @@ def test_an_actor_that_holds_a_role_takes_no_other_one_and_no_call_for_one() -> 
         assert await actor.renew(OTHER) == Stale()
         assert not await actor.control(OTHER.at(1), NotifyComplete(1))
         assert await actor.deliver(OTHER.token, 1, 0, 0, []) == DeliveryAnswer.STALE.value
-        assert not await actor.give_back(OTHER)
+        assert not await give_back(actor, OTHER)
 
         assert isinstance(await actor.renew(ROLE), Counters)
         assert not running.done()
@@ -265,20 +273,20 @@ def test_an_upload_that_still_runs_when_the_role_is_given_back_keeps_the_process
             entered.set()
             release.wait(15)
 
-        pool = actor._pool
+        pool = actor._host._pool
         pool.submit(upload)
         await asyncio.to_thread(entered.wait, 15)
         waiting = [pool.submit(upload), pool.submit(upload)]
 
-        assert await actor.give_back(ROLE)
+        assert await give_back(actor, ROLE)
 
         assert any(upload.cancelled() for upload in waiting)
-        assert "'snapshot_0' still runs" in str(actor._why_not_again())
+        assert "'snapshot_0' still runs" in str(actor._process._why_not_again())
         release.set()
         pool.shutdown(wait=True)
-        assert actor._why_not_again() is None
+        assert actor._process._why_not_again() is None
         assert isinstance(await actor.take(OTHER, LEASE, HEARTBEAT), Place)
-        assert actor._pool.submit(lambda: 7).result(15) == 7, "the next role has threads of its own"
+        assert actor._host._pool.submit(lambda: 7).result(15) == 7, "the next role has threads of its own"
 
     run(scenario)
 
@@ -295,17 +303,16 @@ def test_a_call_of_a_users_function_is_named_when_it_takes_long(monkeypatch: pyt
     async def scenario() -> None:
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1, stuck), NO_MASTER)
-        attempt = actor._attempt
-        assert attempt is not None
+        attempt = attempt_in(actor)
         clock.advance(100.0)
-        assert attempt.long_call() is None, "it waits for its start"
+        assert attempt.counters().long_call is None, "it waits for its start"
         running = asyncio.create_task(actor.run(ROLE.at(1), {}))
         await asyncio.to_thread(entered.wait, 15)
         clock.advance(4.75)
-        assert attempt.long_call() is None
+        assert attempt.counters().long_call is None
         for seconds in (5.0, 6.0):
             clock.advance(100.0 + seconds - clock.monotonic())
-            call = attempt.long_call()
+            call = attempt.counters().long_call
             assert call is not None
             assert call.what.startswith("map function stuck (")
             assert call.seconds == seconds
@@ -328,8 +335,8 @@ def test_nothing_holds_what_an_ended_role_had_in_memory() -> None:
         await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
         running = asyncio.create_task(actor.run(ROLE.at(1), {}))
         await asyncio.sleep(0)
-        attempt = weakref.ref(cast("Any", actor._attempt))
-        assert await actor.give_back(ROLE)
+        attempt = weakref.ref(attempt_in(actor))
+        assert await give_back(actor, ROLE)
         await running
         del running
         await asyncio.to_thread(_join_task_threads)
@@ -343,7 +350,7 @@ def test_an_attempt_is_collected_when_the_next_one_is_deployed() -> None:
     async def scenario() -> None:
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
-        attempt = weakref.ref(cast("Any", actor._attempt))
+        attempt = weakref.ref(attempt_in(actor))
         await actor.stop(ROLE.at(1))
         assert await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER) is None
         assert attempt() is None
@@ -361,8 +368,7 @@ def test_the_reports_of_an_attempt_that_was_stopped_are_not_repeated() -> None:
 
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1, fail), NO_MASTER)
-        attempt = actor._attempt
-        assert attempt is not None
+        attempt = attempt_in(actor)
         assert isinstance(await actor.run(ROLE.at(1), {}), SubtaskFailed)
         assert attempt._link._closed
 
@@ -381,7 +387,7 @@ def leaves(monkeypatch: pytest.MonkeyPatch, actor: SubtaskActor, lease: float) -
 
     monkeypatch.setattr(os, "_exit", leave)
     actor._watchdog.cancel()
-    actor._lease.change(lease, time.monotonic())
+    actor._process._lease.change(lease, time.monotonic())
     return actor._watch_lease()
 
 
@@ -425,8 +431,8 @@ def test_a_process_in_which_users_code_can_not_be_closed_serves_no_other_role() 
     async def scenario() -> None:
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1, sink=StillLocked()), NO_MASTER)
-        assert await actor.give_back(ROLE), "it was never told to run"
-        assert actor._why_not_again() == "users' code has failed here"
+        assert await give_back(actor, ROLE), "it was never told to run"
+        assert actor._process._why_not_again() == "users' code has failed here"
 
     run(scenario)
 
@@ -436,7 +442,7 @@ def test_an_actor_that_has_given_its_role_back_can_take_one_of_another_job() -> 
         actor = await an_actor()
         await actor.deploy(ROLE.at(7), descriptor(7), NO_MASTER)
         running = asyncio.create_task(actor.run(ROLE.at(7), {}))
-        assert await actor.give_back(ROLE)
+        assert await give_back(actor, ROLE)
         assert await running == SubtaskStopped(), "what ran was stopped"
         assert (await actor.ask()).role is None
 
@@ -474,10 +480,10 @@ def test_who_asks_keeps_a_process_without_a_role_and_no_other_one() -> None:
             actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
             if has_role:
                 await actor.take(ROLE, LEASE, HEARTBEAT)
-            actor._lease.is_over(time.monotonic() + 5.0)
-            silent = actor._lease.silent
+            actor._process._lease.is_over(time.monotonic() + 5.0)
+            silent = actor._process._lease.silent
             await actor.ask()
-            assert actor._lease.silent == (silent if has_role else 0.0)
+            assert actor._process._lease.silent == (silent if has_role else 0.0)
 
     run(scenario)
 
@@ -491,9 +497,9 @@ def test_a_process_lives_though_the_code_that_it_prepares_can_not_be_loaded(
     async def scenario() -> None:
         actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
         assert not (await actor.ask()).is_prepared
-        actor._lease.is_over(time.monotonic() + 5.0)
+        actor._process._lease.is_over(time.monotonic() + 5.0)
         await actor.prepare(Code(raise_error, kind).chunks())
-        assert actor._lease.silent == 0.0
+        assert actor._process._lease.silent == 0.0
         assert (await actor.ask()).is_prepared
         assert "the code of the job can't be loaded yet" in caplog.text
         assert "no such module" in caplog.text
