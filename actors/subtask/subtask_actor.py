@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -180,10 +179,12 @@ class RayHost:
         calls: Calls that it can hold at the same time.
 
     Attributes:
+        clock: The machine's.
         log_key: The key of the lines of the next role's job; `None` when they are kept by nobody.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, process: str, calls: int) -> None:
+        self.clock = SystemClock()
         self.log_key: bytes | None = None
         self._loop = loop
         self._name = process
@@ -195,10 +196,7 @@ class RayHost:
         self._residue = ProcessResidue(session_folder())
         self._master = RayMaster(loop)
 
-    def now(self) -> float:
-        """Monotonic seconds."""
-        return time.monotonic()
-
+    @property
     def place(self) -> Place:
         """This process."""
         return own_place()
@@ -215,7 +213,7 @@ class RayHost:
     def new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
         """Make a guard that kills a JobMaster by its process id."""
         timers = LoopTimers(self._loop, _run)
-        return MasterGuard(limits, SystemClock(), timers, self._master, self._master.fell_silent)
+        return MasterGuard(limits, self.clock, timers, self._master, self._master.fell_silent)
 
     def refuses(self) -> str | None:
         """Whether a file that an earlier role, or `load`, has imported was changed."""
@@ -263,7 +261,7 @@ class RayHost:
         """Write it to the process's log."""
         logger.info(what)
 
-    def end(self, why: str, *, is_failure: bool) -> None:
+    def exit(self, why: str, *, is_failure: bool) -> None:
         """End the process without asking any of its threads."""
         if is_failure:
             logger.error("%s: leaving", why)

@@ -32,6 +32,7 @@ from penstock.runtime.execution.messages import (
 )
 from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import CallFit, Role, RoleHolder
+from penstock.runtime.ports import Clock
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 
 #: Seconds that a process without a role waits for one.
@@ -98,10 +99,12 @@ class AttemptEvents(Protocol):
 class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
     """What a `SubtaskProcess` needs of the machine and of whoever carries its calls."""
 
-    def now(self) -> float:
-        """Monotonic seconds."""
+    @property
+    def clock(self) -> Clock:
+        """The process's clock."""
         ...
 
+    @property
     def place(self) -> Place:
         """Where the process runs."""
         ...
@@ -140,7 +143,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         """Tell people."""
         ...
 
-    def end(self, why: str, *, is_failure: bool) -> None:
+    def exit(self, why: str, *, is_failure: bool) -> None:
         """End the process at once, whatever it does."""
         ...
 
@@ -206,7 +209,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
         self._needs = needs
         self._host = host
         self._holder = RoleHolder()
-        self._lease = Lease(WARM, host.now())
+        self._lease = Lease(WARM, host.clock.monotonic())
         self._guard: MasterGuard | None = None
         self._current: _Deployed[PeersT] | None = None
         self._roles = 0
@@ -231,7 +234,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
         """What it holds, and where it runs; a JobMaster that asks keeps a process without a role."""
         if self._holder.role is None:
             self.renew_lease()
-        return Held(self._holder.role, self._needs, self._host.place(), self._is_prepared)
+        return Held(self._holder.role, self._needs, self._host.place, self._is_prepared)
 
     def prepared(self) -> None:
         """The code of the job is loaded whose role it may take next."""
@@ -250,13 +253,13 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
             return Stale()
         if not self._holder.take(role):
             return Stale()
-        self._lease.change(lease_timeout, self._host.now())
+        self._lease.change(lease_timeout, self._host.clock.monotonic())
         if is_free:
             self._guard = self._host.new_guard(HeartbeatLimits.of(heartbeat_timeout, lease_timeout * OVERDUE))
             self._host.role_taken(role, is_prepared=self._is_prepared)
             self._is_prepared = False
             self._roles += 1
-        return self._host.place()
+        return self._host.place
 
     def give_back(self, role: Role, answer: Callable[[bool], None]) -> None:
         """Stop what runs and give the role back; `False` when the process does not hold it."""
@@ -294,7 +297,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
                 self._host.note(f"this process takes no other role: {why}")
                 answer(Ends(why))
                 return
-            self._lease.change(WARM, self._host.now())
+            self._lease.change(WARM, self._host.clock.monotonic())
             self._may_be_offered = True
             answer(True)
 
@@ -390,7 +393,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
 
     def renew_lease(self) -> None:
         """A JobMaster lives that may give the process a role, or has given it one."""
-        self._lease.renew(self._host.now())
+        self._lease.renew(self._host.clock.monotonic())
 
     @property
     def next_look(self) -> float:
@@ -399,24 +402,24 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
 
     def look_at_lease(self) -> None:
         """End the process if its lease is over."""
-        now = self._host.now()
+        now = self._host.clock.monotonic()
         if self._lease.is_over(now):
             role = self._holder.role
             if role is not None:
                 # The task may be stuck in users' code, so the process is ended, not asked.
                 why = f"{role} heard from no JobMaster for {self._lease.silent:.0f} s"
-                self._host.end(why, is_failure=True)
+                self._host.exit(why, is_failure=True)
             elif self._may_be_offered:
                 # A JobMaster that has claimed it has one more lease to give it a role.
                 self._lease.renew(now)
                 self._may_be_offered = False
                 self._host.withdraw_offer(self._offer_withdrawn)
             else:
-                self._host.end("no JobMaster gave this process a role", is_failure=False)
+                self._host.exit("no JobMaster gave this process a role", is_failure=False)
 
     def _offer_withdrawn(self, is_withdrawn: bool) -> None:
         if is_withdrawn and self._holder.role is None:
-            self._host.end("no job has used this process again", is_failure=False)
+            self._host.exit("no job has used this process again", is_failure=False)
 
     # -- inside ---------------------------------------------------------------------------------------------
 

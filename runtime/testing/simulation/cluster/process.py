@@ -1,50 +1,43 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-The same classes as in a real process (`runtime/execution`) decide which calls it takes, when it gives up, and
-how it answers deliveries. When it dies, its memory is lost. Its sent messages still arrive, and mostly its
-answers do, too.
+`SubtaskProcess` decides what it does with calls, as in production. Here are its machine, and how it dies and
+freezes. When it dies, its memory is lost. Its sent messages still arrive, and mostly its answers do, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.deadlines import Lease
-from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
-from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
-from penstock.runtime.execution.processes import CallFailure, Counters, Died, Held, Needs, Place, Stale
-from penstock.runtime.execution.role import CallFit, Role, RoleHolder
+from penstock.runtime.execution.master_guard import MasterGuard
+from penstock.runtime.execution.processes import CallFailure, Counters, Died, Needs, Place, Stale
+from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.subtask_process import AttemptEvents, Ends, SubtaskProcess
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.reports import (
-    Acknowledged,
-    Declined,
-    EventForCoordinator,
-    ReachedEndOfData,
-    SubtaskReport,
-)
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
-from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
+from penstock.runtime.job.reports import SubtaskReport
+from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import GuardedBy, Master, Masters
 from penstock.runtime.testing.simulation.cluster.network import (
     COUNTS_AS_DEAD,
     Links,
-    Receiver,
     SimulatedFrame,
 )
 from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers, Suspension
-from penstock.runtime.testing.simulation.cluster.running_task import ProcessDied, RunningTask, TaskState
+from penstock.runtime.testing.simulation.cluster.running_task import (
+    ProcessDied,
+    Receivers,
+    RunningTask,
+    TaskState,
+)
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
-from penstock.runtime.time.durations import as_seconds
+
+T = TypeVar("T")
 
 _GONE = Died("killed by the simulation")
 #: Seconds by which the processor time of a process has grown when it is read again.
@@ -57,7 +50,16 @@ class WarmFlaw(Enum):
     NONE = "nothing"
     DEAD = "it has died"
     REFUSES = "it takes no other role"
+    LEAVES_RESIDUE = "its next role leaves something in it"
     SILENT = "it hangs"
+
+
+@dataclass(eq=False, slots=True)
+class _OpenCall:
+    """A call that has not been answered yet."""
+
+    caller: str
+    answer: Callable[[Any], None]
 
 
 class SimulatedProcess:
@@ -69,6 +71,7 @@ class SimulatedProcess:
         masters: Take reports.
         config: Of the job that it was started for.
         links: Whom it reaches.
+        withdraw: Lets nobody claim it any more; `False` when somebody has.
 
     Attributes:
         id: Names it.
@@ -79,7 +82,7 @@ class SimulatedProcess:
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
         answers_are_lost: Whether it has died before its last answers have left.
-        task: The newest attempt that was deployed.
+        process: Decides what it does with calls.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class SimulatedProcess:
         masters: Masters,
         config: JobConfig,
         links: Links,
+        withdraw: Callable[[SimulatedProcess], bool],
     ) -> None:
         self.id = f"process {pid}"
         self.place = Place(pid, "simulated")
@@ -99,27 +103,19 @@ class SimulatedProcess:
         self.is_alive = True
         self.is_silent = False
         self.answers_are_lost = self._dies_when_its_end_is_known = False
-        self.task: RunningTask | None = None
         self._known_end: RunningTask | None = None
         self._world = world
         self._processor_time = 0.0
-        self._refuses = False
+        self._flaw = WarmFlaw.NONE
         self._masters = masters
-        advanced = config.advanced
-        self._credits = advanced.credits
-        self._holder = RoleHolder()
-        self._lease = Lease(as_seconds(advanced.lease_timeout), self.clock.monotonic())
+        self._credits = config.advanced.credits
+        self._withdraw = withdraw
         self._suspension = Suspension(world)
         self.holds = self._suspension.holds
-        self._runs_for = ""
+        self._open: list[_OpenCall] = []
         self._guarded = GuardedBy(world, self.id, self._suspension, masters, links)
-        limits = HeartbeatLimits.of(
-            as_seconds(advanced.heartbeat_timeout), OVERDUE * as_seconds(advanced.lease_timeout)
-        )
-        timers = ProcessTimers(world, self.clock, self._suspension, self.id)
-        self._timers = timers
-        self._guard = MasterGuard(limits, self.clock, timers, self._guarded, self._guarded.note_silence)
-        self._on_run_ended: Callable[[SubtaskOutcome | CallFailure], None] | None = None
+        self._timers = ProcessTimers(world, self.clock, self._suspension, self.id)
+        self.process: SubtaskProcess[Master, Receivers] = SubtaskProcess(needs, self)
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
         self._look_at_lease_later()
@@ -130,7 +126,14 @@ class SimulatedProcess:
     @property
     def role(self) -> Role | None:
         """What it holds."""
-        return self._holder.role
+        return self.process.role
+
+    @property
+    def task(self) -> RunningTask | None:
+        """The attempt that was deployed last."""
+        attempt = self.process.attempt
+        assert attempt is None or isinstance(attempt, RunningTask), "`new_attempt` makes no other one"
+        return attempt
 
     @property
     def runs(self) -> bool:
@@ -187,8 +190,9 @@ class SimulatedProcess:
         self._dies_after_effects = self._dies_after_uploads = None
         if self.task is not None:
             self.task.die()
-        self._run_has_ended(_GONE)
-        self._guard.end()
+        open_calls, self._open = self._open, []
+        for call in open_calls:
+            call.answer(_GONE)
         self._timers.close()
         self._suspension.wake()
 
@@ -208,8 +212,8 @@ class SimulatedProcess:
 
     def counts_as_dead(self, island: Collection[str]) -> None:
         """The cluster declares it dead, but it lives on; whoever is not on its island hears so."""
-        if self._runs_for not in island:
-            self._run_has_ended(COUNTS_AS_DEAD)
+        for call in [call for call in self._open if call.caller not in island]:
+            self._answered(call, COUNTS_AS_DEAD)
 
     def processor_time(self) -> float:
         """Seconds that it has used; they stand still while it hangs."""
@@ -219,7 +223,7 @@ class SimulatedProcess:
 
     def spoil(self, flaw: WarmFlaw) -> None:
         """Be a warm process that nobody can use."""
-        self._refuses = flaw is WarmFlaw.REFUSES
+        self._flaw = flaw
         self.is_silent = flaw is WarmFlaw.SILENT
         if flaw is WarmFlaw.DEAD:
             self.end()
@@ -263,7 +267,7 @@ class SimulatedProcess:
         )
 
     def _look_at_lease_later(self) -> None:
-        at = self._world.clocks.in_world(self.clock, self.clock.monotonic() + self._lease.interval)
+        at = self._world.clocks.in_world(self.clock, self.clock.monotonic() + self.process.next_look)
         self._world.agenda.add(Happening.TIMER, self._look_at_lease, self.id, "looks at its lease", at=at)
 
     def _look_at_lease(self) -> None:
@@ -271,77 +275,30 @@ class SimulatedProcess:
             Happening.TIMER, self._look_at_lease, self.id, "looks at its lease"
         ):
             return
-        if self._lease.is_over(self.clock.monotonic()):
-            self._world.trace.note("!!", self, "has heard from no JobMaster: it ends itself")
-            self._world.counts.happened(FaultKind.LEASE_OVER)
-            self.end()
-        else:
+        self.process.look_at_lease()
+        if self.is_alive:
             self._look_at_lease_later()
 
-    # -- calls of the JobMaster ---------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------
 
-    def ask(self) -> Held:
-        """What it holds."""
-        if self._holder.role is None:
-            self._lease.renew(self.clock.monotonic())
-        return Held(self._holder.role, self.needs, self.place)
-
-    def prepare(self) -> None:
-        """Wait for a role."""
-        self._lease.renew(self.clock.monotonic())
-
-    def take(self, role: Role) -> Place | Stale:
-        """Take a role."""
-        if self._refuses or not self._holder.take(role):
-            return Stale()
-        self._lease.renew(self.clock.monotonic())
-        return self.place
-
-    def deploy(self, role: Role, descriptor: TaskDescriptor, master: Master) -> SubtaskFailed | Died | None:
-        """Build the subtask of a new attempt; what went wrong, if anything did."""
-        self._renew(role)
-        if not self._holder.deploy(role):
-            return SubtaskFailed(f"{role} is past", "")
-        self._stop_task()
-        self._holder.begin(role)
-        supervisor = AttemptSupervisor(self, self._masters, master, role)
-        inline_limit = master.job.inline_limit
-        self.task = RunningTask(self._world, descriptor, self._credits, supervisor, inline_limit)
-        try:
-            return self.task.build()
-        except ProcessDied:
-            self.died()
-            return _GONE
-
-    def run(
+    def carry_out(
         self,
-        role: Role,
-        receivers: Mapping[SubtaskId, tuple[Receiver, Role]],
-        on_end: Callable[[SubtaskOutcome | CallFailure], None],
         caller: str,
+        act: Callable[[SimulatedProcess, Callable[[T], None]], None],
+        answer: Callable[[T | CallFailure], None],
     ) -> None:
-        """Let a deployed attempt run; told once when it has ended."""
-        task = self._current(role)
-        if task is None or task.state is not TaskState.DEPLOYED:
-            on_end(SubtaskStopped())
+        """Carry a call out; it fails when the process dies before it has answered."""
+        if not self.is_alive:
+            answer(_GONE)
             return
-        self._on_run_ended, self._runs_for = on_end, caller
-        task.start(receivers)
+        call = _OpenCall(caller, answer)
+        self._open.append(call)
+        act(self, lambda given: self._answered(call, given))
 
-    def stop(self, role: Role) -> None:
-        """Stop this attempt, or an older one that still runs."""
-        self._renew(role)
-        if self._holder.stop(role):
-            self._stop_task()
-
-    def control(self, role: Role, message: SubtaskControl) -> bool:
-        """Take a message of the JobMaster; whether it arrived."""
-        self._renew(role)
-        task = self._current(role)
-        if task is None or not task.state.is_open:
-            return False
-        task.control(message)
-        return True
+    def _answered(self, call: _OpenCall, answer: Any) -> None:
+        if call in self._open:
+            self._open.remove(call)
+            call.answer(answer)
 
     def renew(self, role: Role, master: Master, *, guards: bool) -> Counters | Stale:
         """A JobMaster lives.
@@ -349,49 +306,85 @@ class SimulatedProcess:
         Args:
             guards: Whether this process guards the JobMaster.
         """
-        if not self._holder.holds(role):
-            return Stale()
-        self._lease.renew(self.clock.monotonic())
-        self._guarded.master = master
-        self._guard.renewed(master.place if guards else None)
-        return Counters(self.attempt, None)
+        if self.process.role is not None and self.process.role.is_same_taking(role):
+            self._guarded.master = master
+        return self.process.renew(role, master.place if guards else None)
 
-    def leave(self, role: Role) -> bool:
-        """Give the role back; whether the process waits for another role now."""
-        if not self._holder.holds(role):
-            return False
-        self._stop_task()
-        self._guard.end()
-        self._holder.give_back(role)
-        self.task = None
-        self._lease.renew(self.clock.monotonic())
-        return True
+    def leave(self, role: Role, *, stays: bool, answer: Callable[[bool], None]) -> None:
+        """Give the role back; whoever has called hears of the death of a process that then ends."""
+
+        def left(given: bool | Ends) -> None:
+            if isinstance(given, Ends):
+                self._world.trace.note("!!", self, "ends:", given.why)
+                self.end()
+            else:
+                answer(given)
+
+        self.process.leave(role, stays, left)
 
     @property
     def attempt(self) -> int:
         """The attempt that was deployed last; 0 for none."""
-        return 0 if self._holder.role is None else self._holder.role.attempt
+        return 0 if self.role is None else self.role.attempt
 
-    def _renew(self, role: Role) -> None:
-        if self._holder.holds(role):
-            self._lease.renew(self.clock.monotonic())
+    # -- its machine --------------------------------------------------------------------------------------
 
-    def _current(self, role: Role) -> RunningTask | None:
-        return self.task if self._holder.fit(role.token, role.attempt) is CallFit.CURRENT else None
+    def new_attempt(
+        self, role: Role, descriptor: TaskDescriptor, master: Master, events: AttemptEvents
+    ) -> RunningTask:
+        """Make an attempt whose reports travel like calls."""
 
-    def _stop_task(self) -> None:
-        if self.task is not None and self.task.state.is_open:
-            self.task.stop()
-            self._run_has_ended(SubtaskStopped())
+        def report(said: SubtaskReport, what: str) -> None:
+            self._masters.report(
+                self.id,
+                master,
+                role.attempt,
+                lambda scheduler: scheduler.report(role.attempt, said),
+                f"{role.subtask} {what}",
+                role.subtask,
+            )
 
-    def task_ended(self, outcome: SubtaskOutcome) -> None:
-        """The task has finished, or failed."""
-        self._run_has_ended(outcome)
+        job = master.job
+        received = job.received_task(descriptor, self.before_effect)
+        return RunningTask(self._world, received, self, events, report, self._credits, job.inline_limit)
 
-    def _run_has_ended(self, outcome: SubtaskOutcome | CallFailure) -> None:
-        on_end, self._on_run_ended = self._on_run_ended, None
-        if on_end is not None:
-            on_end(outcome)
+    def new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
+        """Make a guard that kills a simulated JobMaster."""
+        return MasterGuard(limits, self.clock, self._timers, self._guarded, self._guarded.note_silence)
+
+    def refuses(self) -> str | None:
+        """Whether it was spoiled so."""
+        return "an earlier job has spoiled it" if self._flaw is WarmFlaw.REFUSES else None
+
+    def role_taken(self, role: Role, *, is_prepared: bool) -> None:
+        """Nothing is kept for a role here but its attempts."""
+
+    def role_given_back(self) -> None:
+        """Its attempts are closed."""
+
+    def residue(self) -> str | None:
+        """Whether it was spoiled so."""
+        return "a thread still runs" if self._flaw is WarmFlaw.LEAVES_RESIDUE else None
+
+    def note(self, what: str) -> None:
+        """Write it into the trace."""
+        self._world.trace.note("!!", self, what)
+
+    def exit(self, why: str, *, is_failure: bool) -> None:
+        """Its lease is over."""
+        self._world.trace.note("!!", self, "ends itself:", why)
+        self._world.counts.happened(FaultKind.LEASE_OVER)
+        self.end()
+
+    def withdraw_offer(self, answer: Callable[[bool], None]) -> None:
+        """Ask the cluster, which takes a while."""
+        what = self.id, "withdraws its offer"
+
+        def arrive() -> None:
+            if self.is_alive and not self.holds(Happening.OPERATION, arrive, *what):
+                answer(self._withdraw(self))
+
+        self._world.send(Happening.OPERATION, arrive, *what)
 
     # -- frames -------------------------------------------------------------------------------------------
 
@@ -399,68 +392,14 @@ class SimulatedProcess:
         """Take a frame."""
         if self.holds(Happening.FRAME, lambda: self.deliver(frame), frame):
             return
-        fit = self._holder.fit(frame.role.token, frame.role.attempt)
         if not self.is_alive:
             frame.network.answer(frame, _GONE)
-        elif fit is CallFit.STALE:
-            frame.network.answer(frame, DeliveryAnswer.STALE)
-        elif fit is CallFit.NOT_YET or self.task is None:
-            frame.network.answer(frame, DeliveryAnswer.NOT_YET)
-        else:
-            self.task.deliver(frame)
-
-
-class AttemptSupervisor:
-    """What one attempt of a subtask says, carried to the JobMaster with its role.
-
-    Args:
-        process: Where it runs.
-        masters: Take reports.
-        master: The one that has deployed it.
-    """
-
-    def __init__(self, process: SimulatedProcess, masters: Masters, master: Master, role: Role) -> None:
-        self._process = process
-        self._masters = masters
-        self._master = master
-        self._role = role
-        self.process = process.id
-        self.clock = process.clock
-        self.links = process.links
-        self.holds = process.holds
-        self.before_effect = process.before_effect
-        self.before_upload = process.before_upload
-        self.died = process.died
-
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """Report that a part of a checkpoint is durable."""
-        report = Acknowledged(self._role.subtask, checkpoint_id, snapshot, metrics)
-        self._report(report, f"acknowledges checkpoint {checkpoint_id}")
-
-    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """Report that a checkpoint can't be taken."""
-        report = Declined(self._role.subtask, checkpoint_id, reason, detail)
-        self._report(report, f"declines checkpoint {checkpoint_id}: {reason.value} {detail}")
-
-    def end_of_data(self) -> None:
-        """Report the end of all inputs."""
-        self._report(ReachedEndOfData(self._role.subtask), "has reached the end of its data")
-
-    def operator_event(self, operator_id: str, event: Any) -> None:
-        """Hand an event on to the operator's coordinator."""
-        self._report(EventForCoordinator(self._role.subtask, operator_id, event), f"sends {event}")
-
-    def ended(self, outcome: SubtaskOutcome) -> None:
-        """The call that was open while it ran is answered."""
-        self._process.task_ended(outcome)
-
-    def _report(self, report: SubtaskReport, what: str) -> None:
-        role = self._role
-        self._masters.report(
-            self.process,
-            self._master,
-            role.attempt,
-            lambda scheduler: scheduler.report(role.attempt, report),
-            f"{role.subtask} {what}",
-            role.subtask,
+            return
+        self.process.deliver(
+            frame.role.token,
+            frame.role.attempt,
+            frame.channel.spec.channel,
+            frame.first,
+            frame.elements,
+            lambda answer: frame.network.answer(frame, answer),
         )

@@ -97,7 +97,9 @@ class ProcessTable:
     def start(self, needs: Needs) -> SimulatedProcess:
         """One more."""
         pid = next(self._numbers)
-        process = SimulatedProcess(self._world, pid, needs, self._masters, self._job.config, self.links)
+        process = SimulatedProcess(
+            self._world, pid, needs, self._masters, self._job.config, self.links, self._withdraw
+        )
         self._all[process.id] = process
         return process
 
@@ -115,14 +117,20 @@ class ProcessTable:
             return None
         process = self.start(needs)
         flaw = draws.pick((WarmFlaw.NONE, WarmFlaw.NONE, WarmFlaw.NONE, *WarmFlaw))
-        if flaw is not WarmFlaw.NONE:
-            self._world.counts.happened(FaultKind.WARM_PROCESS_USELESS)
-            process.spoil(flaw)
+        is_useless = flaw not in (WarmFlaw.NONE, WarmFlaw.LEAVES_RESIDUE)
+        self._world.counts.happened(FaultKind.WARM_PROCESS_USELESS, int(is_useless))
+        process.spoil(flaw)
         return process
 
     def offer(self, process: SimulatedProcess) -> None:
         """A process has given its role back, and its JobMaster knows: it can be claimed."""
         self._warm.append(process)
+
+    def _withdraw(self, process: SimulatedProcess) -> bool:
+        if process not in self._warm:
+            return False
+        self._warm.remove(process)
+        return True
 
     def get(self, process: ProcessId) -> SimulatedProcess:
         """A process, dead or alive."""
@@ -190,27 +198,36 @@ class MasterProcesses:
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
         """Ask what it holds."""
-        self._call(process, "what it holds", SimulatedProcess.ask, reply)
+        self._call(process, "what it holds", lambda p, answer: answer(p.process.ask()), reply)
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
         """Let it load the job's code."""
-        self._call(process, "prepare", SimulatedProcess.prepare, reply)
+
+        def prepare(called: SimulatedProcess, answer: Callable[[None], None]) -> None:
+            called.process.renew_lease()
+            called.process.prepared()
+            answer(None)
+
+        self._call(process, "prepare", prepare, reply)
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Let it take a role."""
-        self._call(process, self._said("take", role), lambda p: p.take(role), reply)
+        settings = self._master.job.config.advanced
+        times = settings.lease_timeout, settings.heartbeat_timeout
+        what = self._said("take", role)
+        self._call(process, what, lambda p, answer: answer(p.process.take(role, *times)), reply)
 
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
     ) -> None:
         """Deploy an attempt."""
 
-        def act(called: SimulatedProcess) -> SubtaskFailed | CallFailure | None:
+        def act(called: SimulatedProcess, answer: Callable[[Any], None]) -> None:
             if self._refuses_next_deployment and not self._world.is_calm:
                 self._refuses_next_deployment = False
-                return Raised(FailureCause("the cluster has no room"))
-            received = self._master.job.received_task(descriptor, called.before_effect)
-            return called.deploy(role, received, self._master)
+                answer(Raised(FailureCause("the cluster has no room")))
+            else:
+                called.process.deploy(role, descriptor, self._master, answer)
 
         self._call(process, self._said("deploy", role), act, reply)
 
@@ -236,10 +253,7 @@ class MasterProcesses:
             called = self._table.get(process)
             if called.holds(Happening.OPERATION, arrive, what):
                 return
-            if called.is_alive:
-                called.run(role, receivers, ended, self._name)
-            else:
-                ended(_GONE)
+            called.carry_out(self._name, lambda p, answer: p.process.run(role, receivers, answer), ended)
 
         what = self._said("run", role)
         self._travel(process, Happening.OPERATION, what, arrive, reply)
@@ -257,7 +271,7 @@ class MasterProcesses:
             if not called.is_alive:
                 answer = _GONE
             elif arrives:
-                arrived = called.control(role, message)
+                arrived = called.process.control(role, message)
                 answer = Away() if is_lost else arrived
             self._answer(process, Happening.MESSAGE, self._said(role, "was told"), reply, answer)
 
@@ -266,12 +280,20 @@ class MasterProcesses:
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
         """Stop an attempt."""
-        self._call(process, self._said("stop", role), lambda p: p.stop(role), reply)
+
+        def stop(called: SimulatedProcess, answer: Callable[[None], None]) -> None:
+            called.process.stop(role, lambda: answer(None))
+
+        self._call(process, self._said("stop", role), stop, reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
         """Renew a lease."""
         what = self._said("renew the lease of", role.subtask)
-        self._call(process, what, lambda p: p.renew(role, self._master, guards=guards), reply)
+
+        def renew(called: SimulatedProcess, answer: Callable[[Counters | Stale], None]) -> None:
+            answer(called.renew(role, self._master, guards=guards))
+
+        self._call(process, what, renew, reply)
 
     def processor_times(
         self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
@@ -291,20 +313,27 @@ class MasterProcesses:
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Let a process go; it stays warm."""
-        self._call(process, self._said("leave", role.subtask), lambda p: p.leave(role), reply)
+        stays = self._master.job.config.reuse_processes
+
+        def leave(called: SimulatedProcess, answer: Callable[[bool], None]) -> None:
+            called.leave(role, stays=stays, answer=answer)
+
+        self._call(process, self._said("leave", role.subtask), leave, reply)
 
     def _call(
         self,
         process: ProcessId,
         what: str,
-        act: Callable[[SimulatedProcess], T],
-        reply: Callable[[T | Died], None],
+        act: Callable[[SimulatedProcess, Callable[[T], None]], None],
+        reply: Reply[T],
     ) -> None:
         def arrive() -> None:
             called = self._table.get(process)
             if called.is_silent or called.holds(Happening.OPERATION, arrive, what):
                 return
-            answer: T | Died = act(called) if called.is_alive else _GONE
+            called.carry_out(self._name, act, answered)
+
+        def answered(answer: T | CallFailure) -> None:
             self._answer(process, Happening.OPERATION, self._said("answer of:", what), reply, answer)
 
         self._travel(process, Happening.OPERATION, self._said(f"{process}:", what), arrive, reply)

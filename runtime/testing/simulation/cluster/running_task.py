@@ -9,20 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from penstock.runtime.config.checkpointing import Alignment, CheckpointingMode
-from penstock.runtime.errors import CorruptSnapshotError, OperatorError, StorageError, StorageTimeoutError
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
+from penstock.runtime.errors import CorruptSnapshotError, StorageError, StorageTimeoutError
 from penstock.runtime.execution.failure_causes import describe_failure
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome
+from penstock.runtime.execution.messages import SubtaskFinished, SubtaskStopped
+from penstock.runtime.execution.processes import Counters
 from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.subtask_process import AttemptEvents, OnBuilt
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.job.reports import (
+    Acknowledged,
+    Declined,
+    EventForCoordinator,
+    ReachedEndOfData,
+    SubtaskReport,
+)
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.task.build import build_subtask
+from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.task.subtask import StepResult, Subtask
@@ -31,7 +40,6 @@ from penstock.runtime.testing.simulation.cluster.network import (
     AttemptNetwork,
     Links,
     Receiver,
-    SimulatedFrame,
 )
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.disks import SpillFilesOfProcess
@@ -67,11 +75,11 @@ class TaskState(Enum):
         return self in (TaskState.DEPLOYED, TaskState.STARTED)
 
 
-class TaskSupervisor(Protocol):
-    """What a task tells the world: its process, and through it the JobMaster."""
+class TaskProcess(Protocol):
+    """The process of a task, as the task needs it."""
 
     @property
-    def process(self) -> str:
+    def id(self) -> str:
         """Names the process."""
         ...
 
@@ -109,38 +117,26 @@ class TaskSupervisor(Protocol):
         """The process has died in the middle of something."""
         ...
 
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """A report."""
-        ...
 
-    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """A report."""
-        ...
+#: The processes that hold the roles of receivers, and those roles.
+Receivers: TypeAlias = Mapping[SubtaskId, tuple[Receiver, Role]]
 
-    def end_of_data(self) -> None:
-        """A report."""
-        ...
-
-    def operator_event(self, operator_id: str, event: Any) -> None:
-        """A report."""
-        ...
-
-    def ended(self, outcome: SubtaskOutcome) -> None:
-        """The task has finished, or failed."""
-        ...
-
+#: Carries a report to the JobMaster, with what it says for the trace.
+Report: TypeAlias = Callable[[SubtaskReport, str], None]
 
 #: Errors that the simulation injects; their subclasses, such as a missing file, are not among them.
 _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
 
 
 class RunningTask:
-    """One attempt of one subtask; see the module's text. It is the subtask's gateway.
+    """One attempt of one subtask (`RunningAttempt`); see the module's text. It is the subtask's gateway.
 
     Args:
         descriptor: What to run.
+        process: Its process.
+        events: Told of what it does.
+        report: Carries its reports.
         credits: Of each of its outgoing channels.
-        supervisor: Its process.
         inline_limit: Most bytes of state that stay in the metadata; `None` for the usual limit.
 
     Attributes:
@@ -154,18 +150,22 @@ class RunningTask:
         self,
         world: World,
         descriptor: TaskDescriptor,
+        process: TaskProcess,
+        events: AttemptEvents,
+        report: Report,
         credits: int,
-        supervisor: TaskSupervisor,
         inline_limit: int | None = None,
     ) -> None:
         self.id = descriptor.id
         self.attempt = descriptor.attempt
         self.state = TaskState.DEPLOYING
-        self.network = AttemptNetwork(world, self, credits, supervisor.process, supervisor.links)
+        self.network = AttemptNetwork(world, self, credits, process.id, process.links)
         self.has_ended = False
         self._world = world
         self._descriptor = descriptor
-        self._supervisor = supervisor
+        self._process = process
+        self._events = events
+        self._report = report
         self._inline_limit = inline_limit
         self._runner = SimulatedRunner(
             world,
@@ -173,16 +173,15 @@ class RunningTask:
             self.guard,
             self._guard_work,
             lambda: world.on_moment(Moment.SNAPSHOT),
-            supervisor.holds,
+            process.holds,
         )
-        self._storage = WatchedStorage(world.storage, supervisor.before_upload)
+        self._storage = WatchedStorage(world.storage, process.before_upload)
         self._spill_files = SpillFilesOfProcess(world.spill_disk)
         self._state_backends = StateBackendsOfProcess()
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)
         self._is_scheduled = False
         self._held: list[Callable[[Subtask], None]] = []
-        self._deliveries = Deliveries()
         checkpointing = descriptor.config.checkpointing
         mode = None if checkpointing is None else checkpointing.mode
         self._never_aligns = mode is CheckpointingMode.AT_LEAST_ONCE
@@ -206,40 +205,40 @@ class RunningTask:
 
     # -- its life -----------------------------------------------------------------------------------------
 
-    def build(self) -> SubtaskFailed | None:
-        """Build and restore it; what went wrong, if anything did.
-
-        Raises:
-            ProcessDied: Its process died meanwhile.
-        """
+    def build(self, on_built: OnBuilt) -> None:
+        """Build and restore it; nothing is told when its process dies meanwhile."""
         world = self._world
-        world.before_effect = self._supervisor.before_effect
+        world.before_effect = self._process.before_effect
         try:
             self._subtask = build_subtask(
                 self._descriptor,
                 self,
                 self._runner,
-                self._supervisor.clock,
+                self._process.clock,
                 self._storage,
                 world.places(self._storage),
                 self._spill_files,
                 self._state_backends,
                 inline_limit=self._inline_limit,
             )
+        except ProcessDied:
+            self._process.died()
         except Exception as error:
             if _is_death(error):
-                raise ProcessDied from error
+                self._process.died()
+                return
             self._require_wanted(error)
             self.state = TaskState.FAILED
-            return describe_failure(error)
-        self.state = TaskState.DEPLOYED
-        restore = self._descriptor.restore
-        self._world.restored += restore is not None and restore.channels is not None
-        return None
+            on_built(describe_failure(error))
+        else:
+            self.state = TaskState.DEPLOYED
+            restore = self._descriptor.restore
+            self._world.restored += restore is not None and restore.channels is not None
+            on_built(None)
 
-    def start(self, receivers: Mapping[SubtaskId, tuple[Receiver, Role]]) -> None:
+    def start(self, peers: Receivers) -> None:
         """Let it step, and send to these."""
-        self.network.connect(receivers)
+        self.network.connect(peers)
         self.state = TaskState.STARTED
         self._schedule()
         held, self._held = self._held, []
@@ -261,8 +260,14 @@ class RunningTask:
     def stop(self) -> None:
         """Stop between two steps and close it; what runs beside it runs on."""
         if self.state.is_open:
-            self.state = TaskState.STOPPED
-            self._close(DeliveryAnswer.STALE)
+            self._guard_work(lambda: self._end(TaskState.STOPPED, None))
+
+    def counters(self) -> Counters:
+        """Nothing is counted here."""
+        return Counters(self.attempt, None)
+
+    def end_reports(self) -> None:
+        """Reports on their way arrive, as those do that have left their process."""
 
     def die(self) -> None:
         """Its process is gone."""
@@ -276,37 +281,34 @@ class RunningTask:
 
     def guard(self, action: Callable[..., object], *arguments: object) -> None:
         """Run something of the task's; its failure is the task's, its death is the process's."""
-        self._world.before_effect = self._supervisor.before_effect
+        self._world.before_effect = self._process.before_effect
         try:
             action(*arguments)
         except ProcessDied:
-            self._supervisor.died()
+            self._process.died()
         except Exception as error:
             if self.state is TaskState.DEAD or _is_death(error):
-                self._supervisor.died()
+                self._process.died()
                 return
             self._require_wanted(error)
-            self.state = TaskState.FAILED
-            self._close(DeliveryAnswer.STALE)
-            self._supervisor.ended(describe_failure(error))
+            failure = error
+            self._guard_work(lambda: self._end(TaskState.FAILED, failure))
 
     # -- frames -------------------------------------------------------------------------------------------
 
-    def deliver(self, frame: SimulatedFrame) -> None:
+    def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
         """A frame of this attempt arrived."""
-        channel = frame.channel.spec.channel
-        if self._deliveries.wait(channel, frame.end, lambda answer: frame.network.answer(frame, answer)):
-            self.receive(lambda subtask: subtask.deliver(channel, frame.first, frame.elements))
+        self.receive(lambda subtask: subtask.deliver(channel, first, elements))
 
     def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         """A credit came back."""
-        if self._supervisor.holds(Happening.CREDIT, lambda: self.frame_consumed(channel, first), "a credit"):
+        if self._process.holds(Happening.CREDIT, lambda: self.frame_consumed(channel, first), "a credit"):
             return
         self.receive(lambda subtask: subtask.frame_consumed(channel, first))
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
         """A receiver is gone; only a subtask that waits for it goes on with that."""
-        if self._supervisor.holds(Happening.CREDIT, lambda: self.receiver_gone(channel), "an end"):
+        if self._process.holds(Happening.CREDIT, lambda: self.receiver_gone(channel), "an end"):
             return
         if self.state is TaskState.STARTED:
             self.guard(lambda: self.subtask.receiver_gone(channel))
@@ -318,20 +320,21 @@ class RunningTask:
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
         """Put a frame on its way."""
         assert self.state is not TaskState.DEPLOYED, f"{self.id} sent a frame before it was started"
-        self._supervisor.before_effect()
+        self._process.before_effect()
         self.network.send(channel, first_sequence_number, elements)
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
         """Answer the frames below this number."""
-        self._deliveries.consumed(channel, next_sequence_number)
+        self._events.consumed(channel, next_sequence_number)
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         """Report."""
         assert not (self._never_aligns and metrics.alignment_duration), (
             f"{self.id} has aligned {checkpoint_id}"
         )
-        self._supervisor.before_effect()
-        self._supervisor.acknowledge(checkpoint_id, snapshot, metrics)
+        self._process.before_effect()
+        report = Acknowledged(self.id, checkpoint_id, snapshot, metrics)
+        self._report(report, f"acknowledges checkpoint {checkpoint_id}")
         self._world.captured += metrics.in_flight_bytes > 0
         self._world.stored += metrics.stored_bytes > 0
         self._world.spilled += metrics.spilled_bytes > 0
@@ -339,22 +342,23 @@ class RunningTask:
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """Report."""
-        self._supervisor.before_effect()
-        self._supervisor.decline(checkpoint_id, reason, detail)
+        self._process.before_effect()
+        report = Declined(self.id, checkpoint_id, reason, detail)
+        self._report(report, f"declines checkpoint {checkpoint_id}: {reason.value} {detail}")
         has_ended = reason is CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
         self._world.counts.happened(FaultKind.CHECKPOINT_INPUT_ENDED, int(has_ended))
 
     def end_of_data(self) -> None:
         """Report."""
-        self._supervisor.before_effect()
-        self._supervisor.end_of_data()
+        self._process.before_effect()
+        self._report(ReachedEndOfData(self.id), "has reached the end of its data")
         self.has_ended = True
         self._world.on_moment(Moment.END_OF_DATA)
 
     def operator_event(self, operator_id: str, event: Any) -> None:
         """Report."""
-        self._supervisor.before_effect()
-        self._supervisor.operator_event(operator_id, event)
+        self._process.before_effect()
+        self._report(EventForCoordinator(self.id, operator_id, event), f"sends {event}")
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -365,7 +369,7 @@ class RunningTask:
             self._world.agenda.add(Happening.STEP, self._take_turn, self.id, "steps")
 
     def _take_turn(self) -> None:
-        if self._supervisor.holds(Happening.STEP, self._take_turn, self.id, "steps"):
+        if self._process.holds(Happening.STEP, self._take_turn, self.id, "steps"):
             return
         self._is_scheduled = False
         if self.state is not TaskState.STARTED:
@@ -375,7 +379,7 @@ class RunningTask:
         if self._result.more:
             self._schedule()
         elif wake_at is not None and self.state is TaskState.STARTED:
-            at = self._world.clocks.in_world(self._supervisor.clock, wake_at)
+            at = self._world.clocks.in_world(self._process.clock, wake_at)
             self._world.agenda.add(
                 Happening.STEP, lambda: self._wake(wake_at), self.id, "steps, its time has come", at=at
             )
@@ -392,10 +396,8 @@ class RunningTask:
         if self._may_store:
             self._look_at_alignment()
         if self._result.finished:
-            self.state = TaskState.FINISHED
             self._world.on_moment(Moment.FINISHED)
-            self._close(DeliveryAnswer.CONSUMED)
-            self._supervisor.ended(SubtaskFinished(None))
+            self._end(TaskState.FINISHED, None)
 
     def _count_alignments(self) -> None:
         barriers = None if self._subtask is None else self._subtask.barriers
@@ -411,26 +413,36 @@ class RunningTask:
         elif storing and not stores:
             storing.discard(self.id)
 
-    def _close(self, answer: DeliveryAnswer) -> None:
+    def _end(self, state: TaskState, failure: BaseException | None) -> None:
+        """Close it, and tell how it has ended.
+
+        Raises:
+            ProcessDied: The process died meanwhile.
+        """
+        self.state = state
         self._count_alignments()
         self._world.storing.discard(self.id)
-        self._deliveries.close(answer)
         self._runner.close()
-        self._world.before_effect = self._supervisor.before_effect
-        try:
-            self.subtask.close()
-        except OperatorError as error:
-            self._require_wanted(error)
+        self._world.before_effect = self._process.before_effect
+        failure = close_after(failure, self.subtask.close)
+        if _is_death(failure):
+            raise ProcessDied from failure
         left = self._spill_files.open_files
         assert not left, f"{self.id} is closed and leaves {left} spill files open"
+        if failure is not None:
+            self._require_wanted(failure)
+            self.state = TaskState.FAILED
+            self._events.ended(describe_failure(failure))
+        else:
+            self._events.ended(SubtaskStopped() if state is TaskState.STOPPED else SubtaskFinished(None))
 
     def _guard_work(self, work: Callable[[], object]) -> None:
         """Run work beside the task: only a refusing storage may stop it."""
-        self._world.before_effect = self._supervisor.before_effect
+        self._world.before_effect = self._process.before_effect
         try:
             work()
         except ProcessDied:
-            self._supervisor.died()
+            self._process.died()
 
     def _require_wanted(self, error: BaseException) -> None:
         """Only what the simulation has injected may fail a task; anything else is what it looks for.
@@ -456,5 +468,5 @@ def chain_of(error: BaseException | None) -> list[BaseException]:
     return chain
 
 
-def _is_death(error: BaseException) -> bool:
+def _is_death(error: BaseException | None) -> bool:
     return any(isinstance(each, ProcessDied) for each in chain_of(error))
