@@ -40,6 +40,8 @@ from penstock.runtime.testing.simulation.world.world import World
 T = TypeVar("T")
 
 _GONE = Died("killed by the simulation")
+#: The stream of choices about what processes are like.
+_HABIT_STREAM = 4_713
 #: Seconds by which the processor time of a process has grown when it is read again.
 _USED = 0.01
 
@@ -50,7 +52,6 @@ class WarmFlaw(Enum):
     NONE = "nothing"
     DEAD = "it has died"
     REFUSES = "it takes no other role"
-    LEAVES_RESIDUE = "its next role leaves something in it"
     SILENT = "it hangs"
 
 
@@ -83,6 +84,7 @@ class SimulatedProcess:
         is_silent: Whether it hangs: it takes no call.
         answers_are_lost: Whether it has died before its last answers have left.
         process: Decides what it does with calls.
+        stops_take_time: Whether something may happen between a stop and the end of what it stops.
     """
 
     def __init__(
@@ -118,6 +120,9 @@ class SimulatedProcess:
         self.process: SubtaskProcess[Master, Receivers] = SubtaskProcess(needs, self)
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
+        # The same for all processes of a run, so that most runs don't depend on it.
+        habits = world.draws.stream(_HABIT_STREAM)
+        self.stops_take_time, self._leaves_residue = habits.chance(0.2), habits.chance(0.2)
         self._look_at_lease_later()
 
     def __str__(self) -> str:
@@ -363,8 +368,8 @@ class SimulatedProcess:
         """Its attempts are closed."""
 
     def residue(self) -> str | None:
-        """Whether it was spoiled so."""
-        return "a thread still runs" if self._flaw is WarmFlaw.LEAVES_RESIDUE else None
+        """Whether roles leave something in it."""
+        return "a thread still runs" if self._leaves_residue else None
 
     def note(self, what: str) -> None:
         """Write it into the trace."""

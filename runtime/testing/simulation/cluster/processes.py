@@ -117,9 +117,9 @@ class ProcessTable:
             return None
         process = self.start(needs)
         flaw = draws.pick((WarmFlaw.NONE, WarmFlaw.NONE, WarmFlaw.NONE, *WarmFlaw))
-        is_useless = flaw not in (WarmFlaw.NONE, WarmFlaw.LEAVES_RESIDUE)
-        self._world.counts.happened(FaultKind.WARM_PROCESS_USELESS, int(is_useless))
-        process.spoil(flaw)
+        if flaw is not WarmFlaw.NONE:
+            self._world.counts.happened(FaultKind.WARM_PROCESS_USELESS)
+            process.spoil(flaw)
         return process
 
     def offer(self, process: SimulatedProcess) -> None:

@@ -93,6 +93,11 @@ class TaskProcess(Protocol):
         """Whom the process can reach."""
         ...
 
+    @property
+    def stops_take_time(self) -> bool:
+        """Whether something may happen between a stop and the end of what it stops."""
+        ...
+
     def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool:
         """Keep something for later when the process can't run; whether it was kept."""
         ...
@@ -180,7 +185,7 @@ class RunningTask:
         self._state_backends = StateBackendsOfProcess()
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)
-        self._is_scheduled = False
+        self._is_scheduled = self._is_stopping = False
         self._held: list[Callable[[Subtask], None]] = []
         checkpointing = descriptor.config.checkpointing
         mode = None if checkpointing is None else checkpointing.mode
@@ -258,8 +263,16 @@ class RunningTask:
         self.receive(lambda subtask: subtask.control(message))
 
     def stop(self) -> None:
-        """Stop between two steps and close it; what runs beside it runs on."""
-        if self.state.is_open:
+        """Step no more, and close it soon; what arrives before that is taken, as a thread takes its mail."""
+        if self.state.is_open and not self._is_stopping:
+            self._is_stopping = True
+            if self._process.stops_take_time:
+                self._world.agenda.add(Happening.STEP, self._close, self.id, "is closed")
+            else:
+                self._close()
+
+    def _close(self) -> None:
+        if self.state.is_open and not self._process.holds(Happening.STEP, self._close, self.id, "is closed"):
             self._guard_work(lambda: self._end(TaskState.STOPPED, None))
 
     def counters(self) -> Counters:
@@ -320,8 +333,9 @@ class RunningTask:
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
         """Put a frame on its way."""
         assert self.state is not TaskState.DEPLOYED, f"{self.id} sent a frame before it was started"
-        self._process.before_effect()
-        self.network.send(channel, first_sequence_number, elements)
+        if not self._is_stopping:
+            self._process.before_effect()
+            self.network.send(channel, first_sequence_number, elements)
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
         """Answer the frames below this number."""
@@ -364,7 +378,7 @@ class RunningTask:
 
     def _schedule(self) -> None:
         """There is a reason to step."""
-        if not self._is_scheduled and self.state is TaskState.STARTED:
+        if not self._is_scheduled and not self._is_stopping and self.state is TaskState.STARTED:
             self._is_scheduled = True
             self._world.agenda.add(Happening.STEP, self._take_turn, self.id, "steps")
 
@@ -372,7 +386,7 @@ class RunningTask:
         if self._process.holds(Happening.STEP, self._take_turn, self.id, "steps"):
             return
         self._is_scheduled = False
-        if self.state is not TaskState.STARTED:
+        if self.state is not TaskState.STARTED or self._is_stopping:
             return
         self.guard(self._step)
         wake_at = self._result.wake_at
