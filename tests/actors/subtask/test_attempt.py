@@ -49,7 +49,7 @@ class Deployed:
         self.descriptor = descriptor
         self.role = Role("job", descriptor.id, 1, f"token of {descriptor.id}")
         self._master = cast("Any", Unsteady(master, {}))
-        self._lease = descriptor.config.advanced.lease_timeout
+        self._lease = 60.0
 
     async def take_and_deploy(self) -> SubtaskFailed | None:
         assert isinstance(await self.actor.take(self.role, self._lease, 8.0), Place)

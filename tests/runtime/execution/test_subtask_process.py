@@ -68,7 +68,7 @@ class PlayedAttempt:
         self._events.ended(outcome)
 
     def go_on(self) -> None:
-        """Do what it has to do by itself: be built, and close itself when it was told to stop."""
+        """Do what it has to do by itself: be built, and close itself after a stop."""
         if self.is_building:
             self.built()
         if self.is_stopping and not self.has_ended:
@@ -354,7 +354,7 @@ def test_a_process_that_can_not_serve_again_takes_no_role() -> None:
 
 
 def silent_for(process: Process, machine: Machine, seconds: float) -> None:
-    """Look at the lease as often as the process wants, with nobody calling."""
+    """Look at the lease as often as the process wants; no JobMaster calls."""
     until = machine.clock.monotonic() + seconds
     while machine.clock.monotonic() < until and not machine.exits:
         machine.clock.advance(process.next_look)

@@ -39,6 +39,7 @@ from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+from penstock.runtime.time.durations import as_seconds
 
 T = TypeVar("T")
 
@@ -213,7 +214,7 @@ class MasterProcesses:
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Let it take a role."""
         settings = self._master.job.config.advanced
-        times = settings.lease_timeout, settings.heartbeat_timeout
+        times = as_seconds(settings.lease_timeout), as_seconds(settings.heartbeat_timeout)
         what = self._said("take", role)
         self._call(process, what, lambda p, answer: answer(p.process.take(role, *times)), reply)
 

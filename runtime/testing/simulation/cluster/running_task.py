@@ -138,7 +138,7 @@ class RunningTask:
 
     Args:
         descriptor: What to run.
-        process: Its process.
+        process: Where it runs.
         events: Told of what it does.
         report: Carries its reports.
         credits: Of each of its outgoing channels.
