@@ -90,7 +90,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
     restore_hooks_as_if_there_were_no_state: 1,
     forget_when_restored_windows_end: 5,
     let_no_lease_end: 0,
-    take_frames_of_other_attempts: 4,
+    take_frames_of_other_attempts: 27,
     send_events_past_triggers: 189,
     take_events_twice: 30,
     let_new_input_pass_what_is_stored: 207,
