@@ -8,7 +8,7 @@ text that runs in production.
 - Calls may come late, twice and in any order. `RoleHolder` decides which of them fit.
 - An attempt begins when nothing of the one before runs any more. A newer deployment, or a stop that covers
   it, may have come meanwhile, so the process asks again whether it may begin.
-- An attempt has one end. Whoever waits for it hears of it once: the open `run` call, stops, a deployment.
+- An attempt has one end. All that wait for it hear of it once: the open `run` call, stops, a deployment.
 - A process that hears from no JobMaster for a whole lease ends. So no orphan stays, whatever died first.
 - A process that has given its role back is warm: it can take a role of another job. A process in which users'
   code has failed, or left anything, ends instead.
@@ -42,7 +42,7 @@ _MOST_ROLES: Final = 50
 #: Seconds after which a process looks at its lease again at the latest: it may get a shorter one meanwhile.
 _LONGEST_SLEEP: Final = WARM / 4
 
-#: How an attempt finds its JobMaster and its receivers: the business of whoever carries the calls.
+#: How an attempt finds its JobMaster and its receivers: the shells know.
 MasterT = TypeVar("MasterT")
 PeersT = TypeVar("PeersT")
 _Master_contra = TypeVar("_Master_contra", contravariant=True)
@@ -64,7 +64,7 @@ class RunningAttempt(Protocol[_Peers_contra]):
         ...
 
     def stop(self) -> None:
-        """Stop between two pieces of work and close the subtask; its end is told when that is done."""
+        """Stop between two pieces of work and close the subtask; then `AttemptEvents.ended` is called."""
         ...
 
     def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
@@ -76,7 +76,7 @@ class RunningAttempt(Protocol[_Peers_contra]):
         ...
 
     def counters(self) -> Counters:
-        """What it has counted."""
+        """Counters of the subtask."""
         ...
 
     def end_reports(self) -> None:
@@ -97,7 +97,7 @@ class AttemptEvents(Protocol):
 
 
 class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
-    """What a `SubtaskProcess` needs of the machine and of whoever carries its calls."""
+    """The machine of a `SubtaskProcess`, given by its shell."""
 
     @property
     def clock(self) -> Clock:
@@ -106,7 +106,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
 
     @property
     def place(self) -> Place:
-        """Where the process runs."""
+        """The process's id and node."""
         ...
 
     def new_attempt(
@@ -136,7 +136,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def residue(self) -> str | None:
-        """What a role has left in the process, so that no other one may run there; `None` for nothing."""
+        """Something that a role has left behind, so that no other one may run here; `None` for nothing."""
         ...
 
     def note(self, what: str) -> None:
@@ -148,7 +148,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def withdraw_offer(self, answer: Callable[[bool], None]) -> None:
-        """Let nobody claim the process any more; the answer, later, is `False` when somebody has."""
+        """Stop offering the process to jobs; answered later, with `False` when a JobMaster has claimed it."""
         ...
 
 
@@ -222,7 +222,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
 
     @property
     def role(self) -> Role | None:
-        """What it holds, in the attempt that was deployed last; `None` while it is free."""
+        """The role, in the attempt that was deployed last; `None` while the process is free."""
         return self._holder.role
 
     @property
@@ -231,7 +231,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
         return None if self._current is None else self._current.attempt
 
     def ask(self) -> Held:
-        """What it holds, and where it runs; a JobMaster that asks keeps a process without a role."""
+        """Say what it holds and where it runs; a JobMaster that asks keeps a process without a role."""
         if self._holder.role is None:
             self.renew_lease()
         return Held(self._holder.role, self._needs, self._host.place, self._is_prepared)
