@@ -48,7 +48,7 @@ Mail: TypeAlias = Callable[[], None]
 
 BuildSubtask: TypeAlias = Callable[[], Subtask]
 
-#: Seconds after which people are told of a call of a user's function.
+#: Seconds after which a call of a user's function is reported.
 _LONG_CALL = 5.0
 #: Longest sleep of an idle task thread, in seconds; it looks at its stop flag at least this often.
 _MAX_IDLE = 5.0
@@ -75,16 +75,13 @@ class TaskThread:
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
 
     def post(self, mail: Mail) -> None:
-        """Run `mail` in the thread."""
         self._mailbox.put(mail)
 
     def deploy(self, build: BuildSubtask) -> None:
-        """Start the thread and build the subtask in it."""
         self._build = build
         self._thread.start()
 
     def start(self) -> None:
-        """Let it step."""
         self._may_run.set()
 
     def stop(self) -> None:
@@ -215,7 +212,7 @@ class Attempt:
         """Begin to step, sending to these receivers.
 
         Senders that were started earlier may have sent frames before this call. The thread keeps them until
-        now: an unaligned barrier acts on arrival and goes on to receivers, which are not known before.
+        now: an unaligned barrier acts on arrival and is sent to receivers, which are not known before.
         """
         self._gateway.channels = RemoteChannels(
             peers, self._thread.post, self._frame_consumed, self._receiver_gone
@@ -236,7 +233,6 @@ class Attempt:
         self._thread.post(lambda: self._require().deliver(channel, first, elements))
 
     def control(self, message: SubtaskControl) -> None:
-        """Hand a message of the JobMaster to the subtask."""
         self._thread.post(lambda: self._require().control(message))
 
     def counters(self) -> Counters:
@@ -249,7 +245,7 @@ class Attempt:
 
     def _has_ended(self, ended: asyncio.Future[None]) -> None:
         if self._thread.subtask is None:
-            return  # it was not built, as `on_built` was told
+            return  # it was not built, as `on_built` has reported
         error = ended.exception()
         if error is not None:
             self._events.ended(describe_failure(error))

@@ -84,7 +84,7 @@ class SubtaskActor:
         self._watchdog = self._loop.create_task(self._watch_lease())
 
     async def ask(self) -> Held:
-        """What this process holds, and where it runs; for a JobMaster that was restarted."""
+        """The role and the place of this process, for a JobMaster that was restarted."""
         return self._process.ask()
 
     async def prepare(self, code: tuple[bytes, ...]) -> None:
@@ -180,7 +180,7 @@ class RayHost:
 
     Attributes:
         clock: The machine's.
-        log_key: The key of the lines of the next role's job; `None` when they are kept by nobody.
+        log_key: The key of the lines of the next role's job; `None` when they are not kept.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, process: str, calls: int) -> None:
@@ -222,7 +222,7 @@ class RayHost:
     async def load(self, code: tuple[bytes, ...]) -> None:
         """Import the modules of a job in a thread, as they are users' code.
 
-        Whatever that raises, a deployment raises again, where it is told with its operator.
+        Whatever that raises, a deployment raises again, with its operator.
         """
         self._residue.role_taken()
         try:
@@ -241,7 +241,7 @@ class RayHost:
         """Count and keep nothing for the role any more."""
         self._master.handle = None
         self._metrics.end()
-        # An upload that still runs goes on in its thread, which `ProcessResidue` sees. Others do not begin.
+        # An upload that still runs continues in its thread, which `ProcessResidue` sees. Others do not begin.
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = _upload_threads()
         if self._output is not None:
@@ -254,7 +254,7 @@ class RayHost:
             self._output.flush()
 
     def residue(self) -> str | None:
-        """What users' code has left in this process."""
+        """The residue of users' code in this process."""
         return self._residue.left()
 
     def note(self, what: str) -> None:

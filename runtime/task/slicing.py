@@ -1,29 +1,23 @@
-"""Slices of a batch: how many rows they have, and what they cost.
+"""Slices of a batch: their numbers of rows, and their costs.
 
-How many rows make a slice of about ten milliseconds.
-
-Between slices a subtask serves barriers and control. The size follows the measured time per row. Cheap
-operators take whole batches; a slow user function takes a few rows at a time, or one.
-
-A slice has a fixed cost, too (`SliceCosts`). Where that is large, smaller slices would not be shorter, only
-more. So a slice may take longer than ten milliseconds: its fixed cost is at most a fifth of its time.
+Between slices of about ten milliseconds a subtask serves barriers and control. The size follows the measured
+time per row. Cheap operators take whole batches; a slow user function takes a few rows at a time, or one.
 
 A list slice has at most a few thousand rows. More rows gain nothing, because the cost of a slice is already
 spread thin. They leave the processor's cache and wake Python's cycle collector. An Arrow batch is a few
 objects whatever its size, so it may be larger.
 
-`SliceCosts`: what a slice costs, once and for each row.
+`SliceCosts`: a slice has a fixed cost, too. An Arrow batch wakes every operator of the chain, whatever its
+size. A model that takes whole batches may need most of its time to begin. Where processes outnumber
+processors, the operating system takes the processor away now and then. Where the fixed cost is large, smaller
+slices would not be shorter, only more. So a slice may take longer than ten milliseconds: its fixed cost is at
+most a fifth of its time.
 
-A slice has a fixed cost. An Arrow batch wakes every operator of the chain, whatever its size. A model that
-takes whole batches may need most of its time to begin. Where processes outnumber processors, the operating
-system takes the processor away now and then. That costs a short slice as much as a long one.
-
-A time per row of the last slice mixes both. Slices become smaller, their rows seem to become slower, and so
-on. It ends with slices of a few rows that pay nothing but the fixed cost.
-
-So the two are told apart by a straight line through the times of the last slices. It is that of least
-squares, and an older slice counts less. Slices of one size draw no line. While they last, the fixed cost that
-is known is believed less and less. So the sizes change a little, and there is a line again.
+A time per row of the last slice mixes both costs. Slices become smaller, their rows seem to become slower,
+and so on. It ends with slices of a few rows that pay nothing but the fixed cost. So a straight line through
+the times of the last slices separates the two. It is that of least squares, and an older slice counts less.
+Slices of one size draw no line. While they last, the estimate of the fixed cost fades. So the sizes change a
+little, and there is a line again.
 """
 
 from __future__ import annotations
@@ -50,7 +44,7 @@ class SliceCosts:
     """Estimates the fixed cost of a slice and the cost of a row.
 
     Attributes:
-        fixed: Seconds of a slice without rows; 0 while it can't be told.
+        fixed: Seconds of a slice without rows; 0 while it is unknown.
         each: Seconds of a row.
 
     Example:
@@ -67,7 +61,6 @@ class SliceCosts:
         self._weight = self._rows = self._seconds = self._squares = self._products = 0.0
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A slice of so many rows, at least one, took so long."""
         self._seen += 1
         self._weight = _DECAY * self._weight + 1
         self._rows = _DECAY * self._rows + rows
@@ -127,7 +120,6 @@ class SliceSizer:
         return self.rows if isinstance(batch, ArrowBatch) else min(self.rows, MOST_ROWS)
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A slice of this many rows took so long."""
         if rows <= 0:
             return
         if seconds > 10 * self._target:
@@ -140,7 +132,7 @@ class SliceSizer:
 
 
 class BatchRemainder:
-    """A batch that is processed slice by slice; what is left can be seen at every slice boundary.
+    """A batch that is processed slice by slice; the rest can be seen at every slice boundary.
 
     Example:
         >>> remainder = BatchRemainder(RowBatch([1, 2, 3]))
@@ -154,12 +146,10 @@ class BatchRemainder:
 
     @property
     def batch(self) -> Batch:
-        """The whole of it."""
         return self._batch
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything has been taken."""
         return self._taken >= len(self._batch)
 
     def take(self, rows: int) -> Batch:
@@ -175,7 +165,7 @@ class BatchRemainder:
         return RowBatch(batch.rows[start : start + size], stamps)
 
     def rest(self) -> Iterator[Batch]:
-        """What has not been taken, as one batch (none when empty)."""
+        """The rows that were not taken, as one batch (none when empty)."""
         if not self.is_empty:
             left = BatchRemainder(self._batch)
             left._taken = self._taken

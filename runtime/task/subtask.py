@@ -1,6 +1,6 @@
 """One subtask as a step function.
 
-Its driver calls `step()` again and again, in one thread, and hands in what happens outside through the other
+Its driver calls `step()` again and again, in one thread, and hands in outside events through the other
 methods, in the same thread. `step` does one piece of work of about ten milliseconds and says whether there is
 more. Within a step the most urgent comes first: timers, checkpoints that are due, a batch that is in
 progress, then one piece of input. No input is taken while an output has no credit.
@@ -11,7 +11,7 @@ because it stands between buffers; a source's trigger waits for that moment. An 
 any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with
 blocked outputs still serves it. Only a call that emits very much is awaited.
 
-`requested_checkpoints` tells the way of a barrier through the subtask, `end_of_input` how a subtask ends.
+`requested_checkpoints` has the way of a barrier through the subtask, `end_of_input` the end of a subtask.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SOURCE_PAUSE: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step left.
+    """The state after one step.
 
     Attributes:
         more: There is more to do right now.
@@ -77,12 +77,10 @@ _MORE: Final = StepResult(more=True)
 
 
 class Subtask:
-    """Runs one chain of operators; see the module's text.
+    """Runs one chain of operators; see the module's docstring.
 
     Args:
         parts: Operators, input and outputs, opened and restored (see `build_subtask`).
-        gateway: Its port to the network and the JobMaster.
-        runner: Runs asynchronous parts of checkpoints.
     """
 
     def __init__(
@@ -139,7 +137,6 @@ class Subtask:
 
     @property
     def phase(self) -> Phase:
-        """Where it is in its life."""
         return self._end.phase
 
     @property
@@ -149,20 +146,18 @@ class Subtask:
 
     @property
     def blocked(self) -> int:
-        """Number of channels that an alignment holds back now."""
         network = self._network
         return 0 if network is None else network.gate.handler.blocked
 
     @property
     def barriers(self) -> BarrierHandlerStatistics | None:
-        """Counters of its barrier handler; `None` for a source."""
         network = self._network
         return None if network is None else network.gate.handler.statistics()
 
     # -- what happens outside ---------------------------------------------------------------------------
 
     def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
-        """A frame arrived on an input channel; an unaligned checkpoint may begin with it.
+        """Take a frame that arrived on an input channel; an unaligned checkpoint may begin with it.
 
         An unaligned barrier in it acts at once and is sent on. So the driver keeps frames that come before it
         can send.
@@ -180,7 +175,6 @@ class Subtask:
         self._report_consumed(channel)
 
     def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int) -> None:
-        """A receiver has consumed a frame that this subtask sent."""
         self._outputs.frame_consumed(channel, first_sequence_number, self._clock.monotonic())
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
@@ -188,7 +182,7 @@ class Subtask:
         self._outputs.receiver_gone(channel)
 
     def control(self, message: SubtaskControl) -> None:
-        """Do what a message of the JobMaster says.
+        """Carry out a message of the JobMaster.
 
         A message may come twice, because a call whose connection broke is repeated. Triggers and
         notifications are idempotent. Events of operator coordinators are numbered: one that is not newer than
@@ -211,14 +205,14 @@ class Subtask:
                 self.notify_checkpoint_aborted(checkpoint_id)
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """The JobMaster asks for a checkpoint; taken in the next step, an aligned one between two batches.
+        """Add the JobMaster's request; the next step takes an aligned checkpoint between two batches.
 
-        Only subtasks that receive no barriers are asked: sources, and those whose senders have left.
+        Only for subtasks that receive no barriers: sources, and those whose senders have left.
         """
         self._requests.add(barrier)
 
     def operator_event(self, operator_id: str, event: Any) -> None:
-        """The coordinator of an operator has sent something.
+        """Take an event of an operator's coordinator.
 
         Raises:
             OperatorError: The operator failed over it.
@@ -238,7 +232,7 @@ class Subtask:
         raise ValueError(msg)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: commit what it covers, and leave if it covers the end.
+        """Commit the output that a completed checkpoint covers, and leave if it covers the end.
 
         A notice that is not newer than the last one does nothing.
 
@@ -252,11 +246,6 @@ class Subtask:
         self._end.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted by the job.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
         self._requests.forget_aborted(checkpoint_id)
         self._checkpoints.notify_checkpoint_aborted(checkpoint_id)
 
@@ -264,7 +253,7 @@ class Subtask:
         """Release everything; called once, in every case.
 
         Raises:
-            OperatorError: An operator could not be closed; all others were. Notes tell of further ones.
+            OperatorError: An operator could not be closed; all others were. Notes name further ones.
         """
         close_all(self._checkpoints.close, self._work.close, self._state.close)
 
@@ -337,7 +326,7 @@ class Subtask:
             self._chain.handle_event(operator_id, event)
 
     def _deliver_due(self) -> bool:
-        """Hand over the events of coordinators that wait for no checkpoint; whether there were any."""
+        """Hand over the events of coordinators that wait for no checkpoint; return whether there were any."""
         return self._work.is_between_calls and self._coordinator_mail.deliver_due(self._checkpoints.is_past)
 
     def _stop(self) -> int | None:
@@ -349,7 +338,7 @@ class Subtask:
         return oldest.checkpoint_id if oldest is not None and is_stop else None
 
     def _take_awaited(self) -> bool:
-        """Let the input trigger a checkpoint that waited for the work to end; whether it has ended."""
+        """Let the input trigger a checkpoint that waited for the work to end; return whether it has ended."""
         network = self._network
         if network is None or not self._work.is_awaited or not self._work.settle():
             return False
@@ -363,7 +352,7 @@ class Subtask:
         return self._requests.take_due()
 
     def _take(self, progress: InputProgress, begun: float) -> bool:
-        """Deal with what the input gave; checkpoints that came with it have been taken by now."""
+        """Handle the input's progress; checkpoints that came with it have been taken by now."""
         if self._network is not None:
             for channel in self._network.gate.take_progressed_channels():
                 self._report_consumed(channel)
@@ -383,7 +372,7 @@ class Subtask:
 
     @property
     def _flush_at(self) -> float | None:
-        """When an operator wants to emit what it keeps back; behind the end of the data it may not."""
+        """Time at which an operator wants to emit held records; `None` behind the end of the data."""
         at = self._chain.flush_at
         return at if at is not None and self._end.is_running else None
 
@@ -394,7 +383,7 @@ class Subtask:
 
     @property
     def _tick_seconds(self) -> float | None:
-        """When the source or an operator wants to be told of time, in seconds of the input time."""
+        """The next time at which the source or an operator wants a tick, in seconds of the input time."""
         source = self._source
         at = self._chain.tick_at
         if source is not None:
@@ -407,7 +396,7 @@ class Subtask:
         return None if at is None else self._input_time.monotonic_at(at, now)
 
     def _time_passes(self, then: EventTimeAdvanced | None = None) -> Work:
-        """Let event time go on behind a batch, then with time alone."""
+        """Let event time advance behind a batch, then with time alone."""
         if then is not None:
             yield from self._event_time.advance(then.watermark, then.status)
         source = self._source
@@ -432,7 +421,7 @@ class Subtask:
     # -- accounts -----------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
-        """Counters of this subtask; any thread may ask, and costs it nothing between two questions."""
+        """Counters of this subtask; any thread may ask, at no cost between two calls."""
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
         network = self._network

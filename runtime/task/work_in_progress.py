@@ -1,17 +1,17 @@
 """The current work of a subtask: a batch, an advance of event time, or the end of its input.
 
 Work is a generator that pauses after every batch that left the chain. It stops when the time of a slice is
-over or an output has no credit, and goes on in a later step. A batch is cut into slices. What follows it (the
-end of the input) waits until it is processed.
+over or an output has no credit, and continues in a later step. A batch is cut into slices. Work that follows
+it (the end of the input) waits until it is processed.
 
 An unfinished generator is in no snapshot. So an aligned checkpoint waits until nothing is in progress.
 An unaligned one must not wait for credits: it *settles* the work, which brings the running generator to its
-end without regard to credits. That is at most a slice. What it emits waits in the outputs and goes into the
+end without regard to credits. That is at most a slice. Its output waits in the outputs and goes into the
 checkpoint from there, and so do the slices that were not begun. Settling again before the outputs have moved
 does nothing, so checkpoints in a row do not pile data up.
 
 A user's function may emit without end for one record. So `settle` emits a bounded number of records for a
-batch. Work beyond that goes on as credits allow and pauses at its end, where the checkpoint waits for it.
+batch. Work beyond that continues as credits allow and pauses at its end, where the checkpoint waits for it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ _END: Final = object()
 
 
 class WorkInProgress:
-    """Works off one thing after the other, slice by slice; see the module's text.
+    """Works off one thing after the other, slice by slice; see the module's docstring.
 
     Args:
-        chain: Processes batches.
-        outputs: Work stops while one of them has no credit.
         duration: Intended seconds of a slice.
         whole_batches: `settle` works off the whole batch: a source can't give the rest of one back.
     """
@@ -67,7 +65,6 @@ class WorkInProgress:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in progress."""
         return self._work is None and self._remainder is None and self._following is None
 
     @property
@@ -77,11 +74,11 @@ class WorkInProgress:
 
     @property
     def slice_rows(self) -> int:
-        """Rows that a source is asked for: those of one slice of what it gives, lists or Arrow batches."""
+        """Rows that a source is asked for: those of one slice of its lists or Arrow batches."""
         return self._sizer.rows if self._is_columnar else min(self._sizer.rows, MOST_ROWS)
 
     def begin_batch(self, batch: Batch) -> None:
-        """Take a batch on; nothing else may be in progress."""
+        """Begin a batch; nothing else may be in progress."""
         self._settled = 0
         self._is_columnar = isinstance(batch, ArrowBatch)
         if len(batch):
@@ -116,14 +113,14 @@ class WorkInProgress:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a checkpoint waits for what has begun: `settle` was asked and said no."""
+        """Whether a checkpoint waits for work that has begun: `settle` was called and returned false."""
         return self._is_awaited
 
     def settle(self) -> bool:
-        """Bring what has begun to its end now, whatever time and credits say, unless it emits too much.
+        """Bring work that has begun to its end now, whatever time and credits say, unless it emits too much.
 
         Returns:
-            Whether it has come to its end. If not, it goes on in its turn; ask again in a later step.
+            Whether it has come to its end. If not, it continues in its turn; call again in a later step.
 
         Raises:
             OperatorError: An operator failed.
@@ -174,7 +171,7 @@ class WorkInProgress:
         return self._work
 
     def _exhaust(self, work: Work) -> bool:
-        """Bring work to its end; whether that is within what may be emitted."""
+        """Bring work to its end; return whether it stays within the limit of records."""
         while self._settled < MOST_SETTLED:
             before = self._outputs.records
             if next(work, _END) is _END:

@@ -171,7 +171,6 @@ class SimulatedExecution:
         self._world.on_moment(Moment.DEPLOYING)
 
     def start(self, attempt: int) -> None:
-        """Let all subtasks run."""
         self._execution.start(attempt)
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
@@ -191,7 +190,6 @@ class SimulatedExecution:
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
     ) -> None:
-        """Tell subtasks to start a checkpoint."""
         self.running_checkpoints.append(barrier.checkpoint_id)
         self._ledger.check_triggered(self._master.hooks, barrier.checkpoint_id)
         self._execution.trigger_checkpoint(attempt, subtasks, barrier)
@@ -200,7 +198,6 @@ class SimulatedExecution:
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell subtasks that they may commit."""
         self._ended(checkpoint_id)
         self._world.fallbacks.completed(self._master.job.id, attempt, checkpoint_id)
         self._execution.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
@@ -209,14 +206,12 @@ class SimulatedExecution:
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Notify subtasks that a checkpoint was aborted."""
         self._ended(checkpoint_id)
         self._execution.notify_checkpoint_aborted(attempt, subtasks, checkpoint_id)
 
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
     ) -> None:
-        """Hand an event of a coordinator to a subtask."""
         self._execution.send_operator_event(attempt, subtask, operator_id, event, answer)
 
     def job_ended(self, state: JobState, cause: str) -> None:
@@ -250,7 +245,6 @@ class ObservedScheduler:
         self._master.scheduler.on_deployed(attempt)
 
     def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:
-        """A deployment has failed."""
         self._world.trace.note(f"{self._master}: the deployment failed: {cause}")
         self._world.counts.happened(FaultKind.DEPLOYMENT_FAILED)
         self._master.scheduler.on_deployment_failed(attempt, cause)
@@ -261,13 +255,11 @@ class ObservedScheduler:
         self._world.on_moment(Moment.STARTED)
 
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
-        """A subtask has done everything."""
         self._world.trace.note(f"{self._master}: {subtask} has finished")
         self._hear(attempt, subtask)
         self._master.scheduler.on_subtask_finished(attempt, subtask)
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
-        """A subtask has failed, or its process has."""
         self._world.trace.note(f"{self._master}: {subtask} has failed: {cause.message[:200]}")
         self._hear(attempt, subtask)
         self._master.scheduler.on_subtask_failed(attempt, subtask, cause)

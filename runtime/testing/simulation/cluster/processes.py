@@ -139,11 +139,11 @@ class ProcessTable:
 
 
 class MasterProcesses:
-    """How one JobMaster calls processes: the `Processes` port.
+    """One JobMaster's calls of processes: the `Processes` port.
 
     Args:
         world: Time and chance.
-        master: The JobMaster; nobody hears an answer when it is gone.
+        master: The JobMaster; no answer is heard when it is gone.
     """
 
     def __init__(self, world: World, master: Master, table: ProcessTable) -> None:
@@ -174,7 +174,7 @@ class MasterProcesses:
         return None if process is None else process.id
 
     def forget(self, process: ProcessId) -> None:
-        """It goes on by itself: nobody keeps a record of it here."""
+        """It lives on by itself: no record of it stays here."""
 
     def offer(self, process: ProcessId) -> None:
         """Let others claim it."""
@@ -380,5 +380,5 @@ class MasterProcesses:
         self._world.send(kind, arrive, self._said(f"{name}:", what))
 
     def _said(self, *parts: object) -> str:
-        """What happens, for the trace; nobody puts words together that nobody reads."""
+        """A line for the trace; made only when the trace has a reader."""
         return " ".join(map(str, parts)) if self._world.trace.is_on else ""
