@@ -194,11 +194,7 @@ def _rows(
 
 
 def _end(job: RayJobHandle, stop: BaseException | None = None) -> None:
-    """Cancel the job, if it runs, and wait for its end.
-
-    Args:
-        stop: Why it is cancelled. It names the job if that does not end.
-    """
+    """Cancel the job, if it runs, and wait for its end; `stop`, the reason, names a job that does not end."""
     try:
         with interrupts_delivered():
             if not job.status().is_terminal:

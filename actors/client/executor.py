@@ -1,13 +1,10 @@
 """`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`).
 
-The modules beside the user's script, where workers don't have that folder on their path.
-
-Ray puts the folder of the driver's script on the workers' path. In a job with a `working_dir`, as `ray job
-submit --working-dir` makes it, workers have that folder instead. A script in a subfolder then imports modules
-that no worker finds by name, so these travel by value, as the script itself does.
-
-The script of a notebook's kernel is an installed one. Beside it are all installed packages, which workers
-find by name.
+`ship_script_modules`: Ray puts the folder of the driver's script on the workers' path. In a job with a
+`working_dir`, as `ray job submit --working-dir` makes it, workers have that folder instead. A script in a
+subfolder then imports modules that no worker finds by name, so these travel by value, as the script itself
+does. The script of a notebook's kernel is an installed one. Beside it are all installed packages, which
+workers find by name.
 """
 
 from __future__ import annotations
@@ -99,12 +96,6 @@ class RayExecutor:
     """Starts a JobMaster actor for each job; the job continues without the process that submitted it."""
 
     def submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
-        """Start a job and return at once.
-
-        Raises:
-            GraphError: Something of the user's can't be sent to the cluster.
-            DeploymentError: The JobMaster does not start.
-        """
         handle = self._submit(with_restore(job), config)
         if config.checkpointing is None:
             logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)

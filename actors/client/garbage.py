@@ -126,9 +126,7 @@ def find_unknown(
 
     Args:
         written: Names of files of lines, and the wall-clock seconds at which each was written last.
-        records: What there is; read after the files were listed.
-        now: Wall-clock seconds.
-        older_than: Seconds that must have passed since.
+        records: The records; read after the files were listed.
     """
     known: set[str | None] = {key.partition(":")[2].partition(":")[0] for key in records.values}
     known |= {job_in(value) for key, value in records.values.items() if key.startswith("job-of-master:")}
@@ -174,12 +172,12 @@ def _is_garbage(key: str, ended: Collection[str], records: Records) -> bool:
 
 
 def collect(older_than: float, now: float, *, dry_run: bool = False) -> CollectedGarbage:
-    """Delete what ended jobs have left in the cluster that this process has joined.
+    """Delete the leftovers of ended jobs in the cluster that this process has joined.
 
     Args:
         older_than: Seconds that must have passed since a job's end.
         now: Wall-clock seconds.
-        dry_run: Delete nothing; say what would be.
+        dry_run: Delete nothing; return what would be deleted.
     """
     written, _ = _on_all_nodes(list_files)
     records = _records()
@@ -212,7 +210,7 @@ def _records() -> Records:
 
 
 def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[dict[str, float], _Silent]:
-    """Do something with the files of lines of every node: by name, and the nodes that did not answer."""
+    """Run work on the files of lines of every node: results by name, and the nodes that did not answer."""
     asked = {node: _ask_node(node, work, given) for node in alive_nodes()}
     found: dict[str, float] = {}
     silent = []

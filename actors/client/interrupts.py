@@ -116,11 +116,7 @@ def interrupts_delivered() -> Iterator[None]:
 
 
 def name_job(stop: BaseException, job_id: str, what: str) -> None:
-    """Tell the user of an interrupt which job it has left, and how to stop it.
-
-    Args:
-        what: What the job does, such as `runs on`.
-    """
+    """Name the job that an interrupt has left to the user, and how to stop it; `what` is like `runs on`."""
     stop.add_note(
         f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.actors.job({job_id!r}).cancel(), "
         "ends it"

@@ -4,8 +4,8 @@ Every node of the cluster has files with the output of the actors that ran on it
 task on each node reads them; then the lines are sorted by time. Files are found by their names, also those of
 dead actors and of ended jobs, for as long as their node and Ray's session live.
 
-Anybody may have put a file there, or something that is no file. Only plain files are opened. A line is shown
-if the key of the job confirms it (`log_keys`).
+Any user may have put a file there, or something that is no file. Only plain files are opened. A line is shown
+if the key of the job confirms it (`log_files`).
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def alive_nodes() -> list[str]:
 
 
 def ask_node(node: str, pattern: str, read_to: dict[str, int]) -> Any:
-    """Run `read_files` on a node; the reference of its answer."""
+    """Run `read_files` on a node; returns the reference of its answer."""
     on_node = NodeAffinitySchedulingStrategy(node, soft=False)
     task = ray.remote(num_cpus=0, max_retries=1)(read_files).options(scheduling_strategy=on_node)
     return task.remote(pattern, read_to)

@@ -94,7 +94,7 @@ class Deadline:
 
 
 def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadline:
-    """For a call that the JobMaster answers at once."""
+    """The deadline of a call that the JobMaster answers at once."""
     advice = (
         "it is stuck, waits for its storage, or its machine is overloaded: "
         f"`penstock logs {job_id} --operator job-master` shows what it does"
@@ -132,7 +132,7 @@ Request: TypeAlias = Literal["checkpoint", "savepoint", "stop", "rescale", "end"
 
 
 def request_deadline(request: Request, job_id: str, timeout: Duration | None) -> Deadline:
-    """For a request that the JobMaster carries out before it answers."""
+    """The deadline of a request that the JobMaster carries out before it answers."""
     late, advice = (text.format(job=job_id) for text in _LATE[request])
     return Deadline(timeout, late, advice)
 
@@ -255,7 +255,7 @@ _NAME_TIMEOUT: Final = 5.0
 
 
 class MasterCalls:
-    """Asks the JobMaster of one job.
+    """Calls the JobMaster of one job.
 
     Args:
         ended: The last report of a job that is known to have ended. It answers everything, and no cluster is

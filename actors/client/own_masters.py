@@ -42,11 +42,6 @@ class OwnMasters:
         self._cluster: object = None
 
     def begin(self, submitted: Callable[[], SubmittedJob], may_reuse: bool) -> str:
-        """Begin a job and return its id when it has been taken up.
-
-        Raises:
-            DeploymentError: No JobMaster starts.
-        """
         job = submitted()
         master = self._reused(job) if may_reuse else None
         if master is None:
@@ -139,7 +134,7 @@ class OwnMasters:
 
 
 def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) -> None:
-    """End a job that was interrupted before anybody had its handle; `stop` then says what became of it.
+    """End a job that was interrupted before its handle was known; `stop` then names its fate.
 
     Args:
         master: The actor that was given the job; it may not have started yet.

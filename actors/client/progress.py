@@ -65,7 +65,6 @@ class ProgressText:
         self._seen: deque[tuple[float, int, int, int]] = deque()
 
     def line(self, report: JobReport, now: float) -> str:
-        """The line for a report that came at this monotonic time."""
         attempt = report.statistics.attempt
         if self._seen and (self._seen[-1][1] != attempt or self._seen[-1][2] > report.records_in):
             self._seen.clear()
@@ -195,11 +194,7 @@ class NotebookDisplay:
 
 
 class Progress:
-    """Shows the progress of one job for as long as the `with` block lasts.
-
-    Args:
-        display: Where; by default what `find_display` finds.
-    """
+    """Shows the progress of one job for as long as the `with` block lasts."""
 
     def __init__(self, display: Display | None = None) -> None:
         self._display = display if display is not None else find_display()
@@ -236,11 +231,7 @@ _BOX: Final = (
 
 
 def card(report: JobReport, line: str, link: str | None = None) -> str:
-    """A job as HTML; everything that users wrote is escaped.
-
-    Args:
-        line: What `ProgressText` says of the report.
-    """
+    """A job as HTML, with the text of `ProgressText`; everything that users wrote is escaped."""
     rows = [f"<b>{escape(report.name)}</b> <code>{escape(report.job_id)}</code>"]
     rows.append(escape(line.removeprefix(f"{report.name}: ")))
     bottleneck = report.bottleneck
@@ -254,11 +245,7 @@ def card(report: JobReport, line: str, link: str | None = None) -> str:
 
 
 class LiveCard:
-    """Draws the card of one job again and again, until the job has ended or does not answer.
-
-    Args:
-        update: Draws a card, given as HTML and as text, instead of the one before.
-    """
+    """Draws the card of one job again and again, until the job has ended or does not answer."""
 
     def __init__(
         self,
@@ -272,7 +259,6 @@ class LiveCard:
         self._text = ProgressText()
 
     def draw(self) -> JobReport:
-        """Draw the card once."""
         report = self._report()
         line = self._text.line(report, time.monotonic())
         self._update(card(report, line, self._link()), line)

@@ -68,7 +68,7 @@ class NoticeFiles:
                 self._close(next(iter(self._jobs)))
 
     def leave(self, job_id: str) -> None:
-        """Write no more for a job; one that is not followed is no error."""
+        """Write no more for a job; an unknown one is no error."""
         with self._lock:
             if job_id in self._jobs:
                 self._close(job_id)
@@ -148,7 +148,7 @@ def _prints_as_expected() -> bool:
 
 
 def _hand_over_notices() -> None:
-    """Let Ray's printing hand over the notices that are taken; again is no harm."""
+    """Let Ray's printing hand over the notices that are taken; idempotent."""
     printing: Callable[..., None] = getattr(ray_worker, _PRINT)
     if hasattr(printing, "hands_over_notices"):
         return
@@ -170,7 +170,7 @@ def _is_taken(lines: Sequence[object]) -> bool:
 
 
 def _is_of_penstock(notice: str) -> bool:
-    """Whether a notice tells the death of a process of a job; `False` when Ray does not say."""
+    """Whether a notice reports the death of a process of a job; `False` when Ray does not say."""
     found = _DEAD_WORKER.search(notice)
     if found is None:
         return False

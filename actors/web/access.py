@@ -173,7 +173,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _same(given: str, known: Iterable[str]) -> str | None:
-    """The one of the known secrets that was given; looks at all of them in any case."""
+    """The one of the known secrets that was given; compares with all of them in any case."""
     found = None
     for each in known:
         if hmac.compare_digest(given.encode("utf-8", "surrogatepass"), each.encode()):

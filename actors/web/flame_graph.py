@@ -28,10 +28,7 @@ _PATIENCE: Final = 60.0
 
 
 def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
-    """The stacks of a process as a tree of functions; blocks so many seconds and a little more.
-
-    Args:
-        seconds: How long to look, at most 30.
+    """The stacks of a process as a tree of functions; blocks for `seconds`, at most 30, and a little more.
 
     Returns:
         A node is `{name, value, children}`; a value counts the stacks that hold it.

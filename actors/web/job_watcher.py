@@ -153,12 +153,10 @@ class JobWatcher:
         self._encoded: tuple[int, bytes] = (-1, b"")
 
     def begin(self) -> None:
-        """Ask from now on, until the job has ended."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def end(self) -> None:
-        """Ask no more."""
         for task in (self._task, self._history_task):
             if task is not None:
                 task.cancel()
@@ -249,7 +247,7 @@ class JobWatcher:
             self._viewers -= 1
 
     async def wait_for_change(self, version: int, at_most: float) -> bool:
-        """Wait for a report behind this one; whether it has come in time."""
+        """Wait for a report newer than `version`, at most some seconds; return whether it has come."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._newer_than(version, 0.0), at_most)
         return self.version > version
@@ -319,14 +317,7 @@ class JobLog:
         self._lock = threading.Lock()
 
     def page(self, offset: int | None, is_wanted: Callable[[LogLine], bool]) -> dict[str, Any]:
-        """Lines from a number on.
-
-        Args:
-            offset: Number of the first line; `None` for the last 500.
-
-        Returns:
-            The lines, and the number with which to ask for those behind them.
-        """
+        """The lines from number `offset` (`None`: the last 500), and the number of the line behind them."""
         with self._lock:
             new = self._reader.read()
             self._lines.extend(new)

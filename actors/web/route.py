@@ -47,8 +47,6 @@ class Route:
 
 
 class Problem(Exception):
-    """A request that is answered with an error."""
-
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status

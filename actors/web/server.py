@@ -169,7 +169,7 @@ async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> No
 
 
 def _message(failure: BaseException) -> str:
-    """The error of a call, with advice where nothing tells whether the job has done what was asked."""
+    """The error of a call, with advice where it is unknown whether the job has carried it out."""
     # A user's exception may raise in its `__str__`; `traceback` bears that.
     is_own = isinstance(failure, PenstockError)
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
@@ -221,14 +221,13 @@ class WebServer:
         return self._closing.is_set()
 
     async def close(self) -> None:
-        """End all streams and all questions to jobs. Requests to jobs go on there."""
+        """End all streams and all questions to jobs. Requests to jobs continue there."""
         self._closing.set()
         for watcher in self._watchers.values():
             await watcher.end()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def end_streams(self) -> None:
-        """Let streams end before their connections are closed."""
         self._closing.set()
 
     async def pause(self, seconds: float) -> None:
@@ -239,7 +238,6 @@ class WebServer:
     def in_thread(
         self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> Coroutine[Any, Any, T]:
-        """Run a blocking call in a thread."""
         return self._in_thread(partial(call, *arguments, **named))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
