@@ -124,11 +124,6 @@ class DatasetSource:
         return [BlockSplit(number) for number in range(self._blocks)]
 
     def reader(self, context: ConnectorContext, splits: Sequence[BlockSplit]) -> DatasetReader:
-        """Make the reader of one subtask.
-
-        Raises:
-            LostInputError: The program that has the dataset has ended.
-        """
         return DatasetReader(self, context, splits)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -157,12 +152,6 @@ class DatasetReader:
             raise _gone() from error
 
     def poll(self, max_rows: int) -> Polled[Any]:
-        """The next rows.
-
-        Raises:
-            LostInputError: The block is lost, mostly because the program that made it has ended.
-            ConnectorError: The block has other columns than the dataset, and Arrow batches were asked for.
-        """
         if not self._splits:
             return Polled(finished=True)
         if self._table is None and not self._fetch():

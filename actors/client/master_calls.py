@@ -132,7 +132,6 @@ Request: TypeAlias = Literal["checkpoint", "savepoint", "stop", "rescale", "end"
 
 
 def request_deadline(request: Request, job_id: str, timeout: Duration | None) -> Deadline:
-    """The deadline of a request that the JobMaster carries out before it answers."""
     late, advice = (text.format(job=job_id) for text in _LATE[request])
     return Deadline(timeout, late, advice)
 

@@ -55,7 +55,6 @@ def assemble_fleet(
 
     Args:
         cluster: Makes calls that block when Ray's GCS does not answer.
-        code: The graph as it was submitted, for spares.
     """
     timers = LoopTimers(guarded.loop, guarded.guard)
     processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, cluster, code)
@@ -82,7 +81,6 @@ def assemble_scheduler(
     """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
 
     Args:
-        graph: The one of the fleet.
         processes: From `assemble_fleet`.
         storage: For checkpoints; in memory when the job takes none.
         pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.

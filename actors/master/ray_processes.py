@@ -69,8 +69,6 @@ class RayProcesses:
     """Starts, calls and ends the processes of one job (the `Processes` port).
 
     Args:
-        master: The JobMaster's own handle, to which subtasks report.
-        guarded: Runs replies.
         cluster: Makes calls that block when Ray's GCS does not answer.
         code: The job as it was submitted, for spares (see `graph_shipping`).
     """
@@ -120,7 +118,6 @@ class RayProcesses:
         return list(self._handles)
 
     def claim(self, needs: Needs) -> ProcessId | None:
-        """Claim a warm process of this program, if the job allows that and the cluster answers."""
         if not self._config.reuse_processes or needs.occupies_resources:
             return None
         calls = self._calls(needs)
@@ -143,7 +140,6 @@ class RayProcesses:
         return process
 
     def start(self, needs: Needs) -> ProcessId:
-        """Start a process. Its inputs fix the number of calls that it can hold at the same time."""
         process = secrets.token_hex(6)
         start = partial(_start, self._job_id, process, self._calls(needs), needs)
         self._handles[process] = self._cluster.begin(f"start a process of job {self._job_id}", start)
@@ -163,7 +159,6 @@ class RayProcesses:
         self._remove(process)
 
     def forget(self, process: ProcessId) -> None:
-        """Drop the handle and the record of a process."""
         if self._handles.pop(process, None) is not None:
             self._remove(process)
 
@@ -174,8 +169,6 @@ class RayProcesses:
             self._cluster.begin(f"offer process {process} of job {self._job_id}", offer)
 
     def room(self) -> Room:
-        """The cluster's resources; none when the cluster does not answer."""
-
         def look() -> Room:
             free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
             total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -230,7 +223,6 @@ class RayProcesses:
     def processor_times(
         self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
     ) -> None:
-        """Read them on that node."""
         self._guarded.spawn(self._answer(on_node(node_id, node_processes.processor_times, places), reply))
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:

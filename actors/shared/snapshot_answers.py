@@ -32,11 +32,7 @@ class SavepointTaken:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRefused:
-    """There is no checkpoint or savepoint.
-
-    Attributes:
-        why: In words, for an error.
-    """
+    """There is no checkpoint or savepoint."""
 
     why: str
 

@@ -164,13 +164,7 @@ class Attempt:
     """One attempt of one subtask (`RunningAttempt`); all but the callbacks runs on the actor's event loop.
 
     Args:
-        role: The role of the process, in this attempt.
-        descriptor: The subtask.
-        master: Gets its reports.
-        events: Told of what it does.
         pool: Threads for uploads.
-        metrics: Publish what it counts.
-        loop: The actor's event loop.
     """
 
     def __init__(
@@ -229,18 +223,15 @@ class Attempt:
         self._thread.stop()
 
     def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
-        """Hand a frame to the subtask."""
         self._thread.post(lambda: self._require().deliver(channel, first, elements))
 
     def control(self, message: SubtaskControl) -> None:
         self._thread.post(lambda: self._require().control(message))
 
     def counters(self) -> Counters:
-        """The subtask's counters, and the call of a user's function that it is in, if that takes long."""
         return Counters(self.role.attempt, self._statistics(), self._thread.long_call())
 
     def end_reports(self) -> None:
-        """Repeat no report any more."""
         self._link.close()
 
     def _has_ended(self, ended: asyncio.Future[None]) -> None:

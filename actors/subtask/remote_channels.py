@@ -83,7 +83,6 @@ class RemotePeer:
     """The receiver of a channel.
 
     Attributes:
-        handle: The actor of its process.
         role: The role that it must hold; its token and attempt are in every call.
     """
 

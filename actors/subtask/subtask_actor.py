@@ -65,9 +65,7 @@ class SubtaskActor:
     """Carries the calls of a `SubtaskProcess`.
 
     Args:
-        process: Its name in the cluster's registry of processes.
         calls: Calls that it can hold at the same time.
-        needs: What it was started with.
     """
 
     def __init__(self, process: str, calls: int, needs: Needs) -> None:
@@ -174,12 +172,9 @@ class RayHost:
     """The machine of a `SubtaskActor` (`ProcessHost`).
 
     Args:
-        loop: The actor's event loop.
-        process: Its name in the cluster's registry of processes.
         calls: Calls that it can hold at the same time.
 
     Attributes:
-        clock: The machine's.
         log_key: The key of the lines of the next role's job; `None` when they are not kept.
     """
 

@@ -63,7 +63,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         return True
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint ahead of what stands in front of its barrier; an aligned barrier waits."""
         if self._acts_at_once(barrier):
             self._unaligned.barrier_announced(channel, barrier)
 

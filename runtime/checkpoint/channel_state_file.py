@@ -43,7 +43,6 @@ class ChannelState:
 
     @property
     def edges(self) -> tuple[EdgeId, ...]:
-        """The exchanges that had data in flight."""
         return tuple(dict.fromkeys(channel.edge for channel in (*self.inputs, *self.outputs)))
 
     @property

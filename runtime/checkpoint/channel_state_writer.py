@@ -76,8 +76,6 @@ class AsyncChannelStateWriter:
     """A `ChannelStateWriter` that writes into a checkpoint storage; driven by the task thread alone.
 
     Args:
-        inputs: Names of the input channels, in their order.
-        outputs: Names of the outgoing channels.
         files: Makes the place for the file of one checkpoint.
     """
 
@@ -161,7 +159,6 @@ class AsyncChannelStateWriter:
 
     @property
     def running(self) -> int:
-        """Number of checkpoints that are collected or written now."""
         return len(self._collected)
 
     def _write_if_complete(self, checkpoint_id: int, collected: _Collected) -> None:
@@ -281,7 +278,6 @@ class BarrierSender:
         return True
 
     def barriers_may_have_left(self) -> None:
-        """Check whether the aligned barriers that waited have left by themselves."""
         for checkpoint_id in [i for i in self._waiting if not self._outputs.is_barrier_waiting(i)]:
             self._waiting.pop(checkpoint_id).cancel()
             self._finish(checkpoint_id, ())

@@ -35,7 +35,6 @@ class EncodedListState:
 
     Attributes:
         mode: How it is redistributed when the job restarts.
-        atoms: Its values, each encoded.
         of_type: Name of the declared type; empty without any.
         is_declared: Whether the function's class declares it.
     """
@@ -51,9 +50,7 @@ class OperatorSnapshot:
     """One operator after the synchronous half.
 
     Attributes:
-        lists: List states by name.
         keyed: Changes of keyed state; `None` for an operator without any.
-        raw: What the operator writes by itself.
     """
 
     lists: Mapping[str, EncodedListState] = field(default_factory=dict)
@@ -75,10 +72,8 @@ class SubtaskSnapshotTask:
     """The asynchronous half of one snapshot of one subtask.
 
     Args:
-        operators: What the synchronous half left, by operator id.
         backends: Keyed state by operator id, told in `apply` what was written.
         files: Makes the place for the files of one operator.
-        ended: The operators will emit nothing any more.
         events: How many events each operator with a coordinator has sent to it.
         max_raw_bytes: Most bytes of raw state of one operator; `None` for no limit.
     """

@@ -38,7 +38,6 @@ class SenderStep(Enum):
     """The sender's step after a `deliver` call.
 
     Attributes:
-        TAKE_CREDIT: It may send so much more.
         SEND_AGAIN: The same elements with the same numbers, a little later; the receiver drops duplicates.
         END_CHANNEL: Nothing more is sent, and a sender that leaves does not wait for this receiver. It has
             finished, or the JobMaster sees its death itself.

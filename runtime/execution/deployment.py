@@ -34,11 +34,7 @@ OnDeployed: TypeAlias = Callable[[FailureCause | None], None]
 
 
 class Deployer:
-    """Deploys subtasks of one job, and stops them.
-
-    Args:
-        describe: Makes descriptors.
-    """
+    """Deploys subtasks of one job, and stops them."""
 
     def __init__(
         self,

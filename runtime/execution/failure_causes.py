@@ -88,7 +88,6 @@ def cause_of_end(
     """Why an attempt has failed whose `run` call has ended; `None` when it has not.
 
     Args:
-        outcome: How the call ended.
         was_stopped: Whether the JobMaster has stopped the subtask.
 
     Example:

@@ -153,7 +153,6 @@ class Member:
     Attributes:
         role: The role, in the attempt that it had when the fleet got to know it. Calls name the attempt that
             they are for.
-        needs: The resources that the process was started with.
     """
 
     process: ProcessId
@@ -184,7 +183,6 @@ class Fleet:
         new_token: Makes a token that was never used.
 
     Attributes:
-        members: The holder of each subtask's role.
         spares: Processes that wait for a role of this job.
     """
 

@@ -69,12 +69,9 @@ class HeartbeatLimits:
 
     Attributes:
         interval: Between two looks at a process that is a suspect.
-        calm_interval: Between two looks at others.
         suspect_after: The processor time is read from here on.
-        named_after: The process is reported to people.
         timeout: A process whose processor time stands still is killed.
         still_for: So long the processor time must have stood still.
-        overdue_after: Any silent process is killed.
 
     Example:
         >>> limits = HeartbeatLimits.of(heartbeat_timeout=8.0, overdue_after=60.0)
@@ -109,7 +106,6 @@ class Silence:
     """A process does not answer.
 
     Attributes:
-        seconds: Since its last answer.
         uses_processor: Whether its processor time advances; `None` when that is not known.
 
     Example:

@@ -66,12 +66,7 @@ class _Beat:
 
 
 class Heartbeats:
-    """Follows the processes of one job; see the module's docstring.
-
-    Args:
-        processes: Read processor times.
-        listener: Reports silences.
-    """
+    """Follows the processes of one job; see the module's docstring."""
 
     def __init__(
         self,
@@ -187,10 +182,6 @@ class Watch:
 
     A process that no longer holds its role (`Stale`) is useless to this job. The fleet forgets it, and the
     end of its open `run` call informs the scheduler.
-
-    Args:
-        counted: Called with the counters of a subtask.
-        listener: Reports silent processes.
     """
 
     def __init__(

@@ -259,7 +259,6 @@ class JobExecution:
         self._on_end(state, cause)
 
     def fenced(self) -> None:
-        """Another JobMaster owns the job and its subtasks: leave without touching anything."""
         self._on_fenced()
 
     # -- how it is done -------------------------------------------------------------------------------------

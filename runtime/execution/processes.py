@@ -33,11 +33,7 @@ ProcessId: TypeAlias = str
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process is gone for good.
-
-    Attributes:
-        detail: The cluster's report.
-    """
+    """The process is gone for good."""
 
     detail: str
 
@@ -112,7 +108,6 @@ class Place:
     """The place of a process.
 
     Attributes:
-        pid: Its process id.
         started: When it started, as the kernel of its node counts; distinguishes it from a later process with
             the same id. 0 when it is not known.
     """
@@ -128,7 +123,6 @@ class Held:
 
     Attributes:
         role: Its role, in the attempt that was deployed last; `None` when it is free.
-        needs: The resources that it was started with.
         is_prepared: Whether it has loaded the code of the job whose role it may take.
     """
 
@@ -144,7 +138,6 @@ class LongCall:
 
     Attributes:
         what: What is called, and where it stands: `map function parse (job.py:12)`.
-        seconds: How long the call takes so far.
 
     Example:
         >>> str(LongCall("map function parse (job.py:12)", 40.3))

@@ -154,11 +154,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The process has given its role back and serves no other one, so it is to be ended.
-
-    Attributes:
-        why: For people.
-    """
+    """The process has given its role back and serves no other one, so it is to be ended."""
 
     why: str
 
@@ -198,12 +194,7 @@ class _Deployed(Generic[PeersT]):
 
 
 class SubtaskProcess(Generic[MasterT, PeersT]):
-    """The process of a subtask; see the module's text.
-
-    Args:
-        needs: What it was started with.
-        host: The machine.
-    """
+    """The process of a subtask; see the module's text."""
 
     def __init__(self, needs: Needs, host: ProcessHost[MasterT, PeersT]) -> None:
         self._needs = needs

@@ -243,7 +243,6 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
 def _chain_to_join(
     node: StreamNode, graph: StreamGraph, chain_of: list[_Chain], readers: Counter[int]
 ) -> _Chain | None:
-    """The chain whose last operator this node can follow, if any."""
     if len(node.inputs) != 1 or node.start_new_chain or node.disable_chaining:
         return None
     (upstream,) = node.inputs

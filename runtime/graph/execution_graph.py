@@ -89,7 +89,6 @@ class ExecutionSubtask:
 
     @property
     def input_ids(self) -> tuple[ChannelId, ...]:
-        """Names of the input channels, in their order."""
         return tuple(ChannelId(spec.edge, spec.sender.index, self.id.index) for spec in self.inputs)
 
     @property
@@ -121,7 +120,6 @@ class ExecutionGraph:
 
     @property
     def sources(self) -> tuple[ExecutionSubtask, ...]:
-        """Subtasks that begin with a source: where barriers are injected."""
         return tuple(s for s in self.subtasks if s.vertex.is_source)
 
 

@@ -71,7 +71,6 @@ class FinalCheckpoint:
 
     @property
     def reported(self) -> frozenset[SubtaskId]:
-        """Subtasks that have reported the end of their data."""
         return frozenset(self._reported)
 
     def end_of_data(self, subtask: SubtaskId) -> None:
@@ -122,7 +121,6 @@ class SavepointFollowUp:
     """Answers a request for a savepoint, and says whether the job still needs the savepoint.
 
     Args:
-        coordinator: Takes its checkpoints.
         on_answer: Called once with the outcome of the savepoint.
     """
 
@@ -172,7 +170,6 @@ class SavepointFollowUp:
             self._answer(replace(savepoint, still_needed=f"no checkpoint could be taken after it: {why}"))
 
     def _is_free_of(self, savepoint: CheckpointSucceeded) -> bool:
-        """Whether the job has ended or has a younger checkpoint to restart from."""
         newest = self._coordinator.latest_completed
         has_younger = newest is not None and newest.checkpoint_id > savepoint.checkpoint.checkpoint_id
         return has_younger or self._job.state.name.is_terminal

@@ -69,8 +69,6 @@ class EndOfJob:
         """Write the end; `storage_timeout` bounds the wait for it, with all tries.
 
         Args:
-            state: The job's last state.
-            cause: Why the job ended.
             then: Called once, with an empty note, or with one that says what went wrong.
             ended_before: Called instead if the log has another end.
             failure: The failure behind `cause`.
@@ -218,7 +216,6 @@ class EndOfJob:
 
 
 def _nothing_to_delete(ended: Callable[[str], None]) -> None:
-    """The JobMaster that recorded the job's end deletes its files."""
     ended("")
 
 
@@ -226,9 +223,6 @@ class UncoveredOutput:
     """The uncommitted output of a job's sinks.
 
     Args:
-        graph: Its operators.
-        codec: Decodes the sinks' state in snapshots.
-        storage: Has the snapshots.
         open_location: Opens storages of snapshots that are not in `storage`.
     """
 

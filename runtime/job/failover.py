@@ -58,18 +58,15 @@ class FixedDelayStrategy:
         self._used = 0
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        """One more restart."""
         return RestartMemory(memory.restarts + 1)
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
         self._used = memory.restarts
         return self._give_up() if self._used > self._attempts else RestartAfter(0.0)
 
-    def attempt_begun(self, age: float) -> None:
-        """Time does not matter here."""
+    def attempt_begun(self, age: float) -> None: ...
 
     def failed(self, age: float) -> RestartDecision:
-        """Another try while some are left."""
         if self._used >= self._attempts:
             return self._give_up()
         self._used += 1
@@ -89,10 +86,6 @@ class ExponentialBackoffStrategy:
     """Delays that grow until the job has run well for a while.
 
     The jitter is taken from a hash of the job and its failures: different between jobs, repeatable in tests.
-
-    Args:
-        config: The delays.
-        seed: Tells jobs apart, for example the job's id.
 
     Example:
         >>> strategy = ExponentialBackoffStrategy(ExponentialBackoff(1, 3, jitter=0), seed="job")
@@ -124,11 +117,9 @@ class ExponentialBackoffStrategy:
         return RestartAfter(self._delay_of(self._failures - 2) if self._failures > 1 else 0.0)
 
     def attempt_begun(self, age: float) -> None:
-        """Remember when: an attempt that runs long enough restarts the count."""
         self._begun_at = age
 
     def failed(self, age: float) -> RestartDecision:
-        """A longer delay, or the first one when the job has run well."""
         if self._begun_at is not None and age - self._begun_at >= self._reset_after:
             self._failures = 0
         if self._config.attempts is not None and self._failures >= self._config.attempts:
@@ -178,11 +169,9 @@ class FailureRateStrategy:
         self._memory = RestartMemory()
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        """One more failure, at the age that the log shows."""
         return RestartMemory(memory.restarts + 1, times=(*memory.times, age)[-self._borne - 1 :])
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
-        """Go on counting."""
         self._memory = memory
         return self._give_up() if self._comes_too_fast(age) else RestartAfter(0.0)
 
@@ -221,7 +210,6 @@ Region: TypeAlias = frozenset[SubtaskId]
 
 
 def regions_of(graph: ExecutionGraph) -> Mapping[SubtaskId, Region]:
-    """The region of every subtask."""
     leaders = {vertex.id: vertex.id for vertex in graph.job.vertices}
 
     def leader(vertex: str) -> str:

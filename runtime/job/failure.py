@@ -23,7 +23,6 @@ class FailureKind(Enum):
         OPERATOR: An operator, most often in a user's function.
         PROCESS: The process of a subtask died, hung or could not be reached.
         STATE: The state that was to be restored is damaged.
-        OTHER: Anything else.
     """
 
     OPERATOR = "operator"
@@ -42,10 +41,8 @@ class FailureCause:
         traceback: The user's traceback, as `fit_text` makes it.
         recoverable: Whether another attempt may go better. `False` fails the job at once.
         is_damage: The restored checkpoint is damaged; an older one may be intact.
-        kind: The failed part.
         operator: The operator that failed; `None` when it was none, or is not known.
         defined_at: The user's line that put the operator into the graph.
-        raised_at: The user's line that raised.
         is_bad_input: A source can't read what is stored. `FailureHistory.known` says when that is final.
 
     Example:

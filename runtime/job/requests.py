@@ -23,22 +23,14 @@ class StopRequest:
 
 @dataclass(frozen=True, slots=True)
 class RescaleStarted:
-    """The state is saved, all subtasks have stopped, and the new deployment begins.
-
-    Attributes:
-        attempt: The last attempt at the old parallelism.
-    """
+    """The state is saved, all subtasks have stopped, and the new deployment begins."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class RescaleRefused:
-    """The job keeps its parallelism.
-
-    Attributes:
-        why: Explains it to people.
-    """
+    """The job keeps its parallelism."""
 
     why: str
 

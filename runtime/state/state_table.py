@@ -230,7 +230,6 @@ class NestedLiveEntries(LiveEntries):
         return self._latest
 
     def pop(self, key: Any, default: Any) -> Any:
-        """Delete all cells of a key, also expired ones; nothing is left to be noted."""
         held = self._cells.pop(key, None)
         if held:
             self._written.update(dict.fromkeys([(key, part) for part in held], DELETED))

@@ -79,7 +79,6 @@ def build_subtask(
         inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
 
     Raises:
-        OperatorError: An operator could not be made or opened.
         StorageError: State could not be read, or is damaged.
         ValueError: The job's alignments store, and `open_spill_file` is missing.
     """

@@ -65,7 +65,6 @@ def restore_channels(
     Raises:
         CorruptSnapshotError: A file is damaged, names a channel that is not there, or holds an element that
             is never stored or values that `codec` refuses.
-        StorageError: A file could not be read.
     """
     inputs: dict[int, list[StreamElement]] = {}
     states = [read_channel_state(storage, handle) for handle in restore.handles]

@@ -82,7 +82,6 @@ class CoordinatorMail:
 
         Raises:
             CodecError: An event can't be decoded.
-            OperatorError: An operator failed over an event.
         """
         return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
 
@@ -91,7 +90,6 @@ class CoordinatorMail:
 
         Raises:
             CodecError: An event can't be decoded.
-            OperatorError: An operator failed over an event.
         """
         self._deliver_where(lambda event: event.after < checkpoint_id)
 

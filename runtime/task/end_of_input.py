@@ -71,8 +71,6 @@ class EndOfInput:
     """Takes a subtask from the end of its input to its own; see the module's docstring.
 
     Args:
-        event_time: Brings the last watermark through.
-        gateway: Gets the notice of the end of data.
         stop: The savepoint that the job is being stopped with; `None` when its data has really ended.
         deliver_before: Hands over the events that coordinators sent in front of a checkpoint.
     """
@@ -119,9 +117,6 @@ class EndOfInput:
         Args:
             drain: Whether the data has really ended: event time goes to its end and the operators learn of
                 it. Without it the job is stopped with a savepoint that continues it, so nothing may fire.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         savepoint_id = self._stop()
         if savepoint_id is not None:
@@ -144,9 +139,6 @@ class EndOfInput:
 
         All subtasks of the attempt are open by now. So the output that the checkpoint covers is committed,
         and sinks may clean up.
-
-        Args:
-            permit: That of the restored checkpoint.
 
         Raises:
             OperatorError: A sink failed.

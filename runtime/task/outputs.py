@@ -26,10 +26,6 @@ from penstock.runtime.task.statistics import OutputFill
 class SubtaskOutputs:
     """Routes the output of a chain to its result partitions.
 
-    Args:
-        send: Hands a frame to the network.
-        locations: Locations of operators, by id, for errors.
-
     Attributes:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
         have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so barriers
@@ -112,7 +108,6 @@ class SubtaskOutputs:
         self.have_ended = self.have_ended or isinstance(event, EndOfPartition)
 
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Put a barrier on every channel in one step; return the overtaken elements, if it is unaligned."""
         if self.have_ended:
             return []
         return [overtaken for p in self.partitions for overtaken in p.broadcast_barrier(barrier)]
@@ -122,7 +117,6 @@ class SubtaskOutputs:
         return any(p.is_barrier_waiting(checkpoint_id) for p in self.partitions)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        """Let waiting barriers of a checkpoint overtake what is in front of them; return that, by channel."""
         return [overtaken for p in self.partitions for overtaken in p.turn_unaligned(checkpoint_id)]
 
     def restore(self, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:

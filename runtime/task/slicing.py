@@ -90,7 +90,6 @@ class SliceSizer:
 
     Args:
         target: Intended seconds of a slice.
-        initial: Rows of the first slice.
         maximum: Most rows of a slice, whatever it consists of.
 
     Attributes:

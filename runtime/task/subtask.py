@@ -62,7 +62,6 @@ class StepResult:
     """The state after one step.
 
     Attributes:
-        more: There is more to do right now.
         wake_at: Monotonic time at which to step again even if nothing happens; `None` for never.
         finished: The subtask has left; it is not stepped again.
     """
@@ -189,7 +188,6 @@ class Subtask:
         the last one is dropped.
 
         Raises:
-            OperatorError: An operator failed.
             ValueError: An event is for an operator that is not here, or has no coordinator.
         """
         match message:
@@ -263,7 +261,6 @@ class Subtask:
         """Do one piece of work.
 
         Raises:
-            OperatorError: An operator failed.
             StreamCorruptError: The input breaks the protocol.
         """
         if self._end.phase is Phase.FINISHED:

@@ -43,7 +43,6 @@ class BatchArrived:
     Attributes:
         batch: Records for the operators; `None` if all went to the side output.
         is_active_again: Whether the input was idle before these records.
-        then: Event time behind these records.
     """
 
     batch: Batch | None
@@ -114,7 +113,6 @@ class NetworkInput(TaskInput):
     """Takes elements from the input gate, which has taken barriers out.
 
     Attributes:
-        last_channel: The channel of the last batch.
         savepoint_id: The savepoint that the job is being stopped with, as an end of data says.
     """
 

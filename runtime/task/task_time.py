@@ -147,7 +147,6 @@ class TimeAccount:
 
         Args:
             begun: Monotonic time at its beginning.
-            now: At its end.
             available: Whether all outputs take more now.
         """
         self.begun = None

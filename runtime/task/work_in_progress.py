@@ -93,9 +93,6 @@ class WorkInProgress:
 
         Args:
             begun: Monotonic time at which the step began.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         monotonic, now = self._clock.monotonic, begun
         deadline = begun + self._duration
@@ -121,9 +118,6 @@ class WorkInProgress:
 
         Returns:
             Whether it has come to its end. If not, it continues in its turn; call again in a later step.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         monotonic = self._clock.monotonic
         while self._work is not None or (self._whole_batches and self._remainder is not None):
@@ -142,11 +136,7 @@ class WorkInProgress:
         return None if self._remainder is None else next(self._remainder.rest(), None)
 
     def close(self) -> None:
-        """Close unfinished work, so that users' `finally` blocks run now.
-
-        Raises:
-            OperatorError: One of them failed.
-        """
+        """Close unfinished work, so that users' `finally` blocks run now."""
         works = (self._work, self._following)
         self._work = self._following = self._remainder = None
         for work in works:

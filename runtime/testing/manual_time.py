@@ -65,8 +65,6 @@ class ManualTimer:
 
     Attributes:
         due: Monotonic time at which it fires.
-        number: Order among timers of one moment.
-        callback: What it does.
         cancelled: Whether it was called off.
     """
 
@@ -76,15 +74,11 @@ class ManualTimer:
     cancelled: bool = field(default=False, compare=False)
 
     def cancel(self) -> None:
-        """Call it off."""
         self.cancelled = True
 
 
 class ManualTimers:
     """Timers that fire when the test advances them.
-
-    Args:
-        clock: The clock that moves along.
 
     Example:
         >>> timers = ManualTimers(ManualClock())

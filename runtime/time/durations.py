@@ -62,7 +62,6 @@ def seconds_in(name: str, duration: object, *, at_least: float = 0.0, above: flo
     """A duration that a user has given, in seconds.
 
     Args:
-        name: The argument, for the error.
         duration: A `timedelta`, or seconds as int or float; `True` is not a number.
         above: The duration must be longer than this; replaces `at_least`.
 
@@ -84,7 +83,6 @@ def micros_in(name: str, duration: object, *, at_least: int = 1) -> int:
     """A duration of event time that a user has given, in whole microseconds.
 
     Args:
-        name: The argument, for the error.
         duration: A `timedelta`, or seconds as int or float; `True` is not a number.
         at_least: The shortest that is allowed, in microseconds.
 

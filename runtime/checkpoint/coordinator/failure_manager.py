@@ -53,9 +53,6 @@ class CheckpointFailureManager:
     Args:
         tolerable_failures: Number of tolerated failures in a row; `None` for any number.
 
-    Attributes:
-        in_a_row: Counted failures since the last success.
-
     Example:
         >>> manager = CheckpointFailureManager(1)
         >>> manager.failed(Reason.CHECKPOINT_EXPIRED, 1), manager.failed(Reason.CHECKPOINT_EXPIRED, 2)

@@ -137,7 +137,6 @@ def finalize(
     """Make a checkpoint exist, unless a newer attempt owns the job; blocks.
 
     Args:
-        log: Opened by the attempt that took the checkpoint.
         checkpoint: Its `metadata` and `size` are filled in here, and `carried` files are copied.
         retained: Number of checkpoints that the job keeps. The same record lets go of the others, and their
             files may be deleted after it. With `None` the caller has to `drop` them.

@@ -40,7 +40,6 @@ class CheckpointRequest:
 
     Attributes:
         number: Unique; requests are numbered as they come.
-        periodic: The periodic timer asks.
         forced: Ignores the limit of concurrent checkpoints and the pause.
         urgent: Ignores the pause but not the limit.
         timestamp: Time of the request, in the unit of the decider's clock.
@@ -77,11 +76,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The present, as the decider needs it; all times in one unit.
-
-    Attributes:
-        is_triggering: A checkpoint is being started.
-    """
+    """The present, as the decider needs it; all times in one unit."""
 
     is_triggering: bool
     pending: int
@@ -323,7 +318,6 @@ class CheckpointRequests:
             self._retry = self._timers.call_later(RETRY_DELAY, self._serve_again)
 
     def will_retry(self, request: CheckpointRequest) -> bool:
-        """Whether a request whose checkpoint was aborted will be served again."""
         return any(retried.number == request.number for retried in self._retrying)
 
     def poll(self) -> None:

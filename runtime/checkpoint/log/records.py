@@ -25,7 +25,6 @@ class AttemptBegun:
         at: Wall-clock seconds.
         parallelism: Vertices of another parallelism than the job was submitted with, sorted by id.
         age: Seconds of the job's life, see `runtime.config.restart`.
-        restarts: What the restart strategy has counted so far.
         writer: Token of the JobMaster's process, which no other one has; empty when it is not known.
         submission: Token of the job's submission, which all its JobMasters have; empty when it is not known.
     """
@@ -45,7 +44,6 @@ class CheckpointCompleted:
     """A checkpoint or savepoint exists from now on.
 
     Attributes:
-        attempt: The attempt that took it.
         at: Wall-clock seconds.
         subsumes: Checkpoints that are dropped in the same step.
         age: Seconds of the job's life.
@@ -67,7 +65,6 @@ class CheckpointsDropped:
     """The job is not restored from these checkpoints any more; their files may be deleted.
 
     Attributes:
-        attempt: The attempt that decided it.
         at: Wall-clock seconds.
     """
 
@@ -85,7 +82,6 @@ class JobEnded:
     Attributes:
         state: How: `finished`, `failed` or `cancelled`.
         cause: Why, when it failed.
-        attempt: The attempt that decided it.
         at: Wall-clock seconds.
         savepoint: URL of the complete savepoint that the job was stopped with; `None` without one.
         drained: Whether event time went to its end before that savepoint.
@@ -107,13 +103,11 @@ class LogCompacted:
 
     Attributes:
         attempt: The attempt that compacted; the newest one.
-        completed: Completed checkpoints that are kept, by id.
         highest_checkpoint_id: Highest id of a checkpoint that ever completed; -1 for none.
         begun_slots: Slots of all `AttemptBegun` records; these are never deleted.
         previous: Slot of the compaction before this one; `None` for the first.
         at: Wall-clock seconds.
         parallelism: As in the newest `AttemptBegun`.
-        age: The highest of all records.
         restarts: As in the newest `AttemptBegun`.
         passed_slots: Slots without effect, see `LogEntry`; these are never deleted.
         submission: As in the newest `AttemptBegun`.
@@ -190,9 +184,6 @@ def _encode(record: LogRecord) -> list[Any]:
 
 def decode_record(data: bytes, path: str) -> LogRecord:
     """The record in a file.
-
-    Args:
-        path: Its path, for messages.
 
     Raises:
         IncompleteFileError: It is cut off.
@@ -331,7 +322,6 @@ class LogView:
 
     @property
     def newest(self) -> CheckpointCompleted | None:
-        """The checkpoint or savepoint that a restart begins with."""
         return self.completed[-1] if self.completed else None
 
     @property

@@ -134,15 +134,9 @@ class OperatorCoordinatorHolder:
 
     @property
     def is_shut(self) -> bool:
-        """Whether events to subtasks wait."""
         return self._valve.is_shut
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
-        """Send an event to a subtask, now or when the valve opens.
-
-        Raises:
-            ValueError: There is no such subtask.
-        """
         if not 0 <= subtask < self.parallelism:
             msg = f"operator {self._operator_id!r} has {self.parallelism} subtasks, none is number {subtask}"
             raise ValueError(msg)
@@ -151,7 +145,6 @@ class OperatorCoordinatorHolder:
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run blocking work; no callback comes after the next reset. One that raises fails the job."""
         epoch = self._epoch
 
         def result(outcome: T) -> None:
@@ -227,11 +220,9 @@ class OperatorCoordinatorHolder:
             self.fail_job(error if isinstance(error, PenstockError) else what)
 
     def after_barrier_injection(self, checkpoint_id: int) -> None:
-        """The sources have their barriers: held events are sent."""
         self._valve.open_and_unmark()
 
     def abort_current_triggering(self) -> None:
-        """The start of a checkpoint was aborted: held events are sent."""
         self._snapshot = None
         self._valve.open_and_unmark()
 
@@ -244,7 +235,6 @@ class OperatorCoordinatorHolder:
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
-        """A subtask has taken its part of a checkpoint after it had sent this many events."""
         if isinstance(self._coordinator, RecordsEvents):
             self._events.acknowledged(checkpoint_id, subtask, events)
             self._coordinator.subtask_acknowledged(checkpoint_id, subtask, events)
@@ -254,14 +244,12 @@ class OperatorCoordinatorHolder:
         return not isinstance(coordinator, RecordsEvents) or coordinator.has_all_events(checkpoint_id)
 
     def missing_events(self, checkpoint_id: int) -> tuple[str, ...]:
-        """The subtasks whose events are on their way, in words."""
         return tuple(
             f"events of {self._operator_id}[{subtask}] for its coordinator ({came} of {sent} have come)"
             for subtask, came, sent in self._events.missing(checkpoint_id)
         )
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
-        """The state with the events that were on their way; `None` when the first answer is all."""
         coordinator = self._coordinator
         return coordinator.recorded_state(checkpoint_id) if isinstance(coordinator, RecordsEvents) else None
 

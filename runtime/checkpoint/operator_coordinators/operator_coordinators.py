@@ -104,14 +104,12 @@ class OperatorCoordinators:
         return tuple(text for each in self._holders.values() for text in each.missing_events(checkpoint_id))
 
     def recorded_states(self, checkpoint_id: int) -> dict[str, StateHandle]:
-        """The states that hold events which were on their way, by operator id."""
         found = {id: holder.recorded_state(checkpoint_id) for id, holder in self._holders.items()}
         return {id: InlineHandle(data) for id, data in found.items() if data is not None}
 
     def reset_operator(
         self, operator_id: str, checkpoint_id: int | None, operators: Mapping[str, OperatorState]
     ) -> None:
-        """Start an operator from a checkpoint, or from nothing, while others run on."""
         holder = self._holders[operator_id]
         _reset(holder, checkpoint_id, operators.get(operator_id))
         holder.start()

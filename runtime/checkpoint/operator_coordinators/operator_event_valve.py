@@ -65,7 +65,6 @@ class OperatorEventValve:
         return self._is_shut
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event, now or when the valve opens."""
         if self._is_shut:
             self._held.setdefault(subtask, []).append(HeldEvent(event, answer))
         else:
@@ -98,7 +97,6 @@ class OperatorEventValve:
         self._is_shut = True
 
     def open_and_unmark(self) -> None:
-        """The barriers are injected, or the start was aborted: send what waits."""
         self._marked = None
         self._is_shut = False
         held, self._held = self._held, {}
@@ -107,7 +105,6 @@ class OperatorEventValve:
                 self.send(subtask, waiting.event, waiting.answer)
 
     def reset(self) -> None:
-        """The job is restored: drop what waits, and open."""
         held, self._held = self._held, {}
         self._is_shut = False
         self._marked = None
@@ -115,7 +112,6 @@ class OperatorEventValve:
             self._discard(events, "the job was restored")
 
     def reset_subtask(self, subtask: int) -> None:
-        """A subtask has failed: drop what waits for it."""
         self._discard(self._held.pop(subtask, ()), f"subtask {subtask} failed")
 
     def _discard(self, events: Iterable[HeldEvent], why: str) -> None:

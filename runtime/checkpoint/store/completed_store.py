@@ -83,7 +83,6 @@ def is_kept_after(job_state: str, keep_after: KeepAfter) -> bool:
     Args:
         job_state: `finished`, `failed`, `cancelled` or `suspended` (left by its JobMaster; counts as
             cancelled).
-        keep_after: The job's setting.
 
     Raises:
         ValueError: There is no such end of a job.
@@ -153,7 +152,6 @@ class CompletedCheckpointStore:
     """Keeps the newest completed checkpoints of one job.
 
     Args:
-        retained: Number of checkpoints that are kept.
         may_delete: Whether a file belongs to this job's checkpoints (`SnapshotPaths.may_delete`); by
             default all do.
 

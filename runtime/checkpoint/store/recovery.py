@@ -50,9 +50,6 @@ _MISLEADS: Final = re.compile(r"[?#\\\x00-\x1f\x7f]|%2f|%5c|%[01][0-9a-f]|%7f", 
 def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> CompletedCheckpoint:
     """Refuse a location that is not the folder of this savepoint; return the checkpoint.
 
-    Args:
-        job_id: The job whose storage holds the metadata.
-
     Raises:
         CorruptSnapshotError: The location is another one; nothing was opened there.
     """
@@ -76,7 +73,6 @@ def check_named_location(checkpoint: CompletedCheckpoint, job_id: str, root: str
     """Also refuse a location outside of the storage that a user has named; return the checkpoint.
 
     Args:
-        job_id: The job whose folder holds the metadata.
         root: URL of the storage that the user has named.
 
     Raises:
@@ -168,7 +164,6 @@ def load_latest(
 
     Raises:
         CorruptSnapshotError: The newest one is damaged and an older one is not allowed, or all are damaged.
-        StorageError: The storage could not be read.
     """
     damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]] = []
     for record in reversed(view.completed):
@@ -200,7 +195,6 @@ def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> No
 
     Raises:
         CorruptSnapshotError: One is missing; the message names it.
-        StorageError: The storage could not be read.
     """
     present: dict[str, frozenset[str]] = {}
     for handle in checkpoint.files():
@@ -222,14 +216,7 @@ def _can_be_read(storage: SnapshotStorage, path: str) -> bool:
 def rebuild_store(
     storage: SnapshotStorage, paths: SnapshotPaths, view: LogView, *, attempt: int, retained: int
 ) -> RebuiltStore:
-    """Fill a store from the log, and find files that can be deleted; blocks.
-
-    Args:
-        retained: Number of checkpoints that the job keeps.
-
-    Raises:
-        StorageError: The storage could not be read.
-    """
+    """Fill a store from the log, and find files that can be deleted; blocks."""
     store = CompletedCheckpointStore(retained, may_delete=paths.may_delete)
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata))
     present = storage.list(f"{paths.job_id}/")

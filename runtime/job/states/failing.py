@@ -86,7 +86,6 @@ class Failing(State):
     """Stops the attempt and decides.
 
     Args:
-        cause: The root cause.
         is_deployed: Whether subtasks may have to be stopped.
         decided: What the restart strategy has said already; then the failure is remembered, too.
     """

@@ -50,12 +50,7 @@ class RunFigures:
     """Numbers of a run, over all its jobs.
 
     Attributes:
-        happened: Failures that really happened, by kind.
-        moves: Moves made.
         seconds: Virtual seconds.
-        attempts: Attempts of the jobs.
-        completed: Checkpoints completed.
-        jobs: Jobs that have begun.
     """
 
     happened: Mapping[FaultKind, int] = field(default_factory=dict)
@@ -70,7 +65,6 @@ class SimulatedRun:
     """Runs one job, or several in a row, in one world; see the module's text.
 
     Args:
-        job: The first job.
         plan: What strikes it; by default nothing does.
         ledger: Knows what master hooks do; by default there are none.
         take_back: Called with a job's id, an attempt and the checkpoint that it starts from; `None` for the
@@ -105,12 +99,10 @@ class SimulatedRun:
 
     @property
     def control(self) -> ControlPlane:
-        """The processes and JobMasters of the job that runs."""
         return self._controls[-1]
 
     @property
     def controls(self) -> list[ControlPlane]:
-        """The processes and JobMasters of each job that has begun, oldest first."""
         return list(self._controls)
 
     def run_to_end(
@@ -158,16 +150,13 @@ class SimulatedRun:
         self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
 
     def describe(self) -> str:
-        """The waits of all parts."""
         return describe_standstill(self.world, self.control)
 
     def statuses(self) -> list[SchedulerStatistics]:
-        """The knowledge of the last JobMaster of each job."""
         return [control.masters.last.scheduler.statistics() for control in self._controls]
 
     @property
     def reason_of_the_end(self) -> str:
-        """Why the newest job has the state that it ended with."""
         statuses = self.control.masters.statuses()
         ended = None if self.control.end is None else self.control.end[0]
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]

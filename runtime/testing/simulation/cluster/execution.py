@@ -36,11 +36,8 @@ class SimulatedExecution:
     """The `ExecutionGateway` of a simulated job; see the module's text.
 
     Args:
-        master: Whom it serves.
         table: Where subtasks run; other JobMasters use it, too.
-        ledger: Knows what the job's master hooks do.
         on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
-        restarts: Learns of deployments.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
@@ -90,11 +87,9 @@ class SimulatedExecution:
         self.on_fenced = _nothing
 
     def adopt(self, then: Callable[[], None]) -> None:
-        """Take over the processes that live, then go on."""
         self._fleet.adopt(then)
 
     def watch(self) -> None:
-        """Renew leases from now on."""
         self._watch.begin(_nothing)
 
     def refuse_next_deployment(self) -> None:
@@ -102,7 +97,6 @@ class SimulatedExecution:
         self._processes.refuse_next_deployment()
 
     def leave(self, *, work_goes_on: bool) -> None:
-        """The JobMaster is gone: calls on their way arrive, nothing follows them."""
         self._master.die(work_goes_on=work_goes_on)
         self._watch.end()
         self._execution.call_off()
@@ -153,7 +147,6 @@ class SimulatedExecution:
     # -- ExecutionGateway ---------------------------------------------------------------------------------
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """Deploy all subtasks for this attempt."""
         self.running_checkpoints.clear()
         self._ledger.check_restored(self._master.hooks, restore)
         self._world.fallbacks.deployed(self._master.job.id, attempt, restore)
@@ -165,7 +158,6 @@ class SimulatedExecution:
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """Deploy these subtasks for this attempt."""
         self._note_deployment(attempt, f" for {len(subtasks)} subtasks", restore)
         self._execution.deploy_region(attempt, subtasks, restore)
         self._world.on_moment(Moment.DEPLOYING)
@@ -174,16 +166,13 @@ class SimulatedExecution:
         self._execution.start(attempt)
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Let these subtasks run."""
         self._execution.start_region(attempt, subtasks)
 
     def stop_all(self, attempt: int) -> None:
-        """Stop all subtasks."""
         self._restarts.note_stop(self._world.clock.monotonic())
         self._execution.stop_all(attempt)
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Stop these subtasks."""
         self._restarts.note_stop(self._world.clock.monotonic())
         self._execution.stop_region(attempt, subtasks)
 
@@ -215,11 +204,9 @@ class SimulatedExecution:
         self._execution.send_operator_event(attempt, subtask, operator_id, event, answer)
 
     def job_ended(self, state: JobState, cause: str) -> None:
-        """The job is over."""
         self._execution.job_ended(state, cause)
 
     def fenced(self) -> None:
-        """Another JobMaster owns the job: this one leaves."""
         self._execution.fenced()
 
     def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
@@ -240,7 +227,6 @@ class ObservedScheduler:
         self._master = master
 
     def on_deployed(self, attempt: int) -> None:
-        """All subtasks of a deployment are ready."""
         self._world.trace.note(f"{self._master}: all are deployed")
         self._master.scheduler.on_deployed(attempt)
 
@@ -250,7 +236,6 @@ class ObservedScheduler:
         self._master.scheduler.on_deployment_failed(attempt, cause)
 
     def on_started(self, attempt: int) -> None:
-        """The subtasks were started."""
         self._master.scheduler.on_started(attempt)
         self._world.on_moment(Moment.STARTED)
 
@@ -265,12 +250,10 @@ class ObservedScheduler:
         self._master.scheduler.on_subtask_failed(attempt, subtask, cause)
 
     def on_all_stopped(self, attempt: int) -> None:
-        """Nothing of this attempt runs any more."""
         self._world.trace.note(f"{self._master}: all have stopped")
         self._master.scheduler.on_all_stopped(attempt)
 
     def on_region_stopped(self, attempt: int) -> None:
-        """Nothing of the region runs any more."""
         self._master.scheduler.on_region_stopped(attempt)
 
     def _hear(self, attempt: int, subtask: SubtaskId) -> None:
@@ -279,22 +262,16 @@ class ObservedScheduler:
 
 
 class NotedSilences:
-    """Notes which processes do not answer.
-
-    Args:
-        world: Has the trace.
-    """
+    """Notes which processes do not answer."""
 
     def __init__(self, world: World, master: Master) -> None:
         self._world = world
         self._master = master
 
     def fell_silent(self, member: Member, silence: Silence) -> None:
-        """A process has not answered for a while."""
         self._world.trace.note(f"{self._master}: {member.role.subtask} is silent: {silence}")
 
     def answers_again(self, member: Member) -> None:
-        """A silent process has answered."""
         self._world.trace.note(f"{self._master}: {member.role.subtask} answers again")
 
 

@@ -52,7 +52,6 @@ class CompactionCrash:
         self._calls = calls
 
     def comes_now(self) -> bool:
-        """Whether a JobMaster dies in front of this call, which belongs to a compaction."""
         if self._calls is None or self._world.is_calm:
             return False
         self._calls -= 1
@@ -66,7 +65,6 @@ class StorageOfMaster:
     """The checkpoint storage as a JobMaster sees it; see the module's text.
 
     Args:
-        storage: The storage itself.
         crash: When the JobMaster dies.
     """
 
@@ -76,33 +74,20 @@ class StorageOfMaster:
 
     @property
     def url(self) -> str:
-        """A name for messages."""
         return self._storage.url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store.
-
-        Raises:
-            ProcessDied: The JobMaster dies first.
-        """
         if path.endswith(_HINT) and self._crash.comes_now():
             raise ProcessDied
         self._storage.put(path, data, create=create)
 
     def get(self, path: str) -> bytes:
-        """Read."""
         return self._storage.get(path)
 
     def list(self, prefix: str) -> list[str]:
-        """List."""
         return self._storage.list(prefix)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete.
-
-        Raises:
-            ProcessDied: The JobMaster dies when half of it is deleted.
-        """
         doomed = list(paths)
         if any("/log/" in path for path in doomed) and self._crash.comes_now():
             self._storage.delete(doomed[: len(doomed) // 2])
@@ -121,19 +106,14 @@ class Master:
     """Holds a scheduler and carries what others say to it.
 
     Args:
-        job: What it runs.
         number: Which one it is, from 1.
         compaction_crash: When it dies in a compaction of its log.
         on_death: Called with it when it has died in the middle of its work.
 
     Attributes:
-        job: What it runs.
         graph: The job at its current parallelism, as this JobMaster knows it.
         is_alive: Whether it has neither died nor left.
         clock: Monotonic time here may run faster or slower than the world's.
-        place: Its guards kill it by this.
-        hooks: The job's master hooks in this process.
-        runner: Does its blocking work.
     """
 
     def __init__(
@@ -169,17 +149,14 @@ class Master:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has taken the job up."""
         return self._scheduler is not None
 
     @property
     def scheduler(self) -> JobScheduler:
-        """The scheduler."""
         assert self._scheduler is not None, f"{self} has not begun"
         return self._scheduler
 
     def begin(self, gateway: ExecutionGateway, ledger: HookLedger, known_attempt: int) -> None:
-        """Take the job up."""
         world, job = self._world, self.job
         self._scheduler = JobScheduler(
             job.id,
@@ -222,17 +199,14 @@ class Master:
         return self._processor_time
 
     def freeze(self) -> None:
-        """Let nothing of it go on."""
         self._suspension.freeze()
 
     def wake(self) -> None:
-        """Let everything of it go on."""
         if self.is_frozen:
             self._world.trace.note(f"!! {self} wakes up")
         self._suspension.wake()
 
     def hear(self, attempt: int, act: Callable[[JobScheduler], Any], subtask: SubtaskId | None) -> None:
-        """Take a report about an attempt."""
         scheduler = self.scheduler
         current = scheduler.attempt if subtask is None else scheduler.attempt_of(subtask)
         self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(attempt < current))
@@ -252,13 +226,8 @@ class Master:
 class Masters:
     """All JobMasters of a run.
 
-    Args:
-        job: What they run.
-        links: Who reaches whom.
-
     Attributes:
         is_abandoned: Whether none comes back.
-        on_kill: Called with one that a guard kills.
         on_death: Called with one that has died in the middle of its work.
         compaction_crash: When one dies that compacts the log.
     """
@@ -275,7 +244,6 @@ class Masters:
 
     @property
     def alive(self) -> list[Master]:
-        """Those that live and have taken the job up, oldest first."""
         return [master for master in self._all if master.is_alive and master.has_begun]
 
     @property
@@ -296,11 +264,9 @@ class Masters:
         return self.newest or [master for master in self._all if master.has_begun][-1]
 
     def statuses(self) -> list[SchedulerStatistics]:
-        """The knowledge of each of them, or the last one."""
         return [master.scheduler.statistics() for master in self._all if master.has_begun]
 
     def add(self) -> Master:
-        """One more."""
         number = len(self._all) + 1
         master = Master(self._world, self._job.received(), number, self.compaction_crash, self._died)
         self._all.append(master)
@@ -323,10 +289,6 @@ class Masters:
         Args:
             process: Where the subtask runs.
             master: The JobMaster that had deployed it; when it is gone, its successor hears it.
-            attempt: The subtask's attempt.
-            act: Says it.
-            what: Describes it.
-            subtask: Who says it.
         """
 
         def arrive() -> None:
@@ -365,10 +327,7 @@ class GuardedBy:
     """The `GuardedMaster` of one process.
 
     Args:
-        process: The guard.
         suspension: Whether the guard can run.
-        masters: Kill a JobMaster.
-        links: Whom the guard reaches.
 
     Attributes:
         master: The JobMaster that has renewed the guard's lease last.
@@ -402,8 +361,6 @@ class GuardedBy:
         self._travel("reads a processor time", read, reply)
 
     def end_master(self, place: Place, why: str) -> None:
-        """Kill the JobMaster if it is still this process."""
-
         def kill(master: Master) -> None:
             if master.place == place:
                 self._masters.on_kill(master)

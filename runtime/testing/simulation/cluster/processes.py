@@ -52,12 +52,9 @@ class ProcessTable:
     """All processes of one job, whichever JobMaster has started them.
 
     Args:
-        masters: Take the reports of subtasks.
-        links: Who can reach whom.
         give_up: Called with a process that a JobMaster wants to end and can't reach.
 
     Attributes:
-        links: Who can reach whom.
         give_up: Called with a process that a JobMaster wants to end and can't reach.
     """
 
@@ -81,7 +78,6 @@ class ProcessTable:
 
     @property
     def alive(self) -> list[SimulatedProcess]:
-        """Those that live, oldest first."""
         return [process for process in self._all.values() if process.is_alive]
 
     @property
@@ -96,7 +92,6 @@ class ProcessTable:
         return found
 
     def start(self, needs: Needs) -> SimulatedProcess:
-        """One more."""
         pid = next(self._numbers)
         process = SimulatedProcess(
             self._world, pid, needs, self._masters, self._job.config, self.links, self._withdraw
@@ -134,7 +129,6 @@ class ProcessTable:
         return True
 
     def get(self, process: ProcessId) -> SimulatedProcess:
-        """A process, dead or alive."""
         return self._all[process]
 
 
@@ -142,7 +136,6 @@ class MasterProcesses:
     """One JobMaster's calls of processes: the `Processes` port.
 
     Args:
-        world: Time and chance.
         master: The JobMaster; no answer is heard when it is gone.
     """
 
@@ -159,29 +152,23 @@ class MasterProcesses:
         self._refuses_next_deployment = True
 
     def left_behind(self) -> Sequence[ProcessId]:
-        """Every process that lives."""
         return [process.id for process in self._table.alive]
 
     def start(self, needs: Needs) -> ProcessId:
-        """Start a process."""
         started = self._table.start(needs).id
         self._links.starts(self._name, started)
         return started
 
     def claim(self, needs: Needs) -> ProcessId | None:
-        """Claim a warm process."""
         process = self._table.claim(needs)
         return None if process is None else process.id
 
-    def forget(self, process: ProcessId) -> None:
-        """It lives on by itself: no record of it stays here."""
+    def forget(self, process: ProcessId) -> None: ...
 
     def offer(self, process: ProcessId) -> None:
-        """Let others claim it."""
         self._table.offer(self._table.get(process))
 
     def end(self, process: ProcessId, why: str = "") -> None:
-        """End a process, after a while."""
         ended = self._table.get(process)
         what = self._master, "ends", ended, why
 
@@ -194,16 +181,12 @@ class MasterProcesses:
         self._world.send(Happening.OPERATION, arrive, *what)
 
     def room(self) -> Room:
-        """Nothing has a size here."""
         return Room({}, {})
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
-        """Ask what it holds."""
         self._call(process, "what it holds", lambda p, answer: answer(p.process.ask()), reply)
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
-        """Let it load the job's code."""
-
         def prepare(called: SimulatedProcess, answer: Callable[[None], None]) -> None:
             called.process.renew_lease()
             called.process.prepared()
@@ -212,7 +195,6 @@ class MasterProcesses:
         self._call(process, "prepare", prepare, reply)
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
-        """Let it take a role."""
         settings = self._master.job.config.advanced
         times = as_seconds(settings.lease_timeout), as_seconds(settings.heartbeat_timeout)
         what = self._said("take", role)
@@ -221,8 +203,6 @@ class MasterProcesses:
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
     ) -> None:
-        """Deploy an attempt."""
-
         def act(called: SimulatedProcess, answer: Callable[[Any], None]) -> None:
             if self._refuses_next_deployment and not self._world.is_calm:
                 self._refuses_next_deployment = False
@@ -239,7 +219,6 @@ class MasterProcesses:
         peers: Mapping[SubtaskId, Peer],
         reply: Reply[SubtaskOutcome],
     ) -> None:
-        """Run an attempt; the answer comes when it has ended."""
         receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
 
         def hear(outcome: Any) -> None:
@@ -260,7 +239,6 @@ class MasterProcesses:
         self._travel(process, Happening.OPERATION, what, arrive, reply)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
-        """Send a message; it, or its answer, may be lost."""
         is_lost = self._world.repeats(FaultKind.MESSAGE_REPEATED)
         arrives = not is_lost or self._world.draws.chance(0.5)
 
@@ -280,15 +258,12 @@ class MasterProcesses:
         self._travel(process, Happening.MESSAGE, what, arrive, reply)
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
-        """Stop an attempt."""
-
         def stop(called: SimulatedProcess, answer: Callable[[None], None]) -> None:
             called.process.stop(role, lambda: answer(None))
 
         self._call(process, self._said("stop", role), stop, reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Renew a lease."""
         what = self._said("renew the lease of", role.subtask)
 
         def renew(called: SimulatedProcess, answer: Callable[[Counters | Stale], None]) -> None:
@@ -347,8 +322,6 @@ class MasterProcesses:
         arrive: Callable[[], None],
         reply: Callable[[Died], None],
     ) -> None:
-        """Let a call arrive after a while, or fail."""
-
         def lose() -> None:
             self._answer(process, kind, what, reply, COUNTS_AS_DEAD)
 
@@ -365,7 +338,6 @@ class MasterProcesses:
         reply: Callable[[Any], None],
         answer: Any,
     ) -> None:
-        """Let the answer of a call arrive after a while."""
         master, name = self._master, self._name
 
         def hear(heard: Any) -> None:

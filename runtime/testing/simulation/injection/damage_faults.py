@@ -63,12 +63,10 @@ class _Files:
         self._known: dict[int, CompletedCheckpoint] = {}
 
     def are_those_of(self, target: Target) -> bool:
-        """Whether nothing has changed since they were read."""
         return target.control.job.id == self.job_id and target.world.storage.changes == self._seen
 
     @cached_property
     def found(self) -> Mapping[FaultKind, list[str]]:
-        """By kind, if there are any."""
         return {kind: paths for kind, find in _FOUND_BY.items() if (paths := find(self))}
 
     @cached_property
@@ -76,7 +74,6 @@ class _Files:
         return self.reader.replay()
 
     def kept(self) -> Iterator[CompletedCheckpoint]:
-        """Checkpoints and savepoints that the job keeps, the newest first."""
         for record in reversed(self.view.completed):
             known = self._known.get(record.checkpoint_id)
             if known is None:
@@ -85,7 +82,6 @@ class _Files:
             yield known
 
     def slots(self) -> list[str]:
-        """Those that a replay reads."""
         view = self.view
         first = 0 if view.compacted_at is None else view.compacted_at
         return [self.paths.log_slot(slot) for slot in range(first, view.next_slot)]
@@ -127,7 +123,6 @@ class _Files:
         return self._newest(lambda state: [] if state.channels is None else [state.channels.state])
 
     def _newest(self, handles: Callable[[OperatorSubtaskState], Sequence[StateHandle]]) -> list[str]:
-        """Files of the newest checkpoint that has such files."""
         for kept in self.kept():
             states = [state for operator in kept.operators.values() for state in operator.subtasks.values()]
             found = [each.path for state in states for each in handles(state) if isinstance(each, FileHandle)]

@@ -258,11 +258,6 @@ class FaultInjector:
 
     A fault that can't happen when it is due (nothing runs that could crash) is left out and not counted.
     Those that wait for something, such as the next write, count when they strike.
-
-    Args:
-        control: Processes and JobMasters.
-        ledger: Lets master hooks fail.
-        plan: What is injected.
     """
 
     def __init__(self, world: World, control: ControlPlane, ledger: HookLedger, plan: Plan) -> None:
@@ -291,13 +286,11 @@ class FaultInjector:
         target.user = User(target.world, control, target.plan)
 
     def occurred(self, moment: Moment) -> None:
-        """A moment has come."""
         self._occurred[moment] += 1
         for fault in self._waiting.pop((moment, self._occurred[moment]), ()):
             self._wait_until(self._target.world.trace.moves + fault.delay, fault)
 
     def inject_due(self) -> None:
-        """Inject what is due at this move."""
         world = self._target.world
         moves = world.trace.moves
         if moves < self._next_due or world.is_calm:

@@ -124,7 +124,6 @@ def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[Plan
     """The moments at which they strike in one run.
 
     Args:
-        draws: Chance.
         lasts: Moves until the faults stop.
     """
     planned = []
@@ -155,7 +154,6 @@ class UserRun(RunFigures):
     Attributes:
         output: What the sinks left; `None` when the job did not finish.
         problem: Why the job did not finish; empty when it did, or was right to end.
-        planned: Failures that were planned.
         damage: The damaged file that has ended the job, as the job names it; empty for none.
     """
 
@@ -198,12 +196,10 @@ class Course:
     """The identity of a run.
 
     Attributes:
-        seed: Decides everything.
         with_failures: Whether anything goes wrong; otherwise only the interleaving differs from run to run.
         rescale: Whether parallelism changes on the way.
         most_moves: Most moves after the faults have stopped.
         usual_moves: Moves of this job without failures: says how long failures go on.
-        faults: What may go wrong besides the usual.
         going_on: The stop and the continuation of the job; `None` lets it run to its end.
     """
 
@@ -225,8 +221,6 @@ def run_user_job(
     """Build the job, run it to its end and read its output.
 
     Args:
-        build: Gives the graph and its world.
-        output: Reads what the sinks left.
         write: Takes the lines of the trace; `None` for no trace.
     """
     job = UserJob(build, output, chaining=_layout(course).pick((True, True, False)))

@@ -74,7 +74,6 @@ class PackedCode:
         self._data = file.getvalue()
 
     def unpack(self) -> Any:
-        """New copies of the objects."""
         return _Unpacker(io.BytesIO(self._data), self._shared).load()
 
 
@@ -189,7 +188,6 @@ def world_of(world: Any, output: Any) -> list[Any]:
 
 
 def _named_by(function: Any) -> list[Any]:
-    """The objects in a function's closure and among its globals."""
     if not isinstance(function, FunctionType):
         return []
     named = [value for kind, value in map(_read, function.__closure__ or ()) if kind == _FILLED]
@@ -252,7 +250,6 @@ class UserJob:
         return frozenset(v.id for v in self.graph.vertices if any(o.keyed for o in v.operators))
 
     def code(self, world: World, pace: Pace) -> CarriedCode:
-        """The users' objects, ready to be carried to processes."""
         return CarriedCode(self.graph, self._shared, world, pace)
 
     def output(self) -> Any:
@@ -267,7 +264,6 @@ class UserJob:
         return job
 
     def clean_up(self) -> None:
-        """Let the world go: a temporary folder deletes itself."""
         cleanup = getattr(self._world, "cleanup", None)
         if callable(cleanup):
             cleanup()
@@ -298,7 +294,6 @@ class CarriedCode:
 
 
 def short_run_config(config: JobConfig, draws: Draws) -> JobConfig:
-    """The user's settings with the durations and sizes of a short run."""
     given = config.checkpointing
     assert given is not None, "a job without checkpoints is refused"
     stores = given.alignment is Alignment.STORE

@@ -21,7 +21,6 @@ class LocalClock(ManualClock):
     """Shows the time of the world as one process sees it.
 
     Args:
-        world: The time of the world.
         rate: Seconds of this clock in a second of the world's.
         ahead: Seconds that its wall clock is ahead.
 
@@ -41,18 +40,15 @@ class LocalClock(ManualClock):
         self._ahead = ahead + world.now() - self.monotonic()
 
     def now(self) -> float:
-        """Wall-clock seconds."""
         return self._ahead + self.monotonic()
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
         return (self._world.monotonic() - self._begun) * self._rate
 
     def advance(self, duration: Duration) -> None:
         self._world.advance(as_seconds(duration) / self._rate)
 
     def advance_to(self, monotonic: float) -> None:
-        """Let time pass for the whole world until this clock shows this."""
         self._world.advance_to(self.in_world(monotonic))
 
     def set_wall_clock(self, now: float) -> None:
@@ -72,8 +68,6 @@ class Clocks:
     """Makes the clocks of processes; see the module's text.
 
     Args:
-        world: The time of the world.
-        draws: Decides how they differ.
         drift: By which share of itself a second may be longer or shorter; 0 for one clock for all.
     """
 

@@ -122,17 +122,14 @@ class FaultCounts:
         self._counts: Counter[FaultKind] = Counter()
 
     def happened(self, kind: FaultKind, times: int = 1) -> None:
-        """Count one more, or some more."""
         if times:
             self._counts[kind] += times
 
     def add(self, other: Mapping[FaultKind, int]) -> None:
-        """Add the counts of another run."""
         self._counts.update(other)
 
     @property
     def total(self) -> int:
-        """All of them."""
         return self._counts.total()
 
     def by_kind(self) -> Mapping[FaultKind, int]:
@@ -166,10 +163,7 @@ class PlannedFault:
     """One failure of the plan.
 
     Attributes:
-        kind: What goes wrong.
-        moment: What it waits for.
         occurrence: At which occurrence of that moment, from 1 (for `MOVE`: at which move).
-        delay: How many moves later.
     """
 
     kind: FaultKind
@@ -202,7 +196,6 @@ MOMENTS: tuple[Moment, ...] = (
 
 
 def draw_delay(draws: Draws) -> int:
-    """Moves between the moment of a fault and the fault."""
     return draws.pick((0, 1, draws.below(10), draws.below(60)))
 
 
@@ -230,7 +223,6 @@ def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
     """Draw what goes wrong while there is weather.
 
     Args:
-        draws: Chance.
         lasts: Moves until the faults stop.
     """
     planned = []
@@ -251,7 +243,6 @@ class ValveWatch:
     """The `SplitWatcher` of a run.
 
     Args:
-        counts: What really happened.
         on_moment: Called when a coordinator has given its snapshot.
     """
 
@@ -269,19 +260,15 @@ class ValveWatch:
         self._on_moment(Moment.COORDINATED)
 
     def split_assigned(self, operator: str) -> None:
-        """A split is assigned."""
         is_shut = self._is_shut.get(operator)  # none in a JobMaster that was believed to be dead
         self._counts.happened(FaultKind.SPLIT_HELD, int(is_shut is not None and is_shut()))
 
     def splits_given_back(self, operator: str, splits: int) -> None:
-        """A reader has failed and gives splits back."""
         self._counts.happened(FaultKind.SPLITS_GIVEN_BACK, splits)
 
     def somebody_dies(self) -> None:
-        """A process of the job, or its JobMaster."""
         any_shut = any(is_shut() for is_shut in self._is_shut.values())
         self._counts.happened(FaultKind.CRASH_AT_VALVE, int(any_shut))
 
     def master_is_gone(self) -> None:
-        """The valves are gone with their JobMaster."""
         self._is_shut.clear()
