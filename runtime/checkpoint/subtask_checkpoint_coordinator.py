@@ -97,6 +97,9 @@ class SubtaskCheckpointStatistics:
     """Counters of a subtask's checkpoints.
 
     Attributes:
+        taken: Checkpoints whose synchronous half was done.
+        acknowledged: Checkpoints that were acknowledged.
+        declined: Checkpoints that were declined.
         running: Asynchronous halves that run now.
         remembered_aborts: Abort notices of checkpoints that have not come yet.
     """

@@ -253,12 +253,14 @@ def hear_old_attempts(patch: pytest.MonkeyPatch) -> None:
 
 
 def reuse_checkpoint_ids(patch: pytest.MonkeyPatch) -> None:
-    def begin_behind_the_newest(self: CheckpointCoordinator, attempt: int, highest_id: int) -> None:
-        newest = self.latest_completed
-        self._attempt = attempt
-        self._next_id = 1 if newest is None else newest.checkpoint_id + 1
+    begin = CheckpointCoordinator.begin_attempt
 
-    patch.setattr(CheckpointCoordinator, "_go_on", begin_behind_the_newest)
+    def begin_behind_the_newest(self: CheckpointCoordinator, *arguments: Any, **more: Any) -> None:
+        begin(self, *arguments, **more)
+        newest = self.latest_completed
+        self._served.next_id = 1 if newest is None else newest.checkpoint_id + 1
+
+    patch.setattr(CheckpointCoordinator, "begin_attempt", begin_behind_the_newest)
 
 
 def sort_checkpoints_by_name(patch: pytest.MonkeyPatch) -> None:

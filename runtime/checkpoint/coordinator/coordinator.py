@@ -3,12 +3,8 @@
 Four ways lead through this file. The methods of each are in the order of its steps.
 
 *A trigger.* The folder that a user names for a savepoint is tried first (`try_target`). Only the savepoint
-waits for it. A request waits in `CheckpointRequests` until the decider lets it start. Its place in the job's
-storage is prepared in the background, within the timeout of a checkpoint. If that fails, the request is
-refused and counted as a failure; no other part has heard of it. As long as the storage hangs, later requests
-are refused without being counted. Then a `PendingCheckpoint` with a timeout is made.
-`MasterSnapshots` asks operator coordinators and master hooks. Then the sources are triggered, and barriers do
-the rest. One start at a time.
+waits for it. A request waits in `CheckpointRequests` until the decider lets it start. `CheckpointStarts`
+prepares its place, asks the masters, and triggers the sources (`starts.py`).
 
 *An acknowledgement.* It is checked for its attempt, noted in its `PendingCheckpoint`, and shown in the
 history. The last one sends the checkpoint to the `CheckpointFinalizer`, which writes its record into the
@@ -23,12 +19,13 @@ are deleted, all participants are notified, the request is answered, and the fai
 may fail the job. A start that was going on ends, so a hook that never answers costs one checkpoint and no
 more.
 
-Each fact has one owner. This class: the attempt, the checkpoints that run, the next id, what the attempt was
-restored from. `PendingCheckpoint`: everything about one checkpoint that runs. `CheckpointRequests`: what
-waits, what is being started, and the answers. `CheckpointFiles`: completed checkpoints, how others ended,
-which files stay. `CheckpointFinalizer`: which record is being written. `CheckpointPlanner`: which subtasks
-run. `CheckpointHistory`: what people are shown. `CheckpointFailureManager`: how many failed in a row. None of
-them knows another; they return what happened, or call back the function they were given.
+Each fact has one owner. This class: the checkpoints that run, and what the attempt was restored from.
+`ServedAttempt`: the attempt, and the next id. `PendingCheckpoint`: everything about one checkpoint that runs.
+`CheckpointRequests`: what waits, what is being started, and the answers. `CheckpointFiles`: completed
+checkpoints, how others ended, which files stay. `CheckpointFinalizer`: which record is being written.
+`CheckpointPlanner`: which subtasks run. `CheckpointHistory`: what people are shown.
+`CheckpointFailureManager`: how many failed in a row. None of them knows another; they return what happened,
+or call back the function they were given. `CheckpointStarts` alone drives several of them.
 
 Why it is right. A subtask commits only what a written record covers. What arrives late, twice or from another
 attempt changes nothing. A barrier names the newest completed checkpoint, and the files of that one stay until
@@ -47,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
@@ -58,15 +55,14 @@ from penstock.runtime.checkpoint.coordinator.finalize import (
     FinalizeOutcome,
 )
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
-from penstock.runtime.checkpoint.coordinator.location import PastAttemptError, SavepointTargets, WriteProbe
-from penstock.runtime.checkpoint.coordinator.master_snapshots import MasterSnapshots
+from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, WriteProbe
 from penstock.runtime.checkpoint.coordinator.operator_states import CarriedStateError, completed_checkpoint
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     MessageOutcome,
     PendingCheckpoint,
     PendingState,
 )
-from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointRequest,
@@ -74,6 +70,13 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointSucceeded,
     OnAnswer,
     RequestNote,
+)
+from penstock.runtime.checkpoint.coordinator.starts import (
+    TAKEN_OVER,
+    CheckpointStarts,
+    InitializeLocation,
+    ServedAttempt,
+    StartCallbacks,
 )
 from penstock.runtime.checkpoint.log.decision_log import OutcomeUnknownError
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
@@ -84,7 +87,7 @@ from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
-from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointRecord,
@@ -117,15 +120,6 @@ class CoordinatorGateway(Protocol):
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None: ...
 
-
-#: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
-#: the checkpoint gets. Blocks, and raises when the place can't be written.
-InitializeLocation: TypeAlias = Callable[[int, int], int]
-
-#: The answer of a JobMaster that is past.
-_TAKEN_OVER: Final = CheckpointFailed(
-    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
-)
 
 #: Number of those that a checkpoint has waited for in vain which its failure names.
 _NAMED: Final = 5
@@ -176,30 +170,46 @@ class CheckpointCoordinator:
         self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
         self._hooks = hooks or MasterHooks()
         self._coordinators = coordinators or OperatorCoordinators()
-        self._initialize_location = initialize_location
         self._targets = targets
-        #: The preparation of a place in the job's storage.
         self._place = WriteProbe(runner, timers, as_seconds(config.timeout))
         self._semantics = semantics
         self._coordinators.when_event_came(self._event_came)
-        self._masters = MasterSnapshots(self._coordinators, self._hooks)
         self._history = CheckpointHistory()
         self._finalizer = CheckpointFinalizer(finalize, runner)
         self._pending: dict[int, PendingCheckpoint] = {}
-        self._next_id = 1
+        self._served = ServedAttempt()
         self._requests = CheckpointRequests(
             config,
             clock,
             timers,
-            self._start,
+            lambda request: self._starts.start(request),
             self._pending,
             semantics=semantics,
             given_up=self._given_up,
             note=note_request,
         )
-        #: `None` while the job does not run; then `_not_running` answers requests.
-        self._attempt: int | None = None
-        self._not_running = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+        self._starts = CheckpointStarts(
+            config,
+            self._served,
+            self._requests,
+            planner,
+            files,
+            self._history,
+            self._failures,
+            self._coordinators,
+            self._hooks,
+            self._place,
+            initialize_location,
+            clock,
+            StartCallbacks(
+                self._collect,
+                self._send_trigger,
+                self._finalize_if_complete,
+                self._abort,
+                self._fenced,
+                fail_job,
+            ),
+        )
         self._restored: CompletedCheckpoint | None = None
         self._stale_messages = self._late_messages = 0
 
@@ -227,17 +237,17 @@ class CheckpointCoordinator:
                 first checkpoint of a job that was started from a snapshot of another.
         """
         self._files.delete(orphans)
-        self._end_start(Reason.JOB_FAILURE, "the job restarted meanwhile")
+        self._starts.end(Reason.JOB_FAILURE, "the job restarted meanwhile")
         self._planner.begin_attempt(attempt)
         self._history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
         self._restored = restored
-        self._go_on(attempt, max(highest_id, given_id))
+        self._served.begin(attempt, max(highest_id, given_id))
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
         self._files.begin_region(store)
-        self._go_on(attempt, highest_id)
+        self._served.begin(attempt, highest_id)
 
     def started(self) -> None:
         self._planner.started()
@@ -261,10 +271,10 @@ class CheckpointCoordinator:
             tell: Notify subtasks of the aborts. A job that stops its subtasks anyway does not.
         """
         if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
-            self._not_running = CheckpointFailed(reason, detail)
+            self._served.refusal = CheckpointFailed(reason, detail)
         self._requests.stop_periodic()
         running = self._running()
-        self._attempt = None
+        self._served.number = None
         self._end_all(reason, detail)
         if tell:
             for pending in running:
@@ -377,155 +387,16 @@ class CheckpointCoordinator:
         self._targets.request(
             target,
             then,
-            lambda cause: refuse(self._without_place(kind, cause)),
+            lambda cause: refuse(self._starts.without_place(kind, cause)),
             lambda reason, detail: refuse(CheckpointFailed(reason, detail)),
         )
 
-    def _start(self, request: CheckpointRequest) -> None:
-        """Step 1: the id is fixed and the place is prepared, in the background because that may block."""
-        initialize, checkpoint_id, attempt = self._initialize_location, self._next_id, self._attempt
-        plan = self._plan(request)
-        if plan is None:
-            return
-        if initialize is None or attempt is None:
-            self._create(request, plan)
-            return
-        if self._place.is_awaited:  # by a request that was refused meanwhile
-            self._place.when_over(partial(self._start_if_wanted, request))
-            return
-        if self._place.hangs:
-            # The first timeout has been counted. Storages that are slow once must not fail the job.
-            hangs = f"{self._files.url} has not answered the check of the last place yet"
-            self._requests.refuse(request, self._without_place(request.kind, hangs))
-            self._start_ended(request)
-            return
-
-        def prepare_place() -> int:
-            return initialize(checkpoint_id, attempt)
-
-        self._place.begin(
-            prepare_place,
-            self._files.url,
-            lambda given_id: self._initialized(request, attempt, given_id),
-            lambda error: self._not_initialized(request, attempt, error),
-        )
-
-    def _start_if_wanted(self, request: CheckpointRequest) -> None:
-        if request is self._requests.starting:
-            self._start(request)
-
-    def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
-        """The subtasks that take part; `None` when the request can't be served and was refused."""
-        if self._attempt is None:
-            refusal = self._not_running
-        elif request.periodic and not self._requests.is_periodic:
-            refusal = CheckpointFailed(Reason.PERIODIC_SCHEDULER_SHUTDOWN)
-        else:
-            plan = self._planner.plan(is_last=request.urgent)
-            if isinstance(plan, CheckpointPlan):
-                return plan
-            refusal = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan))
-        self._requests.refuse(request, refusal)
-        self._start_ended(request)
-        return None
-
-    def _initialized(self, request: CheckpointRequest, attempt: int, given_id: int) -> None:
-        plan = self._plan_after_place(request, attempt)
-        if plan is not None:
-            self._next_id = given_id
-            self._create(request, plan)
-
-    def _not_initialized(self, request: CheckpointRequest, attempt: int, error: BaseException) -> None:
-        """There is no place: refuse the request before anybody hears of it. The next one gets the id."""
-        if self._plan_after_place(request, attempt) is None:
-            return
-        if isinstance(error, PastAttemptError):
-            # It is another JobMaster's: this one begins no attempt while all of the job runs.
-            self._requests.refuse(request, _TAKEN_OVER)
-            self._fenced()
-            self._start_ended(request)
-            return
-        reason = Reason.TRIGGER_CHECKPOINT_FAILURE
-        must_fail = self._failures.failed(reason, -1, is_savepoint=request.kind.is_savepoint)
-        is_known = isinstance(error, StorageError | TimeoutError)
-        cause = str(error) if is_known else f"{self._files.url}: {error_text(error)}"
-        refusal = self._without_place(request.kind, cause)
-        self._requests.refuse(request, refusal)
-        if must_fail:
-            self._fail_job(f"checkpoint {self._next_id} failed ({reason.value}): {refusal.detail}")
-        self._start_ended(request)
-
-    def _plan_after_place(self, request: CheckpointRequest, attempt: int) -> CheckpointPlan | None:
-        """The plan once the place has answered; `None` if the start is over, or begins again."""
-        if request is not self._requests.starting:
-            return None
-        if self._attempt is not None and self._attempt != attempt:
-            self._start(request)  # a part of the job has restarted meanwhile: it is another place now
-            return None
-        return self._plan(request)
-
-    def _without_place(self, kind: SnapshotKind, cause: str) -> CheckpointFailed:
-        """The refusal of what has no place; it is shown in the history."""
-        reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its place can't be written: {cause}"
-        if self._attempt is not None:
-            self._history.refused(self._next_id, self._attempt, kind, self._clock.now(), reason, detail)
-        return CheckpointFailed(reason, detail)
-
-    def _create(self, request: CheckpointRequest, plan: CheckpointPlan) -> None:
-        """Steps 2, 3 and 4: the checkpoint is pending; operator coordinators, then hooks, do their part."""
-        assert self._attempt is not None, "a request is planned only while the job runs"
-        checkpoint_id = self._next_id
-        self._next_id += 1
-        pending = PendingCheckpoint(
-            self._barrier(request, checkpoint_id, self._attempt),
-            plan,
-            request,
-            attempt=self._attempt,
-            started_at=self._clock.monotonic(),
-            coordinators=self._coordinators.operator_ids,
-            masters=self._hooks.identifiers,
-        )
-        self._pending[checkpoint_id] = pending
+    def _collect(self, pending: PendingCheckpoint) -> None:
+        """The checkpoint is pending: it has a timeout, and its masters are asked."""
+        self._pending[pending.checkpoint_id] = pending
         timeout = as_seconds(self._config.timeout)
         pending.set_timeout(self._timers.call_later(timeout, partial(self._expire, pending)))
         self._history.started(pending)
-        self._masters.take(pending, partial(self._trigger_sources, pending), partial(self._give_up, pending))
-
-    def _barrier(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> CheckpointBarrier:
-        aligned = CheckpointOptions(request.kind)
-        options = aligned if request.aligned else self._config.options(request.kind)
-        location = self._files.location(request.target, checkpoint_id, attempt)
-        options = replace(options, drain=request.drain, location=location)
-        base_id = -1 if request.full else self._files.base_id
-        return CheckpointBarrier(checkpoint_id, self._clock.now(), options, base_id)
-
-    def _trigger_sources(self, pending: PendingCheckpoint) -> None:
-        """Step 5: the sources are triggered, and the valves of the operator coordinators open again."""
-        self._send_trigger(pending.trigger(), pending.barrier)
-        self._masters.barriers_injected(pending.checkpoint_id)
-        # An externally induced source may have been faster than this.
-        self._finalize_if_complete(pending)
-        self._start_ended(pending.request)
-
-    def _give_up(self, pending: PendingCheckpoint, detail: str) -> None:
-        """A start failed before any subtask was notified of the checkpoint."""
-        self._masters.stop()
-        self._abort(pending, Reason.TRIGGER_CHECKPOINT_FAILURE, detail)
-        self._start_ended(pending.request)
-
-    def _end_start(self, reason: Reason, detail: str) -> None:
-        """End the start that is going on, whether its place is being prepared or its masters are asked."""
-        request = self._requests.starting
-        if request is None:
-            return
-        if not self._masters.stop():
-            self._requests.refuse(request, CheckpointFailed(reason, detail))
-        self._start_ended(request)
-
-    def _start_ended(self, request: CheckpointRequest) -> None:
-        """A start is over, however it went; the next request may be served. Does nothing a second time."""
-        if request is self._requests.starting:
-            self._requests.start_ended()
 
     # -- the way of an acknowledgement ----------------------------------------------------------------------
 
@@ -542,14 +413,14 @@ class CheckpointCoordinator:
         Only the first acknowledgement in time counts. Files that another one names are deleted if nothing can
         need them; those of another attempt may be in use and are not touched.
         """
-        if attempt != self._attempt:
+        if attempt != self._served.number:
             self._stale_messages += 1
             return MessageOutcome.STALE_ATTEMPT
         pending = self._pending.get(checkpoint_id)
         if pending is None:
             self._late_messages += 1
             if snapshot is not None:
-                was_started = checkpoint_id < self._next_id
+                was_started = self._served.has_begun(checkpoint_id)
                 self._files.discard_late(checkpoint_id, snapshot.files(), was_started=was_started)
             return self._ended_or_unknown(checkpoint_id)
         outcome = pending.acknowledge(subtask, snapshot, metrics)
@@ -564,7 +435,7 @@ class CheckpointCoordinator:
         return outcome
 
     def _ended_or_unknown(self, checkpoint_id: int) -> MessageOutcome:
-        was_started = checkpoint_id < self._next_id
+        was_started = self._served.has_begun(checkpoint_id)
         return MessageOutcome.ENDED_CHECKPOINT if was_started else MessageOutcome.UNKNOWN_CHECKPOINT
 
     def _finalize_if_complete(self, pending: PendingCheckpoint) -> None:
@@ -613,7 +484,7 @@ class CheckpointCoordinator:
         self._history.completed(checkpoint_id, checkpoint.completed_at, duration, checkpoint.size)
         self._files.add(checkpoint, self._oldest_base())
         self._requests.begin_pause()
-        if pending.attempt == self._attempt:
+        if pending.attempt == self._served.number:
             for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
                 self._gateway.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
             self._coordinators.notify_checkpoint_complete(checkpoint_id)
@@ -630,8 +501,8 @@ class CheckpointCoordinator:
 
     def _fenced(self) -> None:
         """Another attempt owns the log: forget all that runs, delete nothing, and notify no subtask."""
-        failed = _TAKEN_OVER
-        self._attempt = None
+        failed = TAKEN_OVER
+        self._served.number = None
         self._requests.stop_periodic()
         self._requests.abort_waiting(failed.reason, failed.detail)
         running = self._running()
@@ -654,7 +525,7 @@ class CheckpointCoordinator:
         detail: str = "",
     ) -> MessageOutcome:
         """A subtask can't take part: abort the checkpoint, even if the subtask is unknown (as in Flink)."""
-        if attempt != self._attempt:
+        if attempt != self._served.number:
             self._stale_messages += 1
             return MessageOutcome.STALE_ATTEMPT
         pending = self._pending.get(checkpoint_id)
@@ -679,7 +550,7 @@ class CheckpointCoordinator:
         self._requests.abort_waiting(reason, detail)
         self.abort_all(reason, detail)
         if self._semantics.abort_ends_start and self._place.is_running:
-            self._end_start(reason, detail)
+            self._starts.end(reason, detail)
 
     def _abort(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
         """Abort a checkpoint; one that has ended or is being written stays."""
@@ -713,19 +584,17 @@ class CheckpointCoordinator:
         del self._pending[checkpoint_id]
         self._history.failed(checkpoint_id, reason, detail, self._duration(pending))
         self._files.release(self._oldest_base())
-        was_starting = self._semantics.abort_ends_start and request is self._requests.starting
-        if was_starting:
-            self._masters.stop()
-        if self._attempt is not None:
+        was_starting = self._semantics.abort_ends_start and self._starts.stop_masters_of(request)
+        if self._served.number is not None:
             self._notify_aborted(pending)
             self._coordinators.notify_checkpoint_aborted(checkpoint_id)
         self._requests.answer(request, CheckpointFailed(reason, detail, checkpoint_id))
         fails_job = self._must_fail_job(pending, reason) or fails_job
-        if fails_job and self._attempt is not None:
+        if fails_job and self._served.number is not None:
             self._fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
         self._requests.poll()
         if was_starting:
-            self._start_ended(request)
+            self._starts.ended(request)
 
     def _must_fail_job(self, pending: PendingCheckpoint, reason: Reason) -> bool:
         kind, request = pending.kind, pending.request
@@ -741,8 +610,8 @@ class CheckpointCoordinator:
         Of a synchronous savepoint the subtasks of the earlier try may have ended their data, so the attempt
         fails. A JobMaster that was replaced decides nothing.
         """
-        is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not _TAKEN_OVER
-        if is_fatal and self._attempt is not None:
+        is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not TAKEN_OVER
+        if is_fatal and self._served.number is not None:
             why = f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
             self._fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
 
@@ -783,10 +652,6 @@ class CheckpointCoordinator:
             deleted_files=self._files.deleted,
             failed_deletions=self._files.failed_deletions,
         )
-
-    def _go_on(self, attempt: int, highest_id: int) -> None:
-        self._attempt = attempt
-        self._next_id = max(self._next_id, highest_id + 1)
 
     def _running(self) -> tuple[PendingCheckpoint, ...]:
         """The checkpoints that run, oldest first; safe against aborts while they are walked through."""

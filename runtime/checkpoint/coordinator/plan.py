@@ -26,6 +26,8 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class SubtaskStatus(Enum):
+    """How far a subtask of the current attempt is."""
+
     CREATED = "created"
     RUNNING = "running"
     FINISHED = "finished"

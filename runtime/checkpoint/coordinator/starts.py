@@ -1,0 +1,291 @@
+"""`CheckpointStarts`: the start of a checkpoint, from its request to the trigger of the sources.
+
+One start at a time, in five steps:
+
+1. The id is fixed and the checkpoint's place in the job's storage is prepared, in the background and within
+   the timeout of a checkpoint. If that fails, the request is refused and counted as a failure; no subtask has
+   heard of it. As long as the storage hangs, later requests are refused without being counted.
+2. A `PendingCheckpoint` with a timeout is made.
+3. Operator coordinators give their snapshots (`MasterSnapshots`),
+4. then master hooks do their part.
+5. The sources are triggered, and the valves of the coordinators open again. Barriers do the rest.
+
+A start ends early with the attempt, and with an abort of its checkpoint. So a hook that never answers costs
+one checkpoint and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.location import PastAttemptError, WriteProbe
+from penstock.runtime.checkpoint.coordinator.master_snapshots import MasterSnapshots
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointFailed,
+    CheckpointRequest,
+    CheckpointRequests,
+)
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.error_text import error_text
+from penstock.runtime.errors import StorageError
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.ids import SubtaskId
+
+#: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
+#: the checkpoint gets. Blocks, and raises when the place can't be written.
+InitializeLocation: TypeAlias = Callable[[int, int], int]
+
+#: The answer of a JobMaster that is past.
+TAKEN_OVER: Final = CheckpointFailed(
+    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
+)
+
+_NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+
+
+@dataclass(slots=True)
+class ServedAttempt:
+    """The attempt whose checkpoints are taken.
+
+    Attributes:
+        number: `None` while the job does not run; then `refusal` answers requests.
+        next_id: Every checkpoint that was begun has a smaller id.
+    """
+
+    number: int | None = None
+    refusal: CheckpointFailed = field(default=_NOT_RUNNING)
+    next_id: int = 1
+
+    def begin(self, number: int, highest_id: int) -> None:
+        """Serve another attempt; ids up to the highest were given before."""
+        self.number = number
+        self.next_id = max(self.next_id, highest_id + 1)
+
+    def has_begun(self, checkpoint_id: int) -> bool:
+        return checkpoint_id < self.next_id
+
+
+@dataclass(frozen=True, slots=True)
+class StartCallbacks:
+    """The checkpoint coordinator's part in a start.
+
+    Attributes:
+        collect: A checkpoint is pending; its masters are asked next.
+        trigger: Sends a barrier to the subtasks that begin a checkpoint.
+        triggered: The checkpoint is on its way; it may even be complete.
+        abort: The start has failed before any subtask was notified of the checkpoint.
+        taken_over: A newer attempt has begun.
+        fail_job: Too many starts have failed.
+    """
+
+    collect: Callable[[PendingCheckpoint], None]
+    trigger: Callable[[Iterable[SubtaskId], CheckpointBarrier], None]
+    triggered: Callable[[PendingCheckpoint], None]
+    abort: Callable[[PendingCheckpoint, Reason, str], None]
+    taken_over: Callable[[], None]
+    fail_job: Callable[[str], object]
+
+
+class CheckpointStarts:
+    """Starts checkpoints, one at a time.
+
+    Args:
+        place: Prepares a place in the job's storage.
+        initialize_location: `None` when there is nothing to prepare.
+    """
+
+    def __init__(
+        self,
+        config: Checkpointing,
+        served: ServedAttempt,
+        requests: CheckpointRequests,
+        planner: CheckpointPlanner,
+        files: CheckpointFiles,
+        history: CheckpointHistory,
+        failures: CheckpointFailureManager,
+        coordinators: OperatorCoordinators,
+        hooks: MasterHooks,
+        place: WriteProbe,
+        initialize_location: InitializeLocation | None,
+        clock: Clock,
+        callbacks: StartCallbacks,
+    ) -> None:
+        self._config = config
+        self._served = served
+        self._requests = requests
+        self._planner = planner
+        self._files = files
+        self._history = history
+        self._failures = failures
+        self._coordinators = coordinators
+        self._hooks = hooks
+        self._place = place
+        self._initialize_location = initialize_location
+        self._clock = clock
+        self._callbacks = callbacks
+        self._masters = MasterSnapshots(coordinators, hooks)
+
+    def start(self, request: CheckpointRequest) -> None:
+        """Step 1: the id is fixed and the place is prepared, in the background because that may block."""
+        initialize = self._initialize_location
+        checkpoint_id, attempt = self._served.next_id, self._served.number
+        plan = self._plan(request)
+        if plan is None:
+            return
+        if initialize is None or attempt is None:
+            self._create(request, plan)
+            return
+        if self._place.is_awaited:  # by a request that was refused meanwhile
+            self._place.when_over(partial(self._start_if_wanted, request))
+            return
+        if self._place.hangs:
+            # The first timeout has been counted. Storages that are slow once must not fail the job.
+            hangs = f"{self._files.url} has not answered the check of the last place yet"
+            self._requests.refuse(request, self.without_place(request.kind, hangs))
+            self.ended(request)
+            return
+
+        def prepare_place() -> int:
+            return initialize(checkpoint_id, attempt)
+
+        self._place.begin(
+            prepare_place,
+            self._files.url,
+            lambda given_id: self._initialized(request, attempt, given_id),
+            lambda error: self._not_initialized(request, attempt, error),
+        )
+
+    def _start_if_wanted(self, request: CheckpointRequest) -> None:
+        if request is self._requests.starting:
+            self.start(request)
+
+    def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
+        """The subtasks that take part; `None` when the request can't be served and was refused."""
+        if self._served.number is None:
+            refusal = self._served.refusal
+        elif request.periodic and not self._requests.is_periodic:
+            refusal = CheckpointFailed(Reason.PERIODIC_SCHEDULER_SHUTDOWN)
+        else:
+            plan = self._planner.plan(is_last=request.urgent)
+            if isinstance(plan, CheckpointPlan):
+                return plan
+            refusal = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan))
+        self._requests.refuse(request, refusal)
+        self.ended(request)
+        return None
+
+    def _initialized(self, request: CheckpointRequest, attempt: int, given_id: int) -> None:
+        plan = self._plan_after_place(request, attempt)
+        if plan is not None:
+            self._served.next_id = given_id
+            self._create(request, plan)
+
+    def _not_initialized(self, request: CheckpointRequest, attempt: int, error: BaseException) -> None:
+        """There is no place: refuse the request before anybody hears of it. The next one gets the id."""
+        if self._plan_after_place(request, attempt) is None:
+            return
+        if isinstance(error, PastAttemptError):
+            # It is another JobMaster's: this one begins no attempt while all of the job runs.
+            self._requests.refuse(request, TAKEN_OVER)
+            self._callbacks.taken_over()
+            self.ended(request)
+            return
+        reason = Reason.TRIGGER_CHECKPOINT_FAILURE
+        must_fail = self._failures.failed(reason, -1, is_savepoint=request.kind.is_savepoint)
+        is_known = isinstance(error, StorageError | TimeoutError)
+        cause = str(error) if is_known else f"{self._files.url}: {error_text(error)}"
+        refusal = self.without_place(request.kind, cause)
+        self._requests.refuse(request, refusal)
+        if must_fail:
+            failed = f"checkpoint {self._served.next_id} failed ({reason.value})"
+            self._callbacks.fail_job(f"{failed}: {refusal.detail}")
+        self.ended(request)
+
+    def _plan_after_place(self, request: CheckpointRequest, attempt: int) -> CheckpointPlan | None:
+        """The plan once the place has answered; `None` if the start is over, or begins again."""
+        if request is not self._requests.starting:
+            return None
+        if self._served.number is not None and self._served.number != attempt:
+            self.start(request)  # a part of the job has restarted meanwhile: it is another place now
+            return None
+        return self._plan(request)
+
+    def without_place(self, kind: SnapshotKind, cause: str) -> CheckpointFailed:
+        """The refusal of what has no place; it is shown in the history."""
+        reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its place can't be written: {cause}"
+        if self._served.number is not None:
+            next_id, now = self._served.next_id, self._clock.now()
+            self._history.refused(next_id, self._served.number, kind, now, reason, detail)
+        return CheckpointFailed(reason, detail)
+
+    def _create(self, request: CheckpointRequest, plan: CheckpointPlan) -> None:
+        """Steps 2, 3 and 4: the checkpoint is pending; operator coordinators, then hooks, do their part."""
+        assert self._served.number is not None, "a request is planned only while the job runs"
+        checkpoint_id = self._served.next_id
+        self._served.next_id += 1
+        pending = PendingCheckpoint(
+            self._barrier(request, checkpoint_id, self._served.number),
+            plan,
+            request,
+            attempt=self._served.number,
+            started_at=self._clock.monotonic(),
+            coordinators=self._coordinators.operator_ids,
+            masters=self._hooks.identifiers,
+        )
+        self._callbacks.collect(pending)
+        self._masters.take(pending, partial(self._trigger_sources, pending), partial(self._give_up, pending))
+
+    def _barrier(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> CheckpointBarrier:
+        aligned = CheckpointOptions(request.kind)
+        options = aligned if request.aligned else self._config.options(request.kind)
+        location = self._files.location(request.target, checkpoint_id, attempt)
+        options = replace(options, drain=request.drain, location=location)
+        base_id = -1 if request.full else self._files.base_id
+        return CheckpointBarrier(checkpoint_id, self._clock.now(), options, base_id)
+
+    def _trigger_sources(self, pending: PendingCheckpoint) -> None:
+        """Step 5: the sources are triggered, and the valves of the operator coordinators open again."""
+        self._callbacks.trigger(pending.trigger(), pending.barrier)
+        self._masters.barriers_injected(pending.checkpoint_id)
+        # An externally induced source may have been faster than this.
+        self._callbacks.triggered(pending)
+        self.ended(pending.request)
+
+    def _give_up(self, pending: PendingCheckpoint, detail: str) -> None:
+        """A start failed before any subtask was notified of the checkpoint."""
+        self._masters.stop()
+        self._callbacks.abort(pending, Reason.TRIGGER_CHECKPOINT_FAILURE, detail)
+        self.ended(pending.request)
+
+    def end(self, reason: Reason, detail: str) -> None:
+        """End the start that is going on, whether its place is being prepared or its masters are asked."""
+        request = self._requests.starting
+        if request is None:
+            return
+        if not self._masters.stop():
+            self._requests.refuse(request, CheckpointFailed(reason, detail))
+        self.ended(request)
+
+    def stop_masters_of(self, request: CheckpointRequest) -> bool:
+        """A checkpoint was aborted: whether it was being started; `ended` is to follow."""
+        if request is not self._requests.starting:
+            return False
+        self._masters.stop()
+        return True
+
+    def ended(self, request: CheckpointRequest) -> None:
+        """A start is over, however it went; the next request may be served. Does nothing a second time."""
+        if request is self._requests.starting:
+            self._requests.start_ended()
