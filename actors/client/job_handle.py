@@ -41,7 +41,7 @@ from penstock.runtime.graph.executor import CheckpointResult, JobResult, JobStat
 from penstock.runtime.graph.graph_info import describe
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
-from penstock.runtime.job.requests import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.messages import RescaleAnswer, RescaleRefused
 from penstock.runtime.names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.time.durations import Duration

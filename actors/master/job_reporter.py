@@ -32,7 +32,7 @@ from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
-from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.redaction import redacted

@@ -61,7 +61,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.graph.executor import JobStatus
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.reports import SubtaskReport
+from penstock.runtime.job.messages import SubtaskReport
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails

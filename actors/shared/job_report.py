@@ -27,7 +27,7 @@ from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
 from penstock.runtime.job.failure import FailureRecord
 from penstock.runtime.job.job_state import Transition
-from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.names import NearestMembers, nearest_name
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.redaction import without_secrets

@@ -1,4 +1,4 @@
-"""Ends of subtasks. `task/descriptor` has the messages to a subtask, `job/reports` its reports."""
+"""Ends of subtasks. `task/descriptor` has the messages to a subtask, `job/messages` its reports."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 - `streams/`: the environment and the streams that collect the user's program.
 - `stream_graph`: the program as it was written, with the ids of its operators.
 - `chaining`: turns the stream graph into a `job_graph`, and pushes work down into sources.
-- `graph_info`: the job graph as values and as text; `drawing` and `layout` make it SVG.
+- `graph_info`: the job graph as values and as text; `drawing` makes it SVG.
 - `execution_graph`: lays out subtasks and channels; `aligned_edges`: where barriers stay in line.
 - `executor`: the port to what runs a job, and what a program holds of a running job.
 

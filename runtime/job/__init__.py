@@ -7,7 +7,7 @@
 - Failures: `failure` has the causes, `failover` decides about another attempt and what restarts together.
 - `automatic_checkpoints`: checkpoints that must not wait for the next period.
 - `job_operators`: the parts of operators in the JobMaster, and their events.
-- `requests`: what users ask for, and what became of it. `reports`: what subtasks report.
+- `messages`: what users ask for, what became of it, and what subtasks report.
 - `job_state`: states, transitions, statistics.
 
 Imports `checkpoint` and what lies below; never `task`.

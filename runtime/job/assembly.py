@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, SnapshotLocation
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import RequestNote

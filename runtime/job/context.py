@@ -14,7 +14,7 @@ from penstock.runtime.job.failover import Region
 from penstock.runtime.job.failure import FailureCause, FailureHistory
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, JobLedger
 from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
-from penstock.runtime.job.requests import RescaleHistory
+from penstock.runtime.job.messages import RescaleHistory
 from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier

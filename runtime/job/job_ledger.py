@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
+from penstock.runtime.checkpoint.coordinator.completion import Fenced, Finalized, finalize
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, is_kept_after

@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.checkpoint.coordinator.starts import restore_masters
 from penstock.runtime.checkpoint.master_hooks import BackgroundHook, MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators

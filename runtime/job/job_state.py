@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.job.failure import FailureRecord
-from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
 

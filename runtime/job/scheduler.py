@@ -31,14 +31,17 @@ from penstock.runtime.job.automatic_checkpoints import SavepointFollowUp
 from penstock.runtime.job.context import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
-from penstock.runtime.job.reports import (
+from penstock.runtime.job.messages import (
     Acknowledged,
     Declined,
     EventForCoordinator,
+    OnRescaled,
     ReachedEndOfData,
+    RescaleRefused,
+    RescaleRequest,
+    StopRequest,
     SubtaskReport,
 )
-from penstock.runtime.job.requests import OnRescaled, RescaleRefused, RescaleRequest, StopRequest
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (

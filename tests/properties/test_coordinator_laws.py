@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from manual_work import ManualAsyncRunner
 from small_graphs import read_and_count
 
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, finalize
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.finalize import finalize
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore

@@ -25,8 +25,7 @@ ALLOWED = frozenset(
 #: Files that need more, each with its reason.
 ALSO_ALLOWED = {
     "runtime/graph/executor.py": {"importlib.metadata"},  # finds the installed executor
-    "runtime/graph/layout.py": {"statistics"},  # medians
-    "runtime/graph/drawing.py": {"html"},  # escapes text
+    "runtime/graph/drawing.py": {"html", "statistics"},  # escapes text; medians
     # shows rows in the program that builds the graph: prints them, or makes a DataFrame
     "runtime/graph/streams/quick_look.py": {"importlib.util", "pandas", "print"},
     "runtime/testing/state_backends.py": {"importlib"},  # loads real backends for jobs that ask for them

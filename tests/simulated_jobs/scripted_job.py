@@ -21,7 +21,7 @@ from penstock.runtime.errors import JobFailedError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.requests import StopRequest
+from penstock.runtime.job.messages import StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind

@@ -8,10 +8,9 @@ work.
 - `location`: where a snapshot is written, and the folders that users name.
 - `plan`: which subtasks take part in a checkpoint.
 - `pending_checkpoint`: one checkpoint that runs, and what has come in for it.
-- `master_snapshots`: the part that operator coordinators and master hooks have in a checkpoint.
+- `starts`: the start of a checkpoint, with the part of operator coordinators and master hooks.
 - `operator_states`: what a complete checkpoint holds, also of subtasks that have finished.
-- `finalize`: the metadata and the record are written; one checkpoint after the other.
-- `files`: completed checkpoints, files that stay, and deletion.
+- `completion`: the metadata and the record are written; completed checkpoints, files that stay, and deletion.
 - `failure_manager`: when failed checkpoints fail the job.
 - `history`: what people are shown, also after another JobMaster has taken over.
 

@@ -46,14 +46,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
-from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.finalize import (
+from penstock.runtime.checkpoint.coordinator.completion import (
+    CheckpointFiles,
     CheckpointFinalizer,
     Fenced,
     Finalize,
     FinalizeOutcome,
 )
+from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, WriteProbe
 from penstock.runtime.checkpoint.coordinator.operator_states import CarriedStateError, completed_checkpoint

@@ -26,7 +26,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class SubtaskStatus(Enum):
-    """How far a subtask of the current attempt is."""
+    """The progress of a subtask of the current attempt."""
 
     CREATED = "created"
     RUNNING = "running"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
     from penstock.runtime.job.context import JobContext
     from penstock.runtime.job.failover import Region
-    from penstock.runtime.job.requests import RescaleRequest, StopRequest
+    from penstock.runtime.job.messages import RescaleRequest, StopRequest
 
 
 class State:

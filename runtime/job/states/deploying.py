@@ -19,8 +19,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
-from penstock.runtime.job.states.ended import Failed, Suspended, enter_earlier_end
-from penstock.runtime.job.states.failing import Cancelling, Failing
+from penstock.runtime.job.states.ending import Cancelling, Failed, Failing, Suspended, enter_earlier_end
 from penstock.runtime.job.states.running import Running
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -41,7 +41,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome, OnlyOlder
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
-from penstock.runtime.job.states.failing import Cancelling, Failing
+from penstock.runtime.job.states.ending import Cancelling, Failing
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.snapshot.ids import SubtaskId
 

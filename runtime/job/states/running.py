@@ -1,26 +1,226 @@
-"""`Running`: every subtask runs.
+"""The states of a job whose subtasks run: `Running`, `Stopping` and `Rescaling`.
+
+`Running`: every subtask runs.
 
 Checkpoints are taken. A failure ends the attempt, or restarts its region. When every subtask of a bounded job
 has processed the end of its input, a final checkpoint is taken. Then the subtasks finish by themselves.
+
+`Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34).
+
+The steps: no other checkpoint is taken any more. With `drain`, event time advances to its end first, so
+timers and windows fire. The sources end their data and send the savepoint's barrier after it. The savepoint
+completes with a record in the log. The sinks commit what it covers, the subtasks finish, and so does the job.
+
+Nothing is lost or done twice. A source sends nothing after the barrier, so the savepoint holds everything
+that the job has done. If the savepoint fails, its sources have ended too early, so the attempt fails and the
+next one starts from the last checkpoint. Once the savepoint is complete, the job reads no more records. After
+a late failure, an attempt that starts from the savepoint commits what it covers and ends (`Suspended`).
+
+`Rescaling`: the job gets another parallelism.
+
+A checkpoint is taken while the job goes on. When it is complete, the subtasks are stopped, and the next
+attempt begins from it with the new graph. The record of that attempt in the decision log holds the
+parallelism, so a JobMaster that comes back later deploys the same. Records that were read since the
+checkpoint are read again, as after a failure. But nothing has failed, so the restart strategy is not told.
+
+The checkpoint is taken as the job's setting is, so that back pressure does not hold up the rescale of an
+unaligned job. The one exception is a rebalance that becomes forward again: in-flight data has no place there,
+so the checkpoint is aligned.
+
+If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job restarts at the old
+parallelism.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointAnswer,
+    CheckpointFailed,
+    CheckpointSucceeded,
+    OnAnswer,
+)
+from penstock.runtime.graph.job_graph import has_room_for_in_flight_data
 from penstock.runtime.job.automatic_checkpoints import FinalCheckpoint
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.requests import RescaleRequest, StopRequest
-from penstock.runtime.job.states.base import State
-from penstock.runtime.job.states.ended import Finished
-from penstock.runtime.job.states.failing import Cancelling, Failing
-from penstock.runtime.job.states.rescaling import Rescaling
+from penstock.runtime.job.messages import (
+    RescaleAnswer,
+    RescaleRecord,
+    RescaleRefused,
+    RescaleRequest,
+    RescaleStarted,
+    StopRequest,
+)
+from penstock.runtime.job.states.base import AttemptStop, State
+from penstock.runtime.job.states.ending import Cancelling, Failing, Finished
 from penstock.runtime.job.states.restarting_region import StoppingRegion
-from penstock.runtime.job.states.stopping import Stopping
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.ids import SubtaskId
+
+
+class Stopping(State):
+    """Takes the job's last savepoint and waits until every subtask has left.
+
+    Args:
+        request: What the user wants.
+        on_answer: Called once with the outcome of the savepoint.
+        reported: Subtasks that had reported the end of their data.
+    """
+
+    name = JobState.STOPPING
+
+    def __init__(
+        self, job: JobContext, request: StopRequest, on_answer: OnAnswer, reported: Iterable[SubtaskId] = ()
+    ) -> None:
+        super().__init__(job)
+        self._request = request
+        self._on_answer = on_answer
+        self._reported = list(reported)
+        self._ending = False
+
+    def enter(self) -> None:
+        coordinator = self.job.coordinator
+        assert coordinator is not None, "a job without checkpoints can't be stopped with a savepoint"
+        coordinator.stop_periodic()
+        coordinator.trigger(
+            SnapshotKind.SYNC_SAVEPOINT,
+            drain=self._request.drain,
+            target=self._request.target,
+            on_answer=self._answered,
+        )
+
+    def cancel(self) -> bool:
+        if self._ending:
+            return False
+        self.job.enter(Cancelling(self.job), "cancelled")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """End the attempt; the next one begins from the newest record in the log."""
+        if self._ending:
+            return False
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        self._reported.append(subtask)
+        if self.job.coordinator is not None:
+            self.job.coordinator.data_ended(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        self.job.subtask_finished(subtask)
+        self._finish_if_all_have()
+        return True
+
+    def _answered(self, answer: CheckpointAnswer) -> None:
+        self._on_answer(answer)
+        job = self.job
+        if job.state is not self:
+            return
+        if isinstance(answer, CheckpointSucceeded):
+            job.stopped_with = answer.checkpoint
+            self._finish_if_all_have()
+        elif answer.checkpoint_id is None:
+            # No subtask was told of it. Otherwise the coordinator fails the attempt after this call.
+            job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
+
+    def _finish_if_all_have(self) -> None:
+        if self._ending or self.job.stopped_with is None or self.job.planner.unfinished:
+            return
+        self._ending = True
+        job = self.job
+        job.end_checkpoints("the job was stopped with a savepoint", for_good=True)
+        job.when_log_is_known(
+            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
+        )
+
+
+def _why(answer: CheckpointFailed) -> str:
+    return f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
+
+
+class Rescaling(State):
+    """Takes a checkpoint, stops the subtasks and lets the next attempt begin.
+
+    Args:
+        request: The new parallelism.
+        reported: Subtasks that had reported the end of their data.
+    """
+
+    name = JobState.RESCALING
+
+    def __init__(self, job: JobContext, request: RescaleRequest, reported: Iterable[SubtaskId] = ()) -> None:
+        super().__init__(job)
+        self._request = request
+        self._reported = list(reported)
+        self._stop = AttemptStop(job)
+        self._answered = False
+
+    def enter(self) -> None:
+        coordinator = self.job.coordinator
+        assert coordinator is not None, "a job without checkpoints can't be rescaled"
+        new_parallelism, job = self._request.parallelism, self.job
+        before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in new_parallelism}
+        job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(new_parallelism)))
+        # Only this checkpoint counts from here on; it is aligned if in-flight data would not fit.
+        coordinator.stop_periodic()
+        aligned = not has_room_for_in_flight_data(job.graph.job, job.graph.job_at(new_parallelism))
+        coordinator.trigger(urgent=True, aligned=aligned, on_answer=self._on_checkpoint)
+
+    def leave(self) -> None:
+        self._answer(RescaleRefused("the job was cancelled, or failed and restarts as it was"))
+
+    def cancel(self) -> bool:
+        self.job.enter(Cancelling(self.job, self._stop), "cancelled")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        if not self._stop.has_begun:
+            self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        self._reported.append(subtask)
+        if self.job.coordinator is not None:
+            self.job.coordinator.data_ended(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        self.job.subtask_finished(subtask)
+        return True
+
+    def all_stopped(self) -> bool:
+        return self._stop.subtasks_stopped()
+
+    def _on_checkpoint(self, answer: CheckpointAnswer) -> None:
+        job = self.job
+        if job.state is not self:
+            return
+        if not isinstance(answer, CheckpointSucceeded):
+            why = f"its checkpoint failed: {answer.detail or answer.reason.value}"
+            self._answer(RescaleRefused(why))
+            job.enter(job.running(self._reported), f"it was not rescaled: {why}")
+            return
+        job.rescales.saved(answer.checkpoint.checkpoint_id)
+        job.end_checkpoints("the job is rescaled")
+        self._stop.begin(self._deploy)
+
+    def _deploy(self) -> None:
+        job = self.job
+        self._answer(RescaleStarted(job.attempt))
+        job.new_parallelism = {**job.graph.parallelism, **self._request.parallelism}
+        job.deploy_again()
+
+    def _answer(self, answer: RescaleAnswer) -> None:
+        if not self._answered:
+            self._answered = True
+            failure = answer.why if isinstance(answer, RescaleRefused) else ""
+            self.job.rescales.end(self.job.clock.now(), failure)
+            self._request.on_answer(answer)
 
 
 class Running(State):

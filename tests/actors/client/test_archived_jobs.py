@@ -50,7 +50,7 @@ from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInf
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointRecord,

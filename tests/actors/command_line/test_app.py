@@ -29,7 +29,7 @@ from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.operators.metrics import GaugeStatistics, Histogram
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME, SnapshotKind

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.actors.client.executor import with_restore
 from penstock.actors.command_line.app import app
-from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere
+from penstock.runtime.checkpoint.coordinator.completion import complete_elsewhere
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, RestoreError, StorageError

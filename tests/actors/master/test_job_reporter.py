@@ -16,7 +16,7 @@ from penstock.runtime.execution.processes import Counters
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics, Transition
-from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (

@@ -23,7 +23,7 @@ from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.execution.role import Role
-from penstock.runtime.job.reports import ReachedEndOfData
+from penstock.runtime.job.messages import ReachedEndOfData
 from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Seconds for anything that a test waits for.

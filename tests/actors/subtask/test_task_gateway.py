@@ -8,7 +8,7 @@ import pytest
 
 from penstock.actors.subtask.master_link import ActorGateway
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.job.reports import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
+from penstock.runtime.job.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -23,13 +23,13 @@ from drivers.coordinator_world import (
 )
 from drivers.differences import Event, different
 
-from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointRequests,
     CheckpointSucceeded,
 )
+from penstock.runtime.checkpoint.coordinator.starts import restore_masters
 from penstock.runtime.checkpoint.master_hooks import HookAnswer, UnmatchedMasterStateError
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.elements import SnapshotKind

@@ -9,13 +9,12 @@ from typing import Any
 from drivers.differences import Event
 from manual_work import ManualAsyncRunner
 
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, FinalizeOutcome, finalize
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.failure_manager import (
     COUNTED_IN_FLINK_1_11,
     CheckpointFailureManager,
 )
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.finalize import FinalizeOutcome, finalize
 from penstock.runtime.checkpoint.coordinator.plan import (
     CheckpointPlan,
     CheckpointPlanner,

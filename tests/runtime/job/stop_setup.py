@@ -22,7 +22,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.requests import RescaleAnswer, StopRequest
+from penstock.runtime.job.messages import RescaleAnswer, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

@@ -12,7 +12,7 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, C
 from penstock.runtime.errors import StorageError
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.requests import StopRequest
+from penstock.runtime.job.messages import StopRequest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus

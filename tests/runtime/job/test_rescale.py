@@ -13,7 +13,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.requests import RescaleRefused, RescaleStarted
+from penstock.runtime.job.messages import RescaleRefused, RescaleStarted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
 

@@ -18,7 +18,7 @@ from penstock.runtime.execution.processes import CallFailure, Counters, Died, Ne
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, Ends, SubtaskProcess
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.reports import SubtaskReport
+from penstock.runtime.job.messages import SubtaskReport
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import GuardedBy, Master, Masters
 from penstock.runtime.testing.simulation.cluster.network import (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from manual_work import ManualAsyncRunner
 
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, finalize
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.finalize import finalize
-from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.starts import restore_masters
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.master_hooks import BackgroundHook, MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder

@@ -7,7 +7,7 @@ import pytest
 from manual_work import ManualAsyncRunner
 from memory_storages import MemoryPlaces
 
-from penstock.runtime.checkpoint.coordinator.finalize import (
+from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointFinalizer,
     Fenced,
     Finalized,

@@ -6,10 +6,10 @@ from typing import Any
 
 from masters_setup import A, B, World
 
-from penstock.runtime.checkpoint.coordinator.master_snapshots import MasterSnapshots
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
+from penstock.runtime.checkpoint.coordinator.starts import MasterSnapshots
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from memory_storages import MemoryPlaces
 
-from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere, finalize
+from penstock.runtime.checkpoint.coordinator.completion import complete_elsewhere, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import (

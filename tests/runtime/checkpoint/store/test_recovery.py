@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.finalize import Finalized, finalize
+from penstock.runtime.checkpoint.coordinator.completion import Finalized, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.recovery import left_at_end, load_latest, rebuild_store
 from penstock.runtime.errors import CorruptSnapshotError

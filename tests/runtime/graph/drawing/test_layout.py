@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.graph.layout import crossings, into_layers, lay_out, nearest_in_order, order_layers
+from penstock.runtime.graph.drawing import crossings, into_layers, lay_out, nearest_in_order, order_layers
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Users' requests to a running job: another parallelism, a stop; and the outcomes of rescales."""
+"""Messages to a running job: requests of users, what became of rescales, and reports of subtasks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
+
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +117,50 @@ class RescaleHistory:
 
     def records(self) -> tuple[RescaleRecord, ...]:
         return tuple(self._records)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A subtask's part of a checkpoint is durable.
+
+    Attributes:
+        snapshot: Handles of its state.
+        metrics: How long each part took.
+    """
+
+    subtask: SubtaskId
+    checkpoint_id: int
+    snapshot: SubtaskSnapshot
+    metrics: CheckpointMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A subtask can't take part in a checkpoint.
+
+    Attributes:
+        reason: Why it can't.
+        detail: Explains it to people.
+    """
+
+    subtask: SubtaskId
+    checkpoint_id: int
+    reason: CheckpointFailureReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedEndOfData:
+    subtask: SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class EventForCoordinator:
+    """An event of a subtask for the coordinator of one of its operators."""
+
+    subtask: SubtaskId
+    operator_id: str
+    event: Any
+
+
+SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData | EventForCoordinator
