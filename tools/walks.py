@@ -84,7 +84,7 @@ WALKS: Final = (
         7,
         9,
         (
-            Leg(_PROCESSES, "CheckpointCoordinator._trigger_sources", "TriggerCheckpoint"),
+            Leg(_PROCESSES, "CheckpointStarts._trigger_sources", "TriggerCheckpoint"),
             Leg(_POST, "SubtaskActor.control"),
             Leg(f"{_OF_SUBTASK}:SubtaskCheckpointCoordinator.trigger", "TaskThread._run"),
         ),

@@ -41,10 +41,10 @@ What it must never do:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointFiles,
@@ -74,6 +74,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 from penstock.runtime.checkpoint.coordinator.starts import (
     TAKEN_OVER,
     CheckpointStarts,
+    CoordinatorGateway,
     InitializeLocation,
     ServedAttempt,
     StartCallbacks,
@@ -87,7 +88,7 @@ from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
-from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointRecord,
@@ -100,26 +101,6 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.time.durations import as_seconds
-
-
-class CoordinatorGateway(Protocol):
-    """The coordinator's calls to subtasks: each names the attempt of the subtasks that it is for.
-
-    No call blocks, and none calls the coordinator back before it returns.
-    """
-
-    def trigger_checkpoint(
-        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
-    ) -> None: ...
-
-    def notify_checkpoint_complete(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
-
-    def notify_checkpoint_aborted(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
-
 
 #: Number of those that a checkpoint has waited for in vain which its failure names.
 _NAMED: Final = 5
@@ -193,6 +174,7 @@ class CheckpointCoordinator:
             self._served,
             self._requests,
             planner,
+            gateway,
             files,
             self._history,
             self._failures,
@@ -203,7 +185,6 @@ class CheckpointCoordinator:
             clock,
             StartCallbacks(
                 self._collect,
-                self._send_trigger,
                 self._finalize_if_complete,
                 self._abort,
                 self._fenced,
@@ -316,7 +297,7 @@ class CheckpointCoordinator:
         self._planner.data_ended(subtask)
         for pending in self._running():
             if pending.data_ended(subtask):
-                self._send_trigger((subtask,), pending.barrier)
+                self._starts.trigger((subtask,), pending.barrier)
 
     def subtask_failed(self, subtask: SubtaskId, detail: str = "") -> None:
         """A subtask has failed while others go on: abort every checkpoint that still waits for it."""
@@ -656,10 +637,6 @@ class CheckpointCoordinator:
     def _running(self) -> tuple[PendingCheckpoint, ...]:
         """The checkpoints that run, oldest first; safe against aborts while they are walked through."""
         return tuple(self._pending.values())
-
-    def _send_trigger(self, to: Iterable[SubtaskId], barrier: CheckpointBarrier) -> None:
-        for attempt, subtasks in self._planner.by_attempt(to):
-            self._gateway.trigger_checkpoint(attempt, subtasks, barrier)
 
     def _notify_aborted(self, pending: PendingCheckpoint) -> None:
         for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):

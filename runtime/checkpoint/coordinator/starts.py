@@ -29,10 +29,10 @@ What it must never do: leave a valve shut after a round that is over, or report 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
@@ -190,6 +190,25 @@ TAKEN_OVER: Final = CheckpointFailed(
 _NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
 
 
+class CoordinatorGateway(Protocol):
+    """The coordinator's calls to subtasks: each names the attempt of the subtasks that it is for.
+
+    No call blocks, and none calls the coordinator back before it returns.
+    """
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None: ...
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None: ...
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None: ...
+
+
 @dataclass(slots=True)
 class ServedAttempt:
     """The attempt whose checkpoints are taken.
@@ -218,7 +237,6 @@ class StartCallbacks:
 
     Attributes:
         collect: A checkpoint is pending; its masters are asked next.
-        trigger: Sends a barrier to the subtasks that begin a checkpoint.
         triggered: The checkpoint is on its way; it may even be complete.
         abort: The start has failed before any subtask was notified of the checkpoint.
         taken_over: A newer attempt has begun.
@@ -226,7 +244,6 @@ class StartCallbacks:
     """
 
     collect: Callable[[PendingCheckpoint], None]
-    trigger: Callable[[Iterable[SubtaskId], CheckpointBarrier], None]
     triggered: Callable[[PendingCheckpoint], None]
     abort: Callable[[PendingCheckpoint, Reason, str], None]
     taken_over: Callable[[], None]
@@ -247,6 +264,7 @@ class CheckpointStarts:
         served: ServedAttempt,
         requests: CheckpointRequests,
         planner: CheckpointPlanner,
+        gateway: CoordinatorGateway,
         files: CheckpointFiles,
         history: CheckpointHistory,
         failures: CheckpointFailureManager,
@@ -261,6 +279,7 @@ class CheckpointStarts:
         self._served = served
         self._requests = requests
         self._planner = planner
+        self._gateway = gateway
         self._files = files
         self._history = history
         self._failures = failures
@@ -392,11 +411,16 @@ class CheckpointStarts:
 
     def _trigger_sources(self, pending: PendingCheckpoint) -> None:
         """Step 5: the sources are triggered, and the valves of the operator coordinators open again."""
-        self._callbacks.trigger(pending.trigger(), pending.barrier)
+        self.trigger(pending.trigger(), pending.barrier)
         self._masters.barriers_injected(pending.checkpoint_id)
         # An externally induced source may have been faster than this.
         self._callbacks.triggered(pending)
         self.ended(pending.request)
+
+    def trigger(self, to: Iterable[SubtaskId], barrier: CheckpointBarrier) -> None:
+        """Send a barrier to subtasks that begin a checkpoint."""
+        for attempt, subtasks in self._planner.by_attempt(to):
+            self._gateway.trigger_checkpoint(attempt, subtasks, barrier)
 
     def _give_up(self, pending: PendingCheckpoint, detail: str) -> None:
         """A start failed before any subtask was notified of the checkpoint."""
