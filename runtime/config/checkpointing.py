@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from penstock.runtime.config.checks import (
+    Settings,
     choice,
-    from_fields,
     truth,
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.names import NearestEnumMembers, NearestNames
+from penstock.runtime.names import NearestEnumMembers
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
@@ -72,7 +71,7 @@ def refuse_without_store(name: str, value: int) -> NoReturn:
 
 @without_secrets
 @dataclass(frozen=True, slots=True)
-class Checkpointing(metaclass=NearestNames):
+class Checkpointing(Settings):
     """Settings of a job's checkpoints. Durations are a `timedelta`, or seconds.
 
     Attributes:
@@ -193,22 +192,6 @@ class Checkpointing(metaclass=NearestNames):
                 "checkpoint turns unaligned; set unaligned=True, or leave it out"
             )
             raise ConfigurationError(msg)
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> Checkpointing:
-        """Build it from a mapping of its settings.
-
-        Raises:
-            ConfigurationError: A setting is unknown (the nearest one is named), missing or not allowed.
-
-        Example:
-            >>> Checkpointing.from_mapping({"every": 5, "max_concurent": 2})
-            Traceback (most recent call last):
-            ...
-            penstock.runtime.errors.ConfigurationError: Checkpointing has no setting 'max_concurent'; \
-did you mean 'max_concurrent'?
-        """
-        return from_fields(cls, given)
 
     def options(self, kind: SnapshotKind) -> CheckpointOptions:
         """Options of a snapshot of this kind; they go into its barrier. Savepoints are always aligned.

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.names import nearest_name
+from penstock.runtime.names import NearestNames, nearest_name
 
 C = TypeVar("C")
 EnumT = TypeVar("EnumT", bound=Enum)
@@ -115,3 +115,26 @@ def from_fields(kind: type[C], given: Mapping[str, Any]) -> C:
     except TypeError as error:
         msg = f"{kind.__name__}: {str(error).removeprefix(f'{kind.__name__}.__init__() ')}"
         raise ConfigurationError(msg) from error
+
+
+class Settings(metaclass=NearestNames):
+    """Base of settings: frozen dataclasses that can be built from a mapping, as it stands in a file."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> Self:
+        """Build it from a mapping of its settings.
+
+        Raises:
+            ConfigurationError: A setting is unknown (the nearest one is named), missing or not allowed.
+
+        Example:
+            >>> from penstock import Checkpointing
+            >>> Checkpointing.from_mapping({"every": 5, "max_concurent": 2})
+            Traceback (most recent call last):
+            ...
+            penstock.runtime.errors.ConfigurationError: Checkpointing has no setting 'max_concurent'; \
+did you mean 'max_concurrent'?
+        """
+        return from_fields(cls, given)

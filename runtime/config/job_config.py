@@ -12,7 +12,7 @@ from penstock.runtime.config.checkpointing import (
     CheckpointingMode,
     refuse_without_store,
 )
-from penstock.runtime.config.checks import check_names, from_fields, truth, whole_number
+from penstock.runtime.config.checks import Settings, check_names, from_fields, truth, whole_number
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     NoRestart,
@@ -21,7 +21,6 @@ from penstock.runtime.config.restart import (
 )
 from penstock.runtime.config.semantics import EndOfPartitionMode
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.names import NearestNames
 from penstock.runtime.redaction import redacted, without_secrets
 from penstock.runtime.time.durations import Duration, seconds_in
 
@@ -34,17 +33,12 @@ _LEAST_MEMORY: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class HeapState(metaclass=NearestNames):
+class HeapState(Settings):
     """Keyed state in dictionaries of the subtask's process: the fastest, as large as its memory."""
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> HeapState:
-        """Build it from a mapping; any setting is refused."""
-        return from_fields(cls, given)
 
 
 @dataclass(frozen=True, slots=True)
-class RocksDB(metaclass=NearestNames):
+class RocksDB(Settings):
     """Keyed state in RocksDB on the local disk of the subtask's node: larger than memory.
 
     Needs the package of the extra `rocksdb` wherever subtasks run.
@@ -72,11 +66,6 @@ class RocksDB(metaclass=NearestNames):
         if self.folder is not None and (not isinstance(self.folder, str) or not self.folder.strip()):
             msg = f"RocksDB.folder={self.folder!r}: give the path of a folder, or None"
             raise ConfigurationError(msg)
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> RocksDB:
-        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
-        return from_fields(cls, given)
 
 
 #: The default.
@@ -112,7 +101,7 @@ Failover: TypeAlias = Literal["region", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdvancedConfig(metaclass=NearestNames):
+class AdvancedConfig(Settings):
     """The settings that tune a job: buffers, and how long subtasks wait for each other. Few jobs need them.
 
     Durations are a `timedelta` or seconds, and kept as seconds.
@@ -185,15 +174,10 @@ class AdvancedConfig(metaclass=NearestNames):
         for name in ("alignment_memory", "max_raw_state_bytes"):
             whole_number(name, getattr(self, name), at_least=0)
 
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> AdvancedConfig:
-        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
-        return from_fields(cls, given)
-
 
 @without_secrets
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobConfig(metaclass=NearestNames):
+class JobConfig(Settings):
     """The settings of a job. Durations are a `timedelta` or seconds, and kept as seconds.
 
     Attributes:

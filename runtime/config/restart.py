@@ -27,28 +27,22 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from penstock.runtime.config.checks import (
+    Settings,
     check_names,
-    from_fields,
     real_number,
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.names import NearestNames
 from penstock.runtime.time.durations import Duration, seconds_in
 
 
 @dataclass(frozen=True, slots=True)
-class NoRestart(metaclass=NearestNames):
+class NoRestart(Settings):
     """The first failure fails the job."""
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> NoRestart:
-        """Build it from a mapping; any setting is refused."""
-        return from_fields(cls, given)
 
 
 @dataclass(frozen=True, slots=True)
-class FixedDelay(metaclass=NearestNames):
+class FixedDelay(Settings):
     """A number of restarts, each after the same delay.
 
     Attributes:
@@ -67,14 +61,9 @@ class FixedDelay(metaclass=NearestNames):
         whole_number("FixedDelay.attempts", self.attempts, at_least=0)
         object.__setattr__(self, "delay", seconds_in("FixedDelay.delay", self.delay))
 
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> FixedDelay:
-        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
-        return from_fields(cls, given)
-
 
 @dataclass(frozen=True, slots=True)
-class ExponentialBackoff(metaclass=NearestNames):
+class ExponentialBackoff(Settings):
     """Any number of restarts, each after a longer delay, until the job has run well for a while.
 
     Attributes:
@@ -109,14 +98,9 @@ class ExponentialBackoff(metaclass=NearestNames):
         if self.attempts is not None:
             whole_number("ExponentialBackoff.attempts", self.attempts, at_least=1)
 
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> ExponentialBackoff:
-        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
-        return from_fields(cls, given)
-
 
 @dataclass(frozen=True, slots=True)
-class FailureRate(metaclass=NearestNames):
+class FailureRate(Settings):
     """Any number of restarts, as long as failures are rare enough.
 
     Attributes:
@@ -137,11 +121,6 @@ class FailureRate(metaclass=NearestNames):
         whole_number("FailureRate.failures", self.failures, at_least=1)
         object.__setattr__(self, "interval", seconds_in("FailureRate.interval", self.interval, above=0.0))
         object.__setattr__(self, "delay", seconds_in("FailureRate.delay", self.delay))
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> FailureRate:
-        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
-        return from_fields(cls, given)
 
 
 RestartConfig: TypeAlias = NoRestart | FixedDelay | ExponentialBackoff | FailureRate
