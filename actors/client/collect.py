@@ -82,7 +82,7 @@ class RayCollector:
         self.add_of_run("", key, rows)
 
     def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:
-        """As `add`, for one run of a sink."""
+        """Like `add`, for one run of a sink."""
         data: bytes = cloudpickle.dumps(list(rows))  # type: ignore[no-untyped-call]
         try:
             if self._actor is None:
@@ -100,7 +100,7 @@ class RayCollector:
         return self.rows_of_run("")
 
     def rows_of_run(self, run: str) -> list[Any]:
-        """As `rows`, of one run of a sink; those of other runs are dropped."""
+        """Like `rows`, of one run of a sink; those of other runs are dropped."""
         if run != self._run:
             self._transactions, self._run = [], run
         if self._actor is None:

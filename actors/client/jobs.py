@@ -186,7 +186,7 @@ def _join(storage: str | Path | None) -> None:
 
 
 def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
-    """As `job`, in the cluster that has been joined, if any.
+    """Like `job`, in the cluster that has been joined, if any.
 
     Raises:
         ConfigurationError: There is no such job, or there are several.

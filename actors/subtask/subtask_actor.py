@@ -193,7 +193,7 @@ class RayHost:
 
     @property
     def place(self) -> Place:
-        """This process."""
+        """The place of this process."""
         return own_place()
 
     def new_attempt(

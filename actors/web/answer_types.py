@@ -93,7 +93,7 @@ class CheckpointCounts(TypedDict):
 
 
 class Percentiles(TypedDict):
-    """Of one figure of completed checkpoints; `null` for each where none is known."""
+    """Percentiles of one figure of completed checkpoints; `null` for each where none is known."""
 
     min: float | None
     max: float | None

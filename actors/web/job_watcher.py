@@ -54,7 +54,7 @@ class KnownCheckpoints:
         self._known: dict[_Key, CheckpointRecord] = {}
 
     def records(self, shown: Iterable[CheckpointRecord] = ()) -> list[CheckpointRecord]:
-        """All that are known, oldest first; with those of a report."""
+        """All known checkpoints, oldest first, with those of a report."""
         return [*self._joined(shown).values()]
 
     def merge(self, shown: Sequence[CheckpointRecord]) -> None:

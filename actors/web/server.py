@@ -112,7 +112,7 @@ class RequestTrigger:
     failure: BaseException | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As Flink's REST answers: a status, and when it has ended what came of it."""
+        """The form of Flink's REST: a status, and when it has ended the outcome."""
         if not self.is_done:
             return {"status": {"id": "IN_PROGRESS"}}
         if self.failure is not None:

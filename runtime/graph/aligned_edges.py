@@ -134,7 +134,10 @@ class _Circles:
         }
 
     def _order(self, vertex: str) -> None:
-        """Who takes a checkpoint before whom, as far as this vertex goes; those upstream of it are known."""
+        """The order in which subtasks take a checkpoint, at this vertex.
+
+        That of upstream vertices is known.
+        """
         inputs = self._inputs[vertex]
         in_line = [each for each in inputs if each.is_aligned]
         # Every vertex in line has taken it, or at least one has.

@@ -117,7 +117,7 @@ class CheckpointResult(NearestMembers):
     duration: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
+        """The plain values that JSON carries."""
         return asdict(self)
 
 

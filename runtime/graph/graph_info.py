@@ -128,7 +128,7 @@ class GraphInfo:
         return tuple(operator for vertex in self.vertices for operator in vertex.operators)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
+        """The plain values that JSON carries."""
         return {
             "name": self.name,
             "vertices": [asdict(vertex) for vertex in self.vertices],

@@ -247,7 +247,7 @@ class GaugeStatistics:
     total: float
 
     def plus(self, other: GaugeStatistics) -> GaugeStatistics:
-        """Of both."""
+        """The sum of both."""
         return GaugeStatistics(
             min(self.least, other.least), max(self.greatest, other.greatest), self.total + other.total
         )

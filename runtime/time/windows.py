@@ -79,7 +79,7 @@ def slide_of(assigner: WindowAssigner) -> int | None:
 
 
 def micros_of_user(name: str, duration: object, *, at_least: int = 1) -> int:
-    """As `micros_in`, with an error that names the user's line."""
+    """Like `micros_in`, with an error that names the user's line."""
     try:
         return micros_in(name, duration, at_least=at_least)
     except ConfigurationError as error:

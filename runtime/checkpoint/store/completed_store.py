@@ -228,7 +228,7 @@ class CompletedCheckpointStore:
         return self._released(free)
 
     def unreferenced(self, files: Iterable[FileHandle]) -> tuple[FileHandle, ...]:
-        """Of an aborted checkpoint's files, those that may be deleted because nothing in here names them."""
+        """The files of an aborted checkpoint that no checkpoint in the store names."""
         return tuple(handle for handle in files if handle.path not in self._files and self._is_ours(handle))
 
     def names(self, path: str) -> bool:

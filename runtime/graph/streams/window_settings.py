@@ -61,7 +61,7 @@ class WindowSettings:
 
     @classmethod
     def of(cls, call: str, assigner: object) -> WindowSettings:
-        """Those of an assigner alone.
+        """The settings of an assigner alone.
 
         Raises:
             GraphError: It is none.

@@ -75,7 +75,7 @@ class EventTimeTrigger(Trigger[Any]):
         return _CONTINUE if part is None else part.on_event_time(time, window, ctx)
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """As `early` or `late` says."""
+        """The answer of `early` or `late`."""
         part = self._part(window, ctx)
         return _CONTINUE if part is None else part.on_processing_time(time, window, ctx)
 
@@ -472,7 +472,7 @@ class TimeEvictor(Evictor[Any]):
     def evict_before(
         self, elements: list[TimestampedValue], window: TimeWindow
     ) -> Sequence[TimestampedValue]:
-        """Those that are new enough; records without timestamps stay."""
+        """Keep records that are new enough, and those without timestamps."""
         newest = max((stamp for _, stamp in elements if stamp is not None), default=0)
         return [each for each in elements if each.timestamp is None or each.timestamp > newest - self.span]
 

@@ -47,7 +47,7 @@ class Reach(Enum):
 
 
 class Links:
-    """Who can reach whom; see the module's text. Names of processes are unique in a run."""
+    """The reachability of processes; see the module's text. Names of processes are unique in a run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -235,7 +235,7 @@ RESEND_DELAY: Final = 0.2
 
 
 class Sender(Protocol):
-    """Who sent a frame."""
+    """The sender of a frame."""
 
     @property
     def id(self) -> SubtaskId:
