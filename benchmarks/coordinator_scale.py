@@ -30,6 +30,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
@@ -40,7 +41,6 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 

@@ -246,18 +246,10 @@ def read_state(
 ) -> DataFrame:
     """One state of one operator as a DataFrame, one partition for each subtask that wrote it.
 
-    Like `penstock.state.read_state`; the snapshot must be where the executors see it.
+    The arguments are those of `penstock.state.read_state`; the snapshot must be where the executors see it.
 
     Args:
         spark: Its executors read the state.
-        snapshot: Path or URL of the snapshot.
-        operator: The operator's id.
-        state: `"reduce"` for the state of `reduce(...)`, else that of a declared state, or of `value_state`.
-        key: Converts each key for the DataFrame.
-        value: Converts each value for the DataFrame.
-        encoded: Give values as bytes of the value codec.
-        classes: Classes of values that can't be found through a module that is imported in the executors.
-        allow_pickle: Unpickle values and import modules that the snapshot names.
         schema: Arrow types of all columns; without it the state is read again to find them.
 
     Raises:
@@ -300,23 +292,13 @@ def write_state(
 ) -> str:
     """Make a savepoint whose state is the rows of a DataFrame; a job can start from it.
 
-    Like `penstock.state.write_state`; the folder must be where the executors see it. Keyed state is written
-    by the executors, in `parallelism` tasks. List state, which is small, comes through this program.
+    The arguments are those of `penstock.state.write_state`; the folder must be where the executors see it.
+    Keyed state is written by the executors, in `parallelism` tasks. List state, which is small, comes through
+    this program.
 
     Args:
         df: A DataFrame with the columns `key` and `value` (list state: `value`); others are ignored.
-        savepoint: Folder of the new savepoint: a path or URL. It must hold none.
-        operator: Id of the operator that is to have the state.
-        state: `"reduce"` for the state of `reduce(...)`, else that of a declared state, or of `value_state`.
         kind: `"keyed"`, or how a list state is redistributed.
-        base: A snapshot that the new one is made from; it is not changed.
-        parallelism: Number of tasks that write it, one for each subtask; by default 1, or that of the base.
-        max_parallelism: Number of key groups, which the job must have too.
-        key: Converts each key of the DataFrame to the stream's key.
-        value: Converts each value of the DataFrame to the state's value.
-        encoded: The values are bytes of the value codec.
-        classes: As in `read_state`.
-        allow_pickle: Whether values that have no codec of their own may be pickled.
 
     Returns:
         The savepoint's URL.
@@ -327,7 +309,7 @@ def write_state(
         Exception: Spark's, when a task fails: for a duplicate or an invalid key, for example.
     """
     if kind in ("columns", "list", "map"):
-        msg = f'kind="{kind}" is not for DataFrames: give an Arrow table to penstock.runtime.write_state'
+        msg = f'kind="{kind}" is not for DataFrames: give an Arrow table to penstock.state.write_state'
         raise ConfigurationError(msg)
     names = ["key", "value"] if kind == "keyed" else ["value"]
     missing = [name for name in names if name not in df.columns]
@@ -337,13 +319,7 @@ def write_state(
     df = df.select(*names)
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
     draft = SavepointDraft(savepoint, operator, state, kind, base, parallelism, max_parallelism)
-    files = draft.files()
-    try:
-        folder = draft.finish(_written(df, draft, conversion, files), files)
-    except BaseException:
-        with suppress(StorageError):  # report the first error
-            draft.remove_all()
-        raise
+    folder = draft.write(lambda files: _written(df, draft, conversion, files))
     with suppress(StorageError):  # unused files do no harm
         draft.remove_unused()
     return folder

@@ -25,9 +25,8 @@ from penstock.runtime.error_text import escaped
 from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointMetrics, CheckpointRecord
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
 #: What Python raises for a time before the year 1 or after 9999.

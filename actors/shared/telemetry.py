@@ -21,9 +21,8 @@ from typing import Final
 
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.redaction import redacted
-from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointMetrics, CheckpointStatus
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 #: States in which a job does its work.
 _WORKING: Final = (JobState.RUNNING, JobState.STOPPING)

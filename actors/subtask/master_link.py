@@ -29,10 +29,9 @@ from penstock.runtime.job.messages import (
     ReachedEndOfData,
     SubtaskReport,
 )
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 logger = logging.getLogger(__name__)
 

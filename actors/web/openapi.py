@@ -29,8 +29,7 @@ from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, VertexInfo
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.messages import RescaleRecord
-from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CheckpointRecord
 from penstock.runtime.state_processor.inspection import MasterSummary, OperatorSummary
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 

@@ -45,8 +45,7 @@ from penstock.runtime.record.elements import (
     EndOfPartition,
     StreamElement,
 )
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
-from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
+from penstock.runtime.snapshot.checkpoint_record import NOTHING_STORED, CheckpointFailureReason, StoredBytes
 
 
 class CheckpointedInputGate:

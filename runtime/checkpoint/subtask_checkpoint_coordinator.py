@@ -33,9 +33,12 @@ from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.error_text import error_text
 from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, Event
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointFailureReason,
+    CheckpointMetrics,
+    StoredBytes,
+)
 from penstock.runtime.snapshot.handles import ChannelStateHandle, SubtaskSnapshot
-from penstock.runtime.snapshot.metrics import CheckpointMetrics, StoredBytes
 
 
 class CheckpointedState(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
-from penstock.runtime.errors import ConfigurationError, ObjectExistsError
+from penstock.runtime.errors import ConfigurationError, ObjectExistsError, StorageError
 from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.io.state_parts import (
     PartFiles,
@@ -78,12 +79,26 @@ class SavepointDraft:
         if METADATA in open_location(self.folder, create=True).list(""):
             raise _taken(self.folder)
 
-    def files(self) -> PartFiles:
-        source = None if self._base is None else storage_of(self._base)
-        return PartFiles(self.folder, self.token, source)
+    def write(self, make: Callable[[PartFiles], Mapping[int, OperatorSubtaskState]]) -> str:
+        """Write the new state, copy the base, and write the metadata; returns the folder.
 
-    def remove_all(self) -> None:
-        self._remove(frozenset())
+        When that fails, no file of this draft is left, whichever process wrote it.
+
+        Args:
+            make: Writes the new state, and returns it by subtask; its files are in the folder.
+
+        Raises:
+            ConfigurationError: Another program has made a savepoint here meanwhile.
+            StorageError: A file could not be read or written.
+        """
+        source = None if self._base is None else storage_of(self._base)
+        files = PartFiles(self.folder, self.token, source)
+        try:
+            return self._finish(make(files), files)
+        except BaseException:
+            with suppress(StorageError):  # the first error is the one to tell
+                self._remove(frozenset())
+            raise
 
     def remove_unused(self) -> None:
         """Delete the files of this draft that the finished savepoint does not name."""
@@ -95,15 +110,7 @@ class SavepointDraft:
         mine = [path for path in storage.list("") if f"-{self.token}-" in path]
         storage.delete([path for path in mine if path not in used])
 
-    def finish(self, parts: Mapping[int, OperatorSubtaskState], files: PartFiles) -> str:
-        """Copy the base, and write the metadata.
-
-        Args:
-            parts: The new state by subtask; its files are in the folder.
-
-        Raises:
-            ConfigurationError: Another program has made a savepoint here meanwhile.
-        """
+    def _finish(self, parts: Mapping[int, OperatorSubtaskState], files: PartFiles) -> str:
         base = None if self._base is None else self._base.checkpoint
         copied = {}
         if self._base is not None and base is not None:

@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.runtime.errors import ConfigurationError, StorageError
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_parts import (
     MAP_KEY,
@@ -44,10 +43,10 @@ from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.record.column_key import canonical_column, one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import OperatorSubtaskState, SavedState
-from penstock.runtime.state.columns.column_table import ColumnBlock, ColumnTable, key_list
-from penstock.runtime.state.columns.typed_columns import TypedColumns, plain_name
+from penstock.runtime.state.column_table import ColumnBlock, ColumnTable, key_list
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import key_hashes
+from penstock.runtime.state.typed_columns import TypedColumns, plain_name
 from penstock.runtime.state_processor.state_writing import (
     by_subtask,
     listed_by_subtask,
@@ -316,17 +315,10 @@ def write_state(
         msg = 'keys=... goes with kind="columns" alone'
         raise ConfigurationError(msg)
     draft = SavepointDraft(savepoint, operator, state, kind, base, parallelism, max_parallelism)
-    files = draft.files()
-    try:
-        if kind == "columns":
-            parts = parts_of_columns(_as_table(table), keys, draft, conversion.codec(), files)
-        else:
-            parts = parts_of_table(_as_table(table), draft, conversion, files)
-        return draft.finish(parts, files)
-    except BaseException:
-        with suppress(StorageError):  # the first error is the one to tell
-            files.remove()
-        raise
+    codec, rows = conversion.codec(), _as_table(table)
+    if kind == "columns":
+        return draft.write(lambda files: parts_of_columns(rows, keys, draft, codec, files))
+    return draft.write(lambda files: parts_of_table(rows, draft, conversion, files))
 
 
 def parts_of_table(

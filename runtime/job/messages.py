@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,12 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointFailureReason,
+    CheckpointMetrics,
     EarlierHistory,
 )
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 
 

@@ -131,11 +131,6 @@ def _of_datetime(value: Any, _: int | None) -> pa.DataType:
 
 
 def zone_name(zone: tzinfo | None, value: Any) -> str | None:
-    """The name of a zone in Arrow.
-
-    Raises:
-        NoColumnTypeError: It has none.
-    """
     if zone is None or (type(zone) is ZoneInfo and zone.key is not None):
         return None if zone is None else zone.key
     offset = zone.utcoffset(None)
@@ -273,10 +268,6 @@ def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType
 
     Raises:
         NoArrowTypeError: There is none.
-
-    Example:
-        >>> unified_type(pa.struct({"a": pa.int64()}), pa.struct({"b": pa.int64()}), "value")
-        MapType(map<string, int64>)
     """
     if one.equals(other) or kinds.is_null(other):
         return one
@@ -300,7 +291,6 @@ def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType
 
 
 def record_names(kind: type) -> tuple[str, ...] | None:
-    """The names of the fields of a dataclass or named tuple; `None` for other types."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind)) or None
     if issubclass(kind, tuple):

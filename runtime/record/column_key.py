@@ -47,11 +47,6 @@ _ADVICE: Final = "use a tuple of its parts with a key function, or make a column
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """The column of this name.
-
-    Raises:
-        KeyTypeError: There is none, or there are several.
-    """
     places = batch.schema.get_all_field_indices(name)
     if len(places) != 1:
         what = f"has {len(places)} columns {name!r}" if places else f"has no column {name!r}"
@@ -65,10 +60,6 @@ def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
 
     Raises:
         KeyTypeError: Its type has no stable hash, or a time is not of whole microseconds; names both.
-
-    Example:
-        >>> canonical_column(pa.array(["a", None, "a"]).dictionary_encode(), "k").type
-        DataType(string)
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -191,12 +182,10 @@ class ColumnKey:
 
     @property
     def is_single(self) -> bool:
-        """Whether the key is a value, and no tuple."""
         return len(self.names) == 1
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Names of the key's columns in state."""
         return self.names
 
     @property
@@ -204,11 +193,7 @@ class ColumnKey:
         return f"column{'' if self.is_single else 's'} {', '.join(map(repr, self.names))}"
 
     def __call__(self, row: Any) -> Any:
-        """The key of a record; a name that it does not have is `None`.
-
-        Raises:
-            PenstockError: The record is no dict.
-        """
+        """The key of a record; a name that it does not have is `None`."""
         try:
             get = row.get
         except AttributeError:
@@ -220,12 +205,7 @@ class ColumnKey:
         return tuple([value if type(value) in _ONE_FORM else _canonical(value) for value in map(get, names)])
 
     def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The key columns of a batch in canonical form, in the order of `names`.
-
-        Raises:
-            KeyTypeError: A column is not there, there is more than one of its name, or its type has no stable
-                hash; names column and type.
-        """
+        """The key columns of a batch in canonical form, in the order of `names`."""
         return [canonical_column(column_of(batch, name), name) for name in self.names]
 
     def _no_dict(self, row: Any) -> PenstockError:
@@ -241,12 +221,7 @@ ALL_RECORDS: Final = ":all"
 
 
 class NoKey(ColumnKey):
-    """The key of windows over all records of a stream: one key, `None`, whatever a record is.
-
-    Example:
-        >>> NoKey()("any record"), NoKey().columns(pa.record_batch({"v": [1, 2]}))[0].to_pylist()
-        (None, [None, None])
-    """
+    """The key of windows over all records of a stream: one key, `None`, whatever a record is."""
 
     __slots__ = ()
 

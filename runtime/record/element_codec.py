@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError, StreamCorruptError
-from penstock.runtime.record.arrow_streams import check_types, read_batch
+from penstock.runtime.record.arrow_values import check_types, read_batch
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Batch,
@@ -75,15 +75,7 @@ _SNAPSHOTS: Final = (SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT, SnapshotKi
 
 
 def kind_of(data: bytes | bytearray | memoryview) -> ElementKind:
-    """The kind of an encoded element, without decoding it.
-
-    Raises:
-        StreamCorruptError: There is no such kind, or no data.
-
-    Example:
-        >>> kind_of(encode_element(EndOfData())).name
-        'END_OF_DATA'
-    """
+    """The kind of an encoded element, without decoding it."""
     kind = _KINDS.get(data[0]) if len(data) else None
     if kind is None:
         what = f"begins with the unknown kind {data[0]}" if len(data) else "is empty"
@@ -93,23 +85,12 @@ def kind_of(data: bytes | bytearray | memoryview) -> ElementKind:
 
 
 def is_event(data: bytes | bytearray | memoryview) -> bool:
-    """Whether an encoded element is an event and not a buffer, without decoding it.
-
-    Raises:
-        StreamCorruptError: There is no such kind, or no data.
-
-    Example:
-        >>> is_event(encode_element(Watermark(5))), is_event(encode_element(Buffer(b"rows", 2)))
-        (True, False)
-    """
+    """Whether an encoded element is an event and not a buffer, without decoding it."""
     return kind_of(data) is not ElementKind.BUFFER
 
 
 def rows_in(data: bytes | bytearray | memoryview) -> int:
     """Records of an encoded element, without decoding it; none of an event.
-
-    Raises:
-        StreamCorruptError: There is no such kind, or the header is cut off.
 
     Example:
         >>> rows_in(encode_element(Buffer(b"rows", 2))), rows_in(encode_element(Watermark(5)))
@@ -127,9 +108,6 @@ def rows_in(data: bytes | bytearray | memoryview) -> int:
 
 def encode_element(element: StreamElement) -> bytes:
     """Encode a buffer or an event.
-
-    Raises:
-        CodecError: It is no element of a stream, or a number in it does not fit.
 
     Example:
         >>> decode_element(encode_element(Watermark(5)))
@@ -283,12 +261,7 @@ class BatchCodec:
         self._values = ValueCodec(allow_pickle, classes)
 
     def encode(self, batch: Batch) -> Buffer:
-        """Encode a batch.
-
-        Raises:
-            CodecError: A row can't be encoded, there is not one timestamp per row, or a column may run code
-                where pickle is refused.
-        """
+        """Encode a batch."""
         payload = self._encode_arrow(batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
         buffer = Buffer(payload, len(batch))
         return buffer

@@ -24,16 +24,7 @@ from penstock.runtime.errors import PenstockError
 
 
 def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
-    """The rows at these places, in their order, copied.
-
-    Raises:
-        pa.ArrowNotImplementedError: Arrow can't take from a nested column of such an encoding.
-
-    Example:
-        >>> batch = pa.record_batch({"k": pa.array(["a", "b", "c"], pa.string_view())})
-        >>> take_rows(batch, pa.array([2, 0]))["k"].to_pylist()
-        ['c', 'a']
-    """
+    """The rows at these places, in their order, copied."""
     if not batch.num_columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(places), pa.struct([])))
     try:
@@ -186,7 +177,6 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """Bytes that this buffer occupies on the wire."""
         return len(self.payload)
 
 

@@ -60,13 +60,6 @@ def exact_column(
         values: They, and `None`.
         kind: The column's type; found by Arrow when left out.
         rounds: Python's floats may be rounded to a type of fewer bits, as the user has asked for it.
-
-    Raises:
-        MisfitError: A value does not fit.
-
-    Example:
-        >>> exact_column([1, None], pa.float64(), "price").to_pylist()
-        [1.0, None]
     """
     try:
         column = pa.array(values, kind)
@@ -224,16 +217,7 @@ _DIGITS: Final = 38
 
 
 def exact_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the columns of a schema, in its order; both have the same names.
-
-    Raises:
-        MisfitError: A column can't be cast without a change, or holds nulls and must not.
-
-    Example:
-        >>> batch = pa.record_batch({"a": pa.array([1], pa.int8())})
-        >>> exact_batch(batch, pa.schema({"a": pa.int64()})).schema.field("a").type
-        DataType(int64)
-    """
+    """A batch with the columns of a schema, in its order; both have the same names."""
     columns = [exact_cast(batch.column(field.name), field.type, field.name) for field in schema]
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable and column.null_count:
@@ -244,9 +228,6 @@ def exact_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     """A column in another type, with the same values.
-
-    Raises:
-        MisfitError: It can't be cast without a change.
 
     Example:
         >>> exact_cast(pa.array([1]), pa.float64(), "price").to_pylist()

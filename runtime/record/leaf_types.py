@@ -99,12 +99,7 @@ _COMPLEX: Final = struct.Struct("<dd")
 
 @dataclass(frozen=True, slots=True)
 class LeafType:
-    """Encoding of one type.
-
-    Attributes:
-        type: Exactly this type, no subclass.
-        to_payload: Makes the payload, or `UNSUPPORTED`.
-    """
+    """Encoding of one type."""
 
     type: type
     code: int
@@ -113,12 +108,7 @@ class LeafType:
 
 
 def zone_to_payload(zone: tzinfo | None) -> Any:
-    """Write a time zone: a fixed offset as numbers, a `ZoneInfo` by its key.
-
-    Example:
-        >>> zone_to_payload(timezone(timedelta(hours=1)))
-        [0, 3600, 0]
-    """
+    """Write a time zone: a fixed offset as numbers, a `ZoneInfo` by its key."""
     if zone is None:
         return None
     if type(zone) is timezone:
@@ -132,7 +122,6 @@ def zone_to_payload(zone: tzinfo | None) -> Any:
 
 
 def zone_from_payload(payload: Any) -> tzinfo | None:
-    """Read a time zone that `zone_to_payload` wrote."""
     if payload is None:
         return None
     if isinstance(payload, str):
@@ -248,12 +237,7 @@ _zone = attrgetter("tzinfo")
 
 
 def datetimes_to_payload(values: Sequence[datetime]) -> Any:
-    r"""Write datetimes that all have the same zone object and no fold; else `UNSUPPORTED`.
-
-    Example:
-        >>> datetimes_to_payload([datetime(1970, 1, 1, 0, 0, 1)])
-        [None, b'@B\x0f\x00\x00\x00\x00\x00']
-    """
+    r"""Write datetimes that all have the same zone object and no fold; else `UNSUPPORTED`."""
     zones = list(map(_zone, values))
     zone = zones[0]
     # By identity: two zones of equal offset but different names are equal.
@@ -267,11 +251,6 @@ def datetimes_to_payload(values: Sequence[datetime]) -> Any:
 
 
 def datetimes_from_payload(payload: Any) -> list[datetime]:
-    """Read a column that `datetimes_to_payload` wrote.
-
-    Raises:
-        OverflowError: A number is no date between the years 1 and 9999.
-    """
     zone, raw = payload
     epoch = _EPOCH.replace(tzinfo=zone_from_payload(zone))
     since_epoch: list[timedelta] = np.frombuffer(raw, dtype="<m8[us]").tolist()
@@ -284,12 +263,7 @@ _PLAIN_KINDS: Final = frozenset("biufc")
 
 
 def is_numpy_scalar_type(cls: type) -> bool:
-    """Whether this is one of numpy's own scalar types, not a subclass of one.
-
-    Example:
-        >>> is_numpy_scalar_type(np.int64), is_numpy_scalar_type(int)
-        (True, False)
-    """
+    """Whether this is one of numpy's own scalar types, not a subclass of one."""
     return issubclass(cls, np.generic) and cls.__module__ == "numpy"
 
 
@@ -331,11 +305,6 @@ def _structured_to_payload(dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_from_payload(payload: Any) -> np.dtype[Any]:
-    """Read a dtype that `dtype_to_payload` described.
-
-    Raises:
-        ValueError: It would hold references to objects.
-    """
     if isinstance(payload, str):
         dtype: np.dtype[Any] = np.dtype(payload)
     else:
@@ -361,7 +330,6 @@ def _sized_dtype(payload: Any) -> np.dtype[Any]:
 
 
 def scalar_to_payload(value: np.generic) -> Any:
-    """Write one scalar as dtype and bytes, or `UNSUPPORTED`."""
     # Text that ends in NULs would lose them as raw memory, and by numpy's own conversions.
     if isinstance(value, np.str_):
         return ["U", str.__getitem__(value, slice(None))]
@@ -373,7 +341,6 @@ def scalar_to_payload(value: np.generic) -> Any:
 
 
 def scalar_from_payload(payload: Any) -> Any:
-    """Read a scalar that `scalar_to_payload` wrote."""
     dtype, raw = payload
     if dtype == "U" and isinstance(raw, str):
         return np.str_(raw)
@@ -387,7 +354,6 @@ def scalar_from_payload(payload: Any) -> Any:
 
 
 def scalars_to_payload(values: Sequence[np.generic]) -> Any:
-    """Write a column of numbers of one dtype, or `UNSUPPORTED`."""
     dtype = values[0].dtype
     if dtype.kind not in _PLAIN_KINDS or dtype.type is not type(values[0]):
         return UNSUPPORTED
@@ -395,7 +361,6 @@ def scalars_to_payload(values: Sequence[np.generic]) -> Any:
 
 
 def scalars_from_payload(payload: Any) -> list[Any]:
-    """Read a column that `scalars_to_payload` wrote."""
     dtype, raw = payload
     return list(np.frombuffer(raw, _sized_dtype(dtype)))
 
@@ -418,11 +383,7 @@ def array_to_payload(array: np.ndarray[Any, Any]) -> tuple[Any, list[int], str, 
 
 
 def array_from_payload(payload: Any) -> np.ndarray[Any, Any]:
-    """Read an array that `array_to_payload` wrote; it owns its memory and can be written to.
-
-    Raises:
-        ValueError: Shape and content do not fit together.
-    """
+    """Read an array that `array_to_payload` wrote; it owns its memory and can be written to."""
     dtype, shape, order, content = payload
     if dtype == "O":
         if not isinstance(content, list) or min(shape, default=0) < 0 or math.prod(shape) != len(content):

@@ -35,13 +35,6 @@ def batches_of_rows(rows: Sequence[dict[Any, Any]]) -> Iterator[pa.RecordBatch]:
 
     Raises:
         NoColumnTypeError: A value has no type; the error has the number of the first such row as `place`.
-
-    Example:
-        >>> for batch in batches_of_rows([{"v": 1}, {"v": 2}, {"v": 2.5}, {"v": None}]):
-        ...     print(batch.schema.field("v").type, batch.num_rows)
-        int64 2
-        double 1
-        null 1
     """
     try:
         batches = list(_batches_of(rows))
@@ -129,13 +122,6 @@ def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
 def own_type(value: Any, *, digits: int | None = None) -> pa.DataType:
     """The type of a value alone, with lists of whole numbers beside floats, and of dicts that lack fields.
 
-    Args:
-        value: A leaf, a list, a tuple, an array or a dict.
-        digits: Precision of decimals; by default as many digits as the value needs.
-
-    Raises:
-        NoColumnTypeError: No type carries the value; says why.
-
     Example:
         >>> own_type([{"x": 1}, {"x": 2.5, "y": None}])
         ListType(list<item: struct<x: double, y: null>>)
@@ -222,9 +208,6 @@ def common_type(one: pa.DataType, other: pa.DataType, *, numbers: bool = False) 
     """The type that holds values of both unchanged; `None` if there is none.
 
     A null goes with everything. A dict may lack fields. Decimals get the digits that both need.
-
-    Args:
-        numbers: Whole numbers and floats go together, as a value's own elements do.
 
     Example:
         >>> common_type(pa.list_(pa.null()), pa.list_(pa.int64()))

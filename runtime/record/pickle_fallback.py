@@ -29,13 +29,7 @@ _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 
 
 class PickleFallback:
-    """Pickles and unpickles for one codec.
-
-    Example:
-        >>> fallback = PickleFallback(True, ClassDirectory())
-        >>> fallback.loads(fallback.dumps(range(3), range)), fallback.pickled
-        (range(0, 3), 1)
-    """
+    """Pickles and unpickles for one codec."""
 
     def __init__(self, allowed: bool, classes: ClassDirectory) -> None:
         self.allowed = allowed
@@ -44,11 +38,6 @@ class PickleFallback:
         self._given = classes.given
 
     def dumps(self, value: Any, cls: type) -> bytes:
-        """Pickle a value of type `cls`.
-
-        Raises:
-            CodecError: Pickle is not allowed, or the value can't be pickled, or not be read back.
-        """
         data, back = self._pickled(value, cls, 1)
         if type(back) is not type(value):
             raise self._unreadable(cls, f"it comes back as a value of type {describe_type(type(back))}")
@@ -56,11 +45,6 @@ class PickleFallback:
         return data
 
     def dumps_all(self, values: list[Any], cls: type) -> bytes:
-        """Pickle a column of values of type `cls`.
-
-        Raises:
-            CodecError: Pickle is not allowed, or a value can't be pickled, or not be read back.
-        """
         data, back = self._pickled(values, cls, len(values))
         for kind in map(type, back):
             if kind is not cls:
@@ -69,19 +53,9 @@ class PickleFallback:
         return data
 
     def loads(self, data: bytes) -> Any:
-        """Unpickle one value.
-
-        Raises:
-            CodecError: Pickle is not allowed, or the value can't be unpickled.
-        """
         return self._unpickle(data)
 
     def loads_all(self, data: bytes) -> list[Any]:
-        """Unpickle a column of values.
-
-        Raises:
-            CodecError: Pickle is not allowed, or the values can't be unpickled.
-        """
         values = self._unpickle(data)
         if type(values) is not list:
             msg = f"a pickled column holds a {type(values).__name__} instead of a list: the data is damaged"

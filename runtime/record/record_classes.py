@@ -39,12 +39,7 @@ from penstock.runtime.record.stable_names import OURS, home_of, is_ours, name_in
 
 
 def describe_type(cls: type) -> str:
-    """Name a type for a message.
-
-    Example:
-        >>> describe_type(int), describe_type(CodecError)
-        ('int', 'penstock.runtime.errors.CodecError')
-    """
+    """Name a type for a message."""
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -73,11 +68,7 @@ class ClassDirectory:
         return frozenset(self._given.values())
 
     def name_of(self, cls: type) -> tuple[str, str]:
-        """Module and qualified name under which a reader finds exactly this class.
-
-        Raises:
-            CodecError: It can't be found again, so that its values could be written but never read.
-        """
+        """Module and qualified name under which a reader finds exactly this class."""
         stable = name_in_data(cls)
         name = (cls.__module__, cls.__qualname__) if stable is None else (OURS, stable)
         if stable is None and is_ours(cls.__module__):
@@ -97,11 +88,6 @@ class ClassDirectory:
         return name
 
     def find(self, module: str, qualname: str) -> type:
-        """The class of this name.
-
-        Raises:
-            CodecError: There is none.
-        """
         key = (module, qualname)
         cls = self._found.get(key) or self._look_up(module, qualname)
         if cls is None:
@@ -123,7 +109,6 @@ class ClassDirectory:
 
 
 def _unknown(module: str, qualname: str) -> str:
-    """The message for a class that is not found."""
     if module == OURS or is_ours(module):
         return (
             f"the data holds a value of Penstock's class {qualname} ({module}), which this version does not "
@@ -239,11 +224,7 @@ class RecordShape:
         return None
 
     def build(self, names: Sequence[str], state: Any) -> Any:
-        """Make an instance from what `state_of` gave.
-
-        Raises:
-            CodecError: The class no longer has one of the fields, or lacks a value for a new one.
-        """
+        """Make an instance from what `state_of` gave."""
         if type(state) is tuple:
             if len(state) != len(names) or tuple(names) != self.names:
                 (state,) = self._fitted(names, [state])
@@ -265,11 +246,6 @@ class RecordShape:
         return record
 
     def build_all(self, names: Sequence[str], states: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Make instances from what `states_of` gave.
-
-        Raises:
-            CodecError: The class no longer has one of the fields, or lacks a value for a new one.
-        """
         states = self._fitted(names, states)
         if self.is_tuple:
             return list(map(partial(tuple.__new__, self.cls), states))

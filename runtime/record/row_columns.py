@@ -82,14 +82,6 @@ class RowColumn:
             convert: Makes another value of one that is of no plain type.
             nulls_apart: Whether nulls are of a type of their own beside values. Otherwise a null has the
                 type of the value before it.
-
-        Raises:
-            NoColumnTypeError: A value has no type; the error has the row's number as `place`.
-
-        Example:
-            >>> column = RowColumn.of([1, None, "a"])
-            >>> list(map(str, column.kinds)), column.codes.tolist()
-            (['int64', 'string'], [0, 0, 1])
         """
         types = set(map(type, values))
         has_null = NoneType in types
@@ -147,11 +139,6 @@ class RowColumn:
         return cls(values, list(found), codes)
 
     def array_of(self, places: Places | None) -> pa.Array:
-        """The values of some rows, which have one type.
-
-        Raises:
-            NoColumnTypeError: The type does not hold a value, such as a text with half a surrogate pair.
-        """
         code = 0 if self.codes is None or places is None else int(self.codes[places[0]])
         kind = self.kinds[code]
         if self.array is not None and not kinds.is_null(kind):
@@ -246,10 +233,6 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     Raises:
         NoPythonValueError: Python has no value for one of them, or two columns have one name; names the
             column.
-
-    Example:
-        >>> dicts_of_arrow(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
-        [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
     """
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]
@@ -263,12 +246,7 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def dicts_of_lists(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """One dict per row of columns that are lists of one length; there is at least one column.
-
-    Example:
-        >>> dicts_of_lists(["a", "b"], [[1, 2], ["x", None]])
-        [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
-    """
+    """One dict per row of columns that are lists of one length; there is at least one column."""
     if len(names) > _MOST_COMPILED:
         return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
     return _literal(tuple(names))(columns)
@@ -285,11 +263,6 @@ def _literal(names: tuple[str, ...]) -> _Literal:
 
 
 def values_of_column(name: str, column: pa.Array) -> list[Any]:
-    """The values of a column as Python objects.
-
-    Raises:
-        NoPythonValueError: Python has no value for one of them; the message names the column.
-    """
     try:
         return _values(column)
     except (OverflowError, ValueError) as error:

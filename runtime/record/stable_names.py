@@ -182,12 +182,7 @@ def home_of(module: str, qualname: str) -> tuple[str, str] | None:
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module is one of Penstock's; the testing package counts as a user's.
-
-    Example:
-        >>> is_ours("penstock.runtime.errors"), is_ours("penstocks.errors")
-        (True, False)
-    """
+    """Whether a module is one of Penstock's; the testing package counts as a user's."""
     return f"{module}.".startswith(f"{OURS}.") and not module.startswith(_TESTING)
 
 

@@ -46,8 +46,6 @@ _LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
 
 
 class ValueDecoder:
-    """Decodes values; used through `ValueCodec`."""
-
     def __init__(self, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._classes = classes
         self._trusts = pickles.allowed
@@ -81,11 +79,6 @@ class ValueDecoder:
         self._hooks: list[Callable[[int, bytes], Any]] = []
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
-        """Decode one value.
-
-        Raises:
-            CodecError: The data is damaged, names an unknown class, or needs pickle where it is refused.
-        """
         try:
             return self._unpack(data, 0)
         except CodecError:

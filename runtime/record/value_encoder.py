@@ -61,8 +61,6 @@ _new_extension: Final = tuple.__new__
 
 
 class ValueEncoder:
-    """Encodes values; used through `ValueCodec`."""
-
     def __init__(self) -> None:
         self._packer = Packer(strict_types=True)
         self._resolve: Resolve | None = None
@@ -85,11 +83,6 @@ class ValueEncoder:
         self._resolve = resolve
 
     def encode(self, value: Any) -> bytes:
-        """Encode one value.
-
-        Raises:
-            CodecError: It can't be encoded, or contains itself.
-        """
         try:
             return self.pack(self.lower(value, 0))
         except CodecError:
@@ -99,11 +92,7 @@ class ValueEncoder:
             raise CodecError(msg) from error
 
     def lower(self, value: Any, depth: int) -> Any:
-        """Lower one value, `depth` levels deep in the whole.
-
-        Raises:
-            CodecError: It can't be encoded.
-        """
+        """Lower one value, `depth` levels deep in the whole."""
         kind = type(value)
         if kind in NATIVE_TYPES:
             return value
@@ -116,11 +105,7 @@ class ValueEncoder:
         return handler(value, depth + 1)
 
     def column(self, values: Sequence[Any], depth: int) -> Any:
-        """Lower a list whose items are `depth` levels deep; what comes out is decoded to a list.
-
-        Raises:
-            CodecError: One of them can't be encoded.
-        """
+        """Lower a list whose items are `depth` levels deep; what comes out is decoded to a list."""
         kinds = set(map(type, values))
         if kinds <= NATIVE_TYPES:
             if kinds == _ONLY_STRINGS and len(values) >= _MANY_STRINGS:
@@ -235,19 +220,13 @@ _LEAVES: Final = {leaf.type: leaf for leaf in LEAF_TYPES}
 
 
 class TypeLowering:
-    """Answers the encoder's question how a type is lowered."""
-
     def __init__(self, encoder: ValueEncoder, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._encoder = encoder
         self._classes = classes
         self._pickles = pickles
 
     def resolve(self, kind: type) -> tuple[Lower, LowerColumn]:
-        """Lowering of values of exactly this type, one by one and as a column.
-
-        Raises:
-            CodecError: It is a record or enum whose class could not be found again by name.
-        """
+        """Lowering of values of exactly this type, one by one and as a column."""
         leaf = _LEAVES.get(kind)
         if leaf is not None:
             return self._simple(

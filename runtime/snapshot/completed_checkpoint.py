@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.handles import (
     ChannelStateHandle,
     FileHandle,
@@ -24,7 +25,6 @@ from penstock.runtime.snapshot.handles import (
     OperatorState,
     RedistributionMode,
 )
-from penstock.runtime.snapshot.metrics import CompletedCheckpointStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,6 @@ class CompletedCheckpoint:
             yield self.metadata
 
     def own_files(self) -> Iterator[FileHandle]:
-        """Its files in the job's own storage."""
         if self.location is None:
             yield from self.files()
         elif self.metadata is not None:
@@ -93,7 +92,6 @@ class CompletedCheckpoint:
 
 
 def state_size(operators: Mapping[str, OperatorState], masters: Iterable[MasterState] = ()) -> int:
-    """Bytes of all state, in files and inline."""
     in_operators = sum(handle.size for operator in operators.values() for handle in operator.handles())
     return in_operators + sum(len(state.data) for state in masters)
 
@@ -198,12 +196,7 @@ class CommitPermit:
 
 
 def permit_of_completed_checkpoint(checkpoint_id: int, attempt: int) -> CommitPermit:
-    """Issue the permit of a checkpoint; call only where its completion is known from the log.
-
-    Example:
-        >>> permit_of_completed_checkpoint(7, 1).covers(6)
-        True
-    """
+    """Issue the permit of a checkpoint; call only where its completion is known from the log."""
     return CommitPermit(checkpoint_id, attempt, _issuer=_ISSUER)
 
 

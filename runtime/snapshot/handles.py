@@ -40,7 +40,6 @@ class InlineHandle:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return len(self.data)
 
 
@@ -77,7 +76,6 @@ class KeyGroupRange:
         return self.first <= key_group <= self.last
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
-        """The key groups in both; an empty range when there are none."""
         return KeyGroupRange(max(self.first, other.first), min(self.last, other.last))
 
 
@@ -154,13 +152,6 @@ class RedistributionMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateHandle:
-    """One named list state of an operator in one subtask.
-
-    Attributes:
-        of_type: Name of the declared type of the values; empty without any.
-        is_declared: Whether the function's class declares it; otherwise it was asked for at run time.
-    """
-
     name: str
     mode: RedistributionMode
     state: StateHandle
@@ -171,12 +162,6 @@ class OperatorStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStateHandle:
-    """Places of one subtask's in-flight data: of its input channels and of its outputs.
-
-    Attributes:
-        state: The file, or the data itself when it is small.
-    """
-
     state: StateHandle
     elements: int
     edges: tuple[EdgeId, ...] = ()
@@ -231,14 +216,7 @@ class SubtaskSnapshot:
     events: Mapping[str, int] = field(default_factory=dict)
 
     def with_channels(self, channels: ChannelStateHandle | None) -> SubtaskSnapshot:
-        """The same with in-flight data, which goes to the first operator.
-
-        Example:
-            >>> handle = ChannelStateHandle(InlineHandle(b""), elements=2)
-            >>> snapshot = SubtaskSnapshot({"count": OperatorSubtaskState()}).with_channels(handle)
-            >>> snapshot.operators["count"].channels.elements
-            2
-        """
+        """The same with in-flight data, which goes to the first operator."""
         if channels is None:
             return self
         head = next(iter(self.operators))
@@ -286,7 +264,5 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class MasterState:
-    """The state of a master hook in a checkpoint."""
-
     identifier: str
     data: bytes

@@ -40,11 +40,6 @@ class EdgeId:
 
     @classmethod
     def decode(cls, item: list[Any]) -> EdgeId:
-        """The id that `encode` wrote.
-
-        Raises:
-            TypeError, ValueError: It is something else.
-        """
         source, tag, target, index, copy = items(item, 5)
         return cls(text(source), None if tag is None else text(tag), text(target), whole(index), whole(copy))
 

@@ -20,6 +20,7 @@ import xxhash
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     INLINE_LIMIT,
@@ -38,7 +39,6 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.ids import EdgeId
-from penstock.runtime.snapshot.metrics import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.paths import check_path
 from penstock.runtime.snapshot.sealed_file import (
     binary,
@@ -68,17 +68,12 @@ Types: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def write_state_file(storage: SnapshotStorage, path: str, data: bytes) -> FileHandle:
-    """Write a file and return its handle; blocks."""
     storage.put(path, data)
     return _handle(path, data)
 
 
 def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
-    """The bytes behind a handle; blocks for a file.
-
-    Raises:
-        CorruptSnapshotError: The file is missing, or is not what was written.
-    """
+    """The bytes behind a handle; blocks for a file."""
     if isinstance(handle, InlineHandle):
         return handle.data
     what = "a file of a snapshot"
@@ -417,7 +412,6 @@ class StateFiles:
         self.written: list[FileHandle] = []
 
     def write(self, data: bytes) -> StateHandle:
-        """Write `data`; small state stays inline."""
         if len(data) <= self._inline_limit:
             return InlineHandle(data)
         path = self._next_path()
@@ -427,11 +421,6 @@ class StateFiles:
         return handle
 
     def read(self, handle: StateHandle) -> bytes:
-        """The bytes behind a handle.
-
-        Raises:
-            CorruptSnapshotError: The file is damaged.
-        """
         return read_state(self._read_from, handle)
 
     def remove_written(self) -> None:
@@ -449,22 +438,12 @@ RAW: Final = "raw"
 
 
 def encode_atoms(atoms: Sequence[bytes]) -> bytes:
-    """Pack encoded values into one piece of state; each can be redistributed by itself.
-
-    Example:
-        >>> decode_atoms(encode_atoms([b"a", b"b"]), "x")
-        [b'a', b'b']
-    """
+    """Pack encoded values into one piece of state; each can be redistributed by itself."""
     packed: bytes = msgpack.packb(list(atoms))
     return packed
 
 
 def decode_atoms(data: bytes, where: str) -> list[bytes]:
-    """The encoded values of a list state.
-
-    Raises:
-        CorruptSnapshotError: The bytes are no list state; names `where`.
-    """
     try:
         atoms = msgpack.unpackb(data)
     except (ValueError, TypeError) as error:  # TypeError: a list as a key

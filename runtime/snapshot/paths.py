@@ -61,15 +61,7 @@ _LONGEST_NAME: Final = 100
 
 
 def check_path(path: str) -> str:
-    """Return `path` if every storage accepts it.
-
-    Raises:
-        StorageError: It is absolute, leaves the storage, or has characters that some storage refuses.
-
-    Example:
-        >>> check_path("job-1/log/1")
-        'job-1/log/1'
-    """
+    """Return `path` if every storage accepts it."""
     if _PATH.fullmatch(path) is None or any(set(segment) == {"."} for segment in path.split("/")):
         msg = (
             f"{path!r} can't be a path in a storage: it must be relative, without '.', '..' and empty parts, "
@@ -80,30 +72,12 @@ def check_path(path: str) -> str:
 
 
 def check_folder(prefix: str) -> str:
-    """Return a folder's path if it ends with `/` or is empty.
-
-    Raises:
-        StorageError: It does not, or is not allowed.
-
-    Example:
-        >>> check_folder("job/")
-        'job/'
-    """
     if prefix:
         check_path(prefix.removesuffix("/") if prefix.endswith("/") else prefix + "//")
     return prefix
 
 
 def check_job_id(job_id: str) -> str:
-    """Return `job_id` if it can name a job.
-
-    Raises:
-        ConfigurationError: It can't.
-
-    Example:
-        >>> check_job_id("word-count-1a2b")
-        'word-count-1a2b'
-    """
     if not isinstance(job_id, str) or _JOB_ID.fullmatch(job_id) is None:
         msg = (
             f"job id {job_id!r}: use 1 to 100 lower-case letters, digits and '-', "
@@ -136,12 +110,6 @@ class _Written:
 
 class SnapshotPaths:
     """Formats the paths of one job, relative to the storage's root.
-
-    Args:
-        job_id: Lower-case letters, digits and `-`.
-
-    Raises:
-        ConfigurationError: The job id is not allowed.
 
     Example:
         >>> paths = SnapshotPaths("word-count")
@@ -182,9 +150,6 @@ class SnapshotPaths:
     ) -> str:
         """A file of state, which later checkpoints may name again.
 
-        Args:
-            number: Counts the files of this operator, subtask and checkpoint.
-
         Example:
             >>> place = {"checkpoint_id": 7, "attempt": 2, "operator_id": "a-b", "subtask": 0, "number": 1}
             >>> SnapshotPaths("j").shared_file(**place)
@@ -200,12 +165,7 @@ class SnapshotPaths:
         return folder + self.located_file(operator_id=operator_id, subtask=subtask, number=number)
 
     def savepoint_location(self, target: str, checkpoint_id: int, attempt: int) -> str:
-        """URL of one savepoint's own folder below a place that the user has chosen.
-
-        Example:
-            >>> SnapshotPaths("j").savepoint_location("s3://bucket/saved/", 7, 2)
-            's3://bucket/saved/savepoint-j-7-2'
-        """
+        """URL of one savepoint's own folder below a place that the user has chosen."""
         return f"{target.rstrip('/')}/savepoint-{self.job_id}-{checkpoint_id}-{attempt}"
 
     @staticmethod
@@ -214,27 +174,16 @@ class SnapshotPaths:
         return f"{escape_name(operator_id)}-{subtask}-{number}"
 
     def channel_state(self, *, checkpoint_id: int, attempt: int, vertex: str, subtask: int) -> str:
-        """The file of a subtask's in-flight data; it belongs to one checkpoint and lies in its folder.
-
-        Example:
-            >>> SnapshotPaths("j").channel_state(checkpoint_id=7, attempt=2, vertex="count", subtask=0)
-            'j/chk-7-2/channels-count-0'
-        """
+        """The file of a subtask's in-flight data; it belongs to one checkpoint and lies in its folder."""
         folder = self.snapshot_folder(SnapshotKind.CHECKPOINT, checkpoint_id, attempt)
         return f"{folder}channels-{escape_name(vertex)}-{subtask}"
 
     @property
     def given_ids(self) -> str:
-        """Folder of the files that say which ids were given, with a slash at its end."""
         return f"{self.job_id}/ids/"
 
     def given_id(self, checkpoint_id: int) -> str:
-        """The file that says that an id was given to a checkpoint or savepoint.
-
-        Example:
-            >>> SnapshotPaths("j").given_id(7), SnapshotPaths("j").given_by("j/ids/7")
-            ('j/ids/7', 7)
-        """
+        """The file that says that an id was given to a checkpoint or savepoint."""
         return f"{self.given_ids}{checkpoint_id}"
 
     def given_by(self, path: str) -> int | None:
@@ -251,12 +200,7 @@ class SnapshotPaths:
         return f"{self.job_id}/same-storage"
 
     def may_delete(self, handle: FileHandle) -> bool:
-        """Whether the file belongs to this job's checkpoints (not to a savepoint or to another job).
-
-        Example:
-            >>> SnapshotPaths("a").may_delete(FileHandle("a/savepoint-1-1/count-0-0", 1, ""))
-            False
-        """
+        """Whether the file belongs to this job's checkpoints (not to a savepoint or to another job)."""
         return self.writer_of(handle.path) is not None
 
     def writer_of(self, path: str) -> int | None:
@@ -270,12 +214,7 @@ class SnapshotPaths:
         return None if written is None else written.attempt
 
     def checkpoint_of(self, path: str) -> int | None:
-        """The checkpoint or savepoint for which a file of this job was written; `None` for any other file.
-
-        Example:
-            >>> SnapshotPaths("j").checkpoint_of("j/shared/2-7-count-0-1")
-            7
-        """
+        """The checkpoint or savepoint for which a file of this job was written; `None` for any other file."""
         written = self._written(path)
         return None if written is None else written.checkpoint_id
 

@@ -103,12 +103,6 @@ def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str, *, is_s
 
 
 def damaged(what: str, path: str, why: str) -> CorruptSnapshotError:
-    """The error for a damaged file.
-
-    Example:
-        >>> str(damaged("a record", "j/log/1", "it is empty"))
-        'j/log/1 should be a record but is damaged: it is empty'
-    """
     return CorruptSnapshotError(f"{path} should be {what} but is damaged: {why}")
 
 
@@ -153,15 +147,7 @@ _MOST: Final = 1 << 62
 
 
 def whole(value: object, least: int = 0) -> int:
-    """A whole number from `least` up to 2^62.
-
-    Example:
-        >>> whole(3)
-        3
-        >>> whole(True)
-        Traceback (most recent call last):
-        TypeError: True where a whole number from 0 should be
-    """
+    """A whole number from `least` up to 2^62."""
     if type(value) is not int:
         msg = f"{_shown(value)} where a whole number from {least} should be"
         raise TypeError(msg)
@@ -172,7 +158,6 @@ def whole(value: object, least: int = 0) -> int:
 
 
 def seconds(value: object) -> float:
-    """A finite number of seconds."""
     if type(value) not in (int, float):
         msg = f"{_shown(value)} where a time in seconds should be"
         raise TypeError(msg)
@@ -188,16 +173,10 @@ def text(value: object) -> str:
 
 
 def binary(value: object) -> bytes:
-    """Bytes."""
     return _of(bytes, value, "bytes")
 
 
 def items(value: object, length: int | None = None) -> list[Any]:
-    """A list.
-
-    Args:
-        length: How many items it must have; `None` for any number.
-    """
     found = _of(list, value, "a list")
     if length is not None and len(found) != length:
         msg = f"a list of {len(found)} items where {length} should be"

@@ -61,12 +61,7 @@ class SyncedFiles:
         self._durable: dict[str, DiskFolder] = {}
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data`; it is durable when this returns.
-
-        Raises:
-            FileExistsError: `create` was asked and something is there, which is durable.
-            OSError: It could not be written; folders that were made for it are gone again.
-        """
+        """Store `data`; it is durable when this returns."""
         made: list[str] = []
         try:
             for tries_left in reversed(range(_TRIES)):
@@ -83,11 +78,6 @@ class SyncedFiles:
             raise
 
     def get(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
-        """Read an object.
-
-        Raises:
-            FileNotFoundError: Nothing is there.
-        """
         return self._disk.read(path, on_progress)
 
     def list(self, prefix: str) -> list[str]:
@@ -99,7 +89,6 @@ class SyncedFiles:
         return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path.rpartition("/")[2]]
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders in the root, in no order."""
         return self._disk.names("")[1]
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -188,14 +177,7 @@ def _above(path: str) -> str:
 
 
 class MemoryStorage:
-    """Objects in a dict; for the log of jobs without a checkpoint storage, for tests and the simulation.
-
-    Example:
-        >>> storage = MemoryStorage()
-        >>> storage.put("a/b", b"1")
-        >>> storage.list("a/"), storage.get("a/b")
-        (['a/b'], b'1')
-    """
+    """Objects in a dict; for the log of jobs without a checkpoint storage, for tests and the simulation."""
 
     def __init__(self, url: str = "memory:") -> None:
         self._url = url
@@ -206,12 +188,6 @@ class MemoryStorage:
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data`; with `create` only if nothing is there.
-
-        Raises:
-            ObjectExistsError: `create` was asked and something is there.
-            StorageError: The path is not allowed.
-        """
         if create and check_path(path) in self._objects:
             msg = f"{self._url}/{path} exists already"
             raise ObjectExistsError(msg)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.changes import Changes, UntrackedChanges
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.fixed_values import FixedValues
 from penstock.runtime.state.keyed_blocks import Block, CapturedRows
 from penstock.runtime.state.keyed_chunk import need_canonical

@@ -1,7 +1,7 @@
 """Blocks: some entries of one table, on their way into a snapshot and out of it (`keyed_snapshot.py`).
 
 `CapturedRows` leave the task and become bytes in another thread. `RowBlock` is what a file of state gives.
-A block in columns is the same in both directions (`columns/column_table.py`).
+A block in columns is the same in both directions (`column_table.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.runtime.errors import CodecError, KeyGroupError
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state.columns.column_table import ColumnBlock, decode_columns, encode_columns, key_list
+from penstock.runtime.state.column_table import ColumnBlock, decode_columns, encode_columns, key_list
 from penstock.runtime.state.fixed_values import DELETED, Deleted
 from penstock.runtime.state.key_groups import key_group_array
 

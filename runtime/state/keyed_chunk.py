@@ -26,7 +26,7 @@ from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnaps
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
-from penstock.runtime.state.columns.column_table import ColumnBlock, decode_columns, key_list
+from penstock.runtime.state.column_table import ColumnBlock, decode_columns, key_list
 from penstock.runtime.state.keyed_blocks import (
     Block,
     PackedBlock,

@@ -78,8 +78,7 @@ from penstock.runtime.snapshot.handles import (
     SavedTime,
     StateHandle,
 )
-from penstock.runtime.state.columns.column_changes import ColumnChanges
-from penstock.runtime.state.columns.column_table import ColumnBlock
+from penstock.runtime.state.column_table import ColumnBlock, ColumnChanges
 from penstock.runtime.state.keyed_blocks import (
     Block,
     CapturedRows,

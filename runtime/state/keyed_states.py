@@ -28,6 +28,9 @@ OutCo = TypeVar("OutCo", covariant=True)
 class KeyedState(DeclaredState):
     """Common part of all kinds of keyed state; for the other attributes see `DeclaredState`.
 
+    A method that needs the current key raises a `RuntimeError` where no record and no timer is processed. A
+    declaration with an argument that is not what it should be raises a `ConfigurationError`.
+
     Attributes:
         ttl: How long entries live; `None` for ever.
     """
@@ -176,28 +179,15 @@ class ValueState(_OfOneType, Generic[T]):
         return {"default": self.default, **super().settings}
 
     def value(self) -> T:
-        """The current key's value, or the default.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """The current key's value, or the default."""
         raise self._unbound()
 
     def update(self, value: T) -> None:
-        """Set the current key's value.
-
-        Raises:
-            TypeError: It is not of the declared type.
-            RuntimeError: There is no current key.
-        """
+        """Set the current key's value; raises `TypeError` for one that is not of the declared type."""
         raise self._unbound()
 
     def clear(self) -> None:
-        """Delete the current key's value; nothing happens when it has none.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """Delete the current key's value; nothing happens when it has none."""
         raise self._unbound()
 
 
@@ -212,9 +202,6 @@ class ListState(_OfOneType, Generic[T]):
         ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         migrate: Makes an element of `of_type` of a saved one that is none.
         renamed_from: The name under which the state was saved before.
-
-    Raises:
-        ConfigurationError: An argument is not what it should be.
 
     Example:
         >>> from penstock import KeyedProcessFunction
@@ -252,20 +239,11 @@ class ListState(_OfOneType, Generic[T]):
         self.of_type = self._checked_type(of_type)
 
     def get(self) -> list[T]:
-        """A copy of the current key's list; empty when it has none.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """A copy of the current key's list; empty when it has none."""
         raise self._unbound()
 
     def add(self, value: T) -> None:
-        """Append an element.
-
-        Raises:
-            TypeError: It is not of the declared type.
-            RuntimeError: There is no current key.
-        """
+        """Append an element; raises `TypeError` for one that is not of the declared type."""
         raise self._unbound()
 
     def extend(self, values: Iterable[T]) -> None:
@@ -280,11 +258,7 @@ class ListState(_OfOneType, Generic[T]):
         self.extend(elements)
 
     def clear(self) -> None:
-        """Delete the current key's list; nothing happens when it has none.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """Delete the current key's list; nothing happens when it has none."""
         raise self._unbound()
 
     def __iter__(self) -> Iterator[T]:
@@ -295,10 +269,9 @@ class ListState(_OfOneType, Generic[T]):
 
 
 class MapState(KeyedState, MutableMapping[K, V]):
-    """A map a key (Flink's `MapState`): a mutable mapping, whose entries are saved one by one.
+    """A map a key (Flink's `MapState`): a mutable mapping without order, whose entries are saved one by one.
 
-    A checkpoint after `put` holds the new entry, not the map. So a map may be large. It has no order.
-    Reading gives a copy of a value that can change: change it and put it again.
+    So a map may be large. Reading gives a copy of a value that can change: change it and put it again.
 
     Args:
         key_type: The type of the map's keys; by default anything goes that can be a key of a stream.
@@ -307,9 +280,6 @@ class MapState(KeyedState, MutableMapping[K, V]):
         ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         migrate: Makes a value of `value_type` of a saved one that is none.
         renamed_from: The name under which the state was saved before.
-
-    Raises:
-        ConfigurationError: An argument is not what it should be.
 
     Example:
         >>> from penstock import KeyedProcessFunction
@@ -401,9 +371,6 @@ class ReducingState(_OfOneType, Generic[T]):
         migrate: Makes a value of `of_type` of a saved value that is none.
         renamed_from: The name under which the state was saved before.
 
-    Raises:
-        ConfigurationError: An argument is not what it should be.
-
     Example:
         >>> from penstock import KeyedProcessFunction
         >>> from penstock.testing import OperatorHarness
@@ -441,11 +408,7 @@ class ReducingState(_OfOneType, Generic[T]):
             self.refuse(f"it takes a function of two values, not {function!r:.80}")
 
     def get(self) -> T | None:
-        """The current key's value; `None` when nothing was added.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """The current key's value; `None` when nothing was added."""
         raise self._unbound()
 
     def add(self, value: T) -> None:
@@ -453,33 +416,20 @@ class ReducingState(_OfOneType, Generic[T]):
 
         Raises:
             TypeError: The value, or what the function returned, is not of the declared type.
-            RuntimeError: There is no current key.
         """
         raise self._unbound()
 
     def clear(self) -> None:
-        """Delete the current key's value; nothing happens when it has none.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """Delete the current key's value; nothing happens when it has none."""
         raise self._unbound()
 
 
 class FoldsValues(Protocol[InContra, OutCo]):
     """Methods of an `AggregateFunction` that an `AggregatingState` needs."""
 
-    def create_accumulator(self) -> Any:
-        """The accumulator of a key that has none yet."""
-        ...
-
-    def add(self, value: InContra, accumulator: Any) -> Any:
-        """The accumulator with one more value: a new one, or the same one changed."""
-        ...
-
-    def get_result(self, accumulator: Any) -> OutCo:
-        """The result of `get`."""
-        ...
+    def create_accumulator(self) -> Any: ...
+    def add(self, value: InContra, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: Any) -> OutCo: ...
 
 
 class AggregatingState(KeyedState, Generic[In, Out]):
@@ -490,9 +440,6 @@ class AggregatingState(KeyedState, Generic[In, Out]):
         name: Unique in the operator; that of the class attribute by default.
         ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         renamed_from: The name under which the state was saved before.
-
-    Raises:
-        ConfigurationError: An argument is not what it should be.
 
     Example:
         >>> from penstock import AggregateFunction, KeyedProcessFunction
@@ -538,25 +485,13 @@ class AggregatingState(KeyedState, Generic[In, Out]):
             self.refuse(f"it takes an object of a class of AggregateFunction, not {function!r:.80}")
 
     def get(self) -> Out | None:
-        """The result of what was added; `None` when nothing was.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """The result of what was added; `None` when nothing was."""
         raise self._unbound()
 
     def add(self, value: In) -> None:
-        """Fold a value into the current key's accumulator.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """Fold a value into the current key's accumulator."""
         raise self._unbound()
 
     def clear(self) -> None:
-        """Delete the current key's accumulator; nothing happens when it has none.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
+        """Delete the current key's accumulator; nothing happens when it has none."""
         raise self._unbound()

@@ -31,7 +31,7 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.state.columns.column_table import ColumnBlock, ColumnTable
+from penstock.runtime.state.column_table import ColumnBlock, ColumnTable
 from penstock.runtime.state.key_groups import check_restored_keys
 from penstock.runtime.state.keyed_blocks import RowBlock
 from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key

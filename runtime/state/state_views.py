@@ -12,8 +12,8 @@ One look at them tells that a value is of the declared type. Only a value of a n
 closely, and `is_sure` of the changes with it.
 
 A state holds what was put into it, and what it gives can't change it: both are copied unless they can't
-change (`own_copy.py`). So a value that is changed in place and not put back changes nothing, on the heap as
-in RocksDB. An accumulator is the state's own, and its function may change it in place.
+change (`fixed_values.py`). So a value that is changed in place and not put back changes nothing, on the heap
+as in RocksDB. An accumulator is the state's own, and its function may change it in place.
 
 An element of a list is an entry whose second part is a number. Numbers grow within a list, so their order is
 the list's. Appending is one new entry, and a list that a thousand records have grown costs a checkpoint what
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.state.declared_state import type_name
-from penstock.runtime.state.fixed_values import DELETED, LEAVES
+from penstock.runtime.state.fixed_values import DELETED, LEAVES, can_change, own_copies, own_copy
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     KeyedState,
@@ -36,7 +36,6 @@ from penstock.runtime.state.keyed_states import (
     ReducingState,
     ValueState,
 )
-from penstock.runtime.state.own_copy import can_change, own_copies, own_copy
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_table import (
     NO_KEY,

@@ -17,6 +17,7 @@ from penstock.runtime.operators.sources.source import SPLITS
 from penstock.runtime.operators.sources.split_enumerator import unassigned_splits
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.redaction import redacted
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, subtask_rows
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -29,7 +30,6 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import decode_atoms
-from penstock.runtime.snapshot.metrics import CheckpointMetrics, subtask_rows
 from penstock.runtime.state.keyed_chunk import read_keys
 
 #: Maximum number of values of a list state that are shown; below, of characters of each.

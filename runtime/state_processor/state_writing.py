@@ -30,7 +30,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.metadata import StateFiles, encode_atoms
-from penstock.runtime.state.columns.column_table import ColumnBlock
+from penstock.runtime.state.column_table import ColumnBlock
 from penstock.runtime.state.key_groups import (
     check_parallelism,
     default_max_parallelism,

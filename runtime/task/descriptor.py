@@ -23,7 +23,7 @@ from penstock.runtime.graph.execution_graph import ExecutionSubtask, OutputChann
 from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.completed_checkpoint import (
     CommitPermit,
     TaskRestore,
@@ -32,7 +32,6 @@ from penstock.runtime.snapshot.completed_checkpoint import (
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import StateFiles
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
 

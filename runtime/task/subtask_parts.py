@@ -28,9 +28,9 @@ from penstock.runtime.operators.user_code.failure import located
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.checkpoint_record import NOTHING_STORED, StoredBytes
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.snapshot.metadata import StateFiles
-from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.coordinator_mail import CoordinatorMail, SentEvents

@@ -32,7 +32,7 @@ ALSO_ALLOWED = {
     "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
     "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/operators/user_code/only_reads.py": {"builtins", "dis"},  # reads the code of users' functions
-    "runtime/state/own_copy.py": {
+    "runtime/state/fixed_values.py": {
         "array",
         "gc",
         "sys",

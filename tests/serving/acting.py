@@ -30,12 +30,12 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointFailureReason,
+    CheckpointMetrics,
     CheckpointRecord,
     CheckpointStatus,
     CoordinatorStatistics,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 from serving.reports import GRAPH
 from serving.scripted import ScriptedJob

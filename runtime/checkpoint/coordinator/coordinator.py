@@ -91,6 +91,7 @@ from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
+    CheckpointMetrics,
     CheckpointRecord,
     CoordinatorStatistics,
     EarlierHistory,
@@ -99,7 +100,6 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason 
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.time.durations import as_seconds
 
 #: Number of those that a checkpoint has waited for in vain which its failure names.

@@ -28,14 +28,15 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointFailureReason,
+    CheckpointMetrics,
     CheckpointRecord,
     CheckpointStatus,
+    CompletedCheckpointStatistics,
     CoordinatorStatistics,
     EarlierHistory,
 )
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
 
 #: Checkpoints that are remembered: about 300 bytes each.
 CAPACITY: Final = 1_000

@@ -33,6 +33,7 @@ from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.restore import finished_in_checkpoint
+from penstock.runtime.snapshot.checkpoint_record import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -43,7 +44,6 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
-from penstock.runtime.snapshot.metrics import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
 

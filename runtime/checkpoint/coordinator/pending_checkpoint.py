@@ -21,10 +21,9 @@ from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import FileHandle, MasterState, StateHandle, SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 #: The order of subtasks. Sorting by this key is several times as fast as comparing the subtasks themselves.
 _VERTEX_AND_INDEX: Final = attrgetter("vertex", "index")

@@ -38,7 +38,7 @@ from penstock.runtime.io.rocksdb.snapshots import (
 from penstock.runtime.io.rocksdb.table import RocksDBTable, ScannedLifetime
 from penstock.runtime.io.scratch import ScratchFolder
 from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedTime
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import ConfirmableSnapshots, StateFileReader
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, other_form
@@ -55,10 +55,6 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     Args:
         memory: Bytes for all databases of this process.
         folder: Where scratch space is made; `None` for the temporary folder of the node.
-
-    Raises:
-        ConfigurationError: The package of RocksDB is not installed.
-        StorageError: There is no scratch space.
 
     Example:
         >>> from penstock.runtime.record.value_codec import ValueCodec
@@ -107,11 +103,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return any(next(scan, None) is not None for scan in scans)
 
     def column_table(self, name: str) -> ColumnTable:
-        """Refused: columns are kept on the heap.
-
-        Raises:
-            ConfigurationError: Always.
-        """
+        """Refused: columns are kept on the heap."""
         msg = (
             f"operator {self._operator!r} keeps its state {name!r} in columns, which RocksDB can't hold: "
             "give it state_backend=HeapState()"
@@ -294,12 +286,6 @@ def _batches(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, 
 
 
 def open_state_backend(config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
-    """A new, empty backend of the kind that is configured.
-
-    Raises:
-        ConfigurationError: The package of RocksDB is not installed.
-        StorageError: There is no room for it.
-    """
     if isinstance(config, HeapState):
         return HeapKeyedStateBackend(setup)
     folder = None if config.folder is None else Path(config.folder)

@@ -39,7 +39,7 @@ _MOST_TOLD: Final = 1 << 17
 
 
 class _Absent:
-    """Stands for no value."""
+    pass
 
 
 _ABSENT: Final = _Absent()
@@ -93,7 +93,6 @@ class CachedEntries(dict[Any, Any]):
         return value
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key, or the default."""
         try:
             return self[key]
         except KeyError:
@@ -115,7 +114,6 @@ class CachedEntries(dict[Any, Any]):
         self.gone.add(key)
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """Delete an entry; its value, or the default."""
         try:
             value = self[key]
         except KeyError:
@@ -126,7 +124,6 @@ class CachedEntries(dict[Any, Any]):
         return value
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """The value of a key, which is the default from now on if it has none."""
         try:
             return self[key]
         except KeyError:
@@ -330,8 +327,6 @@ class CachedParts(CachedEntries):
 
 
 class _Keys(KeysView[Any]):
-    """Keys, found without keeping values in memory."""
-
     _mapping: CachedEntries
 
     def __iter__(self) -> Iterator[Any]:
@@ -348,8 +343,6 @@ class _Items(ItemsView[Any, Any]):
 
 
 class _Values(ValuesView[Any]):
-    """Values, found without keeping them in memory."""
-
     _mapping: CachedEntries
 
     def __iter__(self) -> Iterator[Any]:

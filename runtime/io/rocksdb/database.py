@@ -49,7 +49,6 @@ class SharedMemory:
         return self.size // 4 // max(1, self.tables)
 
     def grow(self, size: int) -> None:
-        """Have at least this many bytes."""
         if size <= self.size:
             return
         self.size = size
@@ -131,7 +130,6 @@ class Database:
         self._db = self._open(read_only=False)
 
     def get(self, row: bytes) -> bytes | None:
-        """The value of a row; `None` when there is none."""
         try:
             found: bytes | None = self._db.get(row)
         except Exception as error:
@@ -139,7 +137,6 @@ class Database:
         return found
 
     def write(self, written: Iterable[tuple[bytes, bytes]], deleted: Iterable[bytes] = ()) -> None:
-        """Put rows and delete rows."""
         from rocksdict import WriteBatch
 
         batch = WriteBatch(raw_mode=True)
@@ -156,7 +153,6 @@ class Database:
             raise self._failed(_WRITTEN, error) from error
 
     def delete_range(self, first: bytes, end: bytes) -> None:
-        """Delete the rows from `first` to in front of `end`."""
         try:
             self._db.delete_range(first, end, self._unlogged)
         except Exception as error:

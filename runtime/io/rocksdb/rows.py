@@ -63,12 +63,7 @@ def table_prefix(name: str, *, nested: bool) -> bytes:
 
 
 def table_of(row: bytes) -> tuple[bytes, str, bool]:
-    r"""The prefix, the name and the form of the table that a row belongs to.
-
-    Example:
-        >>> table_of(b"\x00\x07" + table_prefix("pages", nested=True) + b"...")
-        (b'\x01\x00\x05pages', 'pages', True)
-    """
+    r"""The prefix, the name and the form of the table that a row belongs to."""
     start = GROUP_BYTES + 3
     end = start + int.from_bytes(row[start - 2 : start])
     return row[GROUP_BYTES:end], row[start:end].decode("utf-8", "surrogatepass"), row[GROUP_BYTES] == _NESTED
@@ -80,9 +75,6 @@ def is_nested(prefix: bytes) -> bool:
 
 class TableRows:
     """Makes and reads the rows of one table.
-
-    Args:
-        codec: Encodes values, and keys that can't be read from their bytes.
 
     Example:
         >>> rows = TableRows("pages", True, 128, ValueCodec())
@@ -105,11 +97,7 @@ class TableRows:
         return self._begins[key_group]
 
     def of_key(self, key: Any) -> bytes:
-        """The row of a key; of a nested table what all of its rows begin with.
-
-        Raises:
-            KeyTypeError: This value can't be a key.
-        """
+        """The row of a key; of a nested table what all of its rows begin with."""
         return self._begins[stable_hash(key) % self._max_parallelism] + key_bytes(key)[0]
 
     def row(self, key: Any, part: Any = None) -> bytes:
@@ -118,9 +106,6 @@ class TableRows:
 
     def encode(self, key: Any, part: Any, value: Any) -> tuple[bytes, bytes]:
         """A row: its key and its value.
-
-        Args:
-            part: The second part; not looked at in a flat table.
 
         Raises:
             CodecError: The value can't be encoded; names the table and the key.
@@ -156,11 +141,6 @@ class TableRows:
         return rows
 
     def value(self, data: bytes) -> Any:
-        """The value of a row.
-
-        Raises:
-            CodecError: It can't be decoded here.
-        """
         at = 1 if data[:1] == _NATURAL else 5 + int.from_bytes(data[1:5])
         try:
             return self._codec.loads(data[at:])
@@ -210,13 +190,10 @@ class TableRows:
         return True
 
     def decode(self, row: bytes, data: bytes) -> tuple[Any, Any, Any]:
-        """Key, second part and value of a row."""
         return *self.key_and_part(row, data), self.value(data)
 
 
 class _Begins(dict[int, bytes]):
-    """Prefix of the rows of a table, by key group."""
-
     def __init__(self, prefix: bytes) -> None:
         super().__init__()
         self._prefix = prefix

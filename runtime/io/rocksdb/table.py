@@ -15,11 +15,7 @@ from penstock.runtime.state.time_to_live import Lifetime, Stamped
 
 
 class RocksDBTable(StateTable):
-    """The state of one name; see `StateTable` for what it offers.
-
-    Args:
-        is_bound: Whether only views use it.
-    """
+    """The state of one name; see `StateTable` for what it offers."""
 
     __slots__ = ("cached",)
 

@@ -30,7 +30,7 @@ import pyarrow.types as kinds
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots
+from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
 #: The parts of one function by name.
 Parts: TypeAlias = Mapping[str, pa.Array]

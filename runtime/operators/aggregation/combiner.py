@@ -54,7 +54,7 @@ from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.windows.window import REACHED
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 
 #: Seconds for which partial results are kept.
 PATIENCE: Final = 0.1

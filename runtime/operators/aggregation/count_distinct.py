@@ -30,8 +30,8 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     numbers,
 )
 from penstock.runtime.record.column_key import canonical_column
-from penstock.runtime.state.columns.typed_columns import Slots
 from penstock.runtime.state.stable_hash_arrays import key_hashes
+from penstock.runtime.state.typed_columns import Slots
 
 
 @dataclass(frozen=True)

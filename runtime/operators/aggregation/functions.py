@@ -23,7 +23,7 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     values_in,
 )
 from penstock.runtime.record.arrow_types import are_family
-from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots
+from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.runtime.operators.aggregation.column_aggregate import Reduction
-from penstock.runtime.state.columns.typed_columns import Slots
+from penstock.runtime.state.typed_columns import Slots
 
 #: Slots that there are for each one that was touched: with more, clearing marks costs more than a sort.
 _SPARSE: Final = 512

@@ -45,8 +45,8 @@ from penstock.runtime.operators.operator import (
 from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch
-from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.columns.typed_columns import Slots
+from penstock.runtime.state.column_table import ColumnTable
+from penstock.runtime.state.typed_columns import Slots
 
 #: Name of the state table that holds the accumulators.
 SESSION_AGGREGATE_STATE: Final = "session_aggregate"

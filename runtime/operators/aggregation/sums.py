@@ -33,7 +33,7 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     values_in,
     widened,
 )
-from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots
+from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
 #: Adds decimals exactly; 76 digits are what Arrow can hold at most.
 _EXACT: Final = Context(prec=76)

@@ -44,8 +44,8 @@ from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE, WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
-from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.columns.typed_columns import Slots
+from penstock.runtime.state.column_table import ColumnTable
+from penstock.runtime.state.typed_columns import Slots
 from penstock.runtime.time.windows import CumulativeEventTimeWindows
 
 #: Name of the state table that holds the accumulators of windows.

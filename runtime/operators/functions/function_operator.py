@@ -22,7 +22,7 @@ from penstock.runtime.operators.user_code.result_collector import Emission, Resu
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_arrow
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.keyed_states import AggregatingState, ReducingState
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_backend import KeyedStateBackend

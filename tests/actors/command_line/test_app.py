@@ -36,11 +36,11 @@ from penstock.runtime.record.elements import END_OF_TIME, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointFailureReason,
+    CheckpointMetrics,
     CheckpointRecord,
     CheckpointStatus,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.state_processor.inspection import SnapshotSummary
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 

@@ -21,12 +21,12 @@ from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
+    CheckpointMetrics,
     CheckpointRecord,
     CheckpointStatus,
     CoordinatorStatistics,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 FIRST, SECOND = SubtaskId("count", 0), SubtaskId("count", 1)

@@ -13,11 +13,14 @@ from penstock.actors.shared.snapshot_answers import taken as taken_of
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointFailureReason,
+    CheckpointMetrics,
+    CompletedCheckpointStatistics,
+)
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
 
 
 def test_a_complete_checkpoint_gives_its_number_place_sizes_and_duration() -> None:

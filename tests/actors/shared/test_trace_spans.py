@@ -13,11 +13,11 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointFailureReason,
+    CheckpointMetrics,
     CheckpointRecord,
     CheckpointStatus,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 RECORD = CheckpointRecord(
     7, 2, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 100.0, 1, 1, duration=2.0, size=500

@@ -10,9 +10,9 @@ from penstock.actors.subtask.master_link import ActorGateway
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 COUNT = SubtaskId("count", 1)
 CHANNEL = OutputChannelSpec(SubtaskId("sink", 0), 0)

@@ -32,10 +32,13 @@ from penstock.runtime.record.elements import (
     SnapshotKind,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import (
+    NOTHING_STORED,
+    CheckpointFailureReason,
+    CheckpointMetrics,
+)
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metadata import StateFiles
-from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 

@@ -25,8 +25,7 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
-from penstock.runtime.snapshot.metrics import StoredBytes
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, StoredBytes
 from penstock.runtime.testing.manual_time import ManualClock
 
 A, B = Buffer(b"aaaa", 1), Buffer(b"bbbb", 1)

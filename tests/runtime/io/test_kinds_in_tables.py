@@ -28,6 +28,8 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import OperatorState, OperatorSubtaskState
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.metadata import read_state as read_bytes
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state_processor.inspection import StateSummary, inspect_snapshot
 from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
@@ -126,7 +128,8 @@ def test_what_is_read_is_written_back_and_a_job_goes_on_from_it(
         backend = running._backend
         assert backend is not None
         files = type("Files", (), {"read": lambda _, handle: read_bytes(storage, handle)})()
-        fresh = type(backend)(128, backend.key_groups, ValueCodec(), clock=running.clock)
+        setup = BackendSetup("p", 128, backend.key_groups, ValueCodec(), clock=running.clock)
+        fresh = HeapKeyedStateBackend(setup)
         fresh.restore(subtask.keyed, files)
         views = {each.name: fresh.bind(each) for each in vars(Everything).values() if hasattr(each, "kind")}
         fresh.set_current_key("a")
@@ -183,4 +186,4 @@ def test_values_with_a_ttl_are_written_for_any_kind_with_one_value(tmp_path: Pat
     table = pa.table({"key": ["a"], "value": [1], "last_used": pa.array([START], pa.timestamp("ms", "UTC"))})
     url = write_state(table, tmp_path / "ttl", "p", "last")
     assert rows(url, "last") == [("a", 1, START)]
-    assert StateTtl(60).duration == timedelta(minutes=1)
+    assert StateTtl(timedelta(minutes=1)).duration == 60.0

@@ -16,7 +16,7 @@ from penstock.runtime.io.storage import open_location
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.state_backend import BackendSetup

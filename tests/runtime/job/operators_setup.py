@@ -17,9 +17,9 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.sources.split_enumerator import SPLIT_REQUEST, OnRequest, OnRequestEnumerator
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 

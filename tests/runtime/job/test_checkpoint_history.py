@@ -14,12 +14,12 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointFailureReason,
+    CheckpointMetrics,
     CheckpointStatus,
     EarlierHistory,
 )
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 

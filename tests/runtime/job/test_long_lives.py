@@ -20,6 +20,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
@@ -27,7 +28,6 @@ from penstock.runtime.snapshot.handles import (
     SubtaskSnapshot,
 )
 from penstock.runtime.snapshot.metadata import write_state_file
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers

@@ -15,9 +15,8 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.messages import StopRequest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
-from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CheckpointStatus
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 
 Ask = Callable[[Run], None]

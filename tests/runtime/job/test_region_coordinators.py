@@ -8,10 +8,9 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
 from penstock.runtime.operators.coordinators import OperatorCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)
 CODEC = ValueCodec()

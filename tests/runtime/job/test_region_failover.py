@@ -16,8 +16,8 @@ from penstock.runtime.job.failover import regions_of
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
 # -- what a region is ---------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 

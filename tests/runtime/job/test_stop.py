@@ -18,6 +18,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
@@ -25,7 +26,6 @@ from penstock.runtime.snapshot.handles import (
     SubtaskSnapshot,
 )
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 
 

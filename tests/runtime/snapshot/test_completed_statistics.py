@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointMetrics,
+    CompletedCheckpointStatistics,
+    subtask_rows,
+)
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata
-from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics, subtask_rows
 from penstock.runtime.snapshot.sealed_file import seal
 
 SECONDS = st.floats(-1e9, 1e9)  # clocks of two nodes differ: a start delay may be negative

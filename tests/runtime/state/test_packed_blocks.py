@@ -13,7 +13,7 @@ from xxhash import xxh3_64_digest
 from penstock.runtime.errors import CodecError, CorruptSnapshotError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
-from penstock.runtime.state.columns.column_table import ColumnBlock, encode_columns
+from penstock.runtime.state.column_table import ColumnBlock, encode_columns
 from penstock.runtime.state.keyed_blocks import unpack_block
 from penstock.runtime.state.keyed_chunk import read_chunk, read_keys, write_chunk
 

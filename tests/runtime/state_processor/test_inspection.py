@@ -20,11 +20,11 @@ from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CompletedCheckpointStatistics
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.snapshot.handles import OperatorState, StateHandle
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import StateFiles, read_state
-from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state_processor.inspection import SnapshotSummary, StateSummary, inspect_snapshot
 

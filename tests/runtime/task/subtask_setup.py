@@ -24,11 +24,10 @@ from penstock.runtime.record.elements import (
     RowBatch,
     StreamElement,
 )
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, TaskRestore
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor

@@ -60,7 +60,7 @@ from penstock.runtime.io.connectors.formats.line_blocks import (
 )
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.record.arrow_streams import read_schema
+from penstock.runtime.record.arrow_values import read_schema
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 

@@ -33,7 +33,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     with_schema,
 )
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.record.arrow_streams import read_schema
+from penstock.runtime.record.arrow_values import read_schema
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.record.own_types import common_fields
 

@@ -26,10 +26,9 @@ from penstock.runtime.job.messages import (
     ReachedEndOfData,
     SubtaskReport,
 )
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor

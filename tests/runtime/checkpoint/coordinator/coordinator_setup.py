@@ -18,6 +18,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import (
     ChannelStateHandle,
     KeyedStateHandle,
@@ -27,7 +28,6 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import write_state_file
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers

@@ -7,7 +7,7 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
-from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CheckpointStatus
 from penstock.runtime.snapshot.handles import (
     KeyedStateHandle,
     KeyGroupRange,
@@ -15,7 +15,6 @@ from penstock.runtime.snapshot.handles import (
     SubtaskSnapshot,
 )
 from penstock.runtime.snapshot.metadata import write_state_file
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 def test_too_many_failures_in_a_row_fail_the_job_once():

@@ -11,14 +11,15 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointFailureReason,
+    CheckpointMetrics,
     CheckpointRecord,
     CheckpointStatus,
+    CompletedCheckpointStatistics,
     CoordinatorStatistics,
     EarlierHistory,
 )
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
 
 COUNT = SubtaskId("count", 0)
 MEASURED = {COUNT: CheckpointMetrics(alignment_duration=0.125, written_bytes=7, in_flight_bytes=3)}

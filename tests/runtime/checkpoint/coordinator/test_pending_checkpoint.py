@@ -11,6 +11,7 @@ from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
@@ -21,7 +22,6 @@ from penstock.runtime.snapshot.handles import (
     SubtaskSnapshot,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)

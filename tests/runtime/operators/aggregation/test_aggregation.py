@@ -19,7 +19,7 @@ from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
 from penstock.runtime.operators.aggregation.functions import Count, First, Last, Max, Mean, Min, StdDev
 from penstock.runtime.operators.aggregation.sums import Sum
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 
 ALL: dict[str, ColumnAggregate] = {
     "sum": Sum("v"),

@@ -15,7 +15,7 @@ from penstock.aggregates import ApproxCountDistinct
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 from penstock.testing import OperatorHarness
 
 needs_library = pytest.mark.skipif(

@@ -17,7 +17,7 @@ from penstock.aggregates import Count, Sum, VectorizedAggregate
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 from penstock.testing import OperatorHarness
 from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 

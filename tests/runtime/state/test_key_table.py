@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from penstock.runtime.state.columns.key_table import KeyTable
+from penstock.runtime.state.key_table import KeyTable
 
 
 class Owner:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.state.columns.typed_columns import GrowingColumn
+from penstock.runtime.state.typed_columns import GrowingColumn
 
 SLOTS = np.array([3, 0, 2])
 

@@ -36,7 +36,9 @@ SameKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[n
 StoreKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], None]
 
 _EMPTY: Final = -1
+
 _DELETED: Final = -2
+
 _LEAST: Final = 1 << 10
 
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.state.columns.column_changes import ColumnChanges
-from penstock.runtime.state.columns.column_table import ColumnBlock, with_extra
+from penstock.runtime.state.column_table import ColumnBlock, ColumnChanges, with_extra
 from penstock.runtime.state.stable_hash import MASK64
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 
