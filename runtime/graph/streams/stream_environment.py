@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from os import PathLike
 from typing import Any, TypeVar, Unpack
 
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -248,7 +247,7 @@ class StreamEnvironment(NearestMembers):
         self,
         name: str | None = None,
         *,
-        restore_from: str | PathLike[str] | None = None,
+        restore_from: str | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobHandle:
         """Start the job and return at once; it outlives this program.
@@ -272,7 +271,7 @@ class StreamEnvironment(NearestMembers):
         if not isinstance(allow_non_restored_state, bool):
             refuse(f"allow_non_restored_state={allow_non_restored_state!r}: give True or False")
         if restore_from is not None:
-            if not isinstance(restore_from, (str, PathLike)) or not str(restore_from).strip():
+            if not str(restore_from).strip():
                 refuse(f"restore_from={restore_from!r}: give the path or URL of a snapshot, or None")
             job = replace(
                 job, restore_from=str(restore_from), allow_non_restored_state=allow_non_restored_state
@@ -290,7 +289,7 @@ class StreamEnvironment(NearestMembers):
         timeout: Duration | None = None,
         progress: bool = True,
         ui: bool = False,
-        restore_from: str | PathLike[str] | None = None,
+        restore_from: str | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobResult:
         """Start the job and wait for its end.

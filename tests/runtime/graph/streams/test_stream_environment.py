@@ -164,7 +164,7 @@ def test_submit_hands_graph_and_settings_to_the_executor(executor: Any, discard:
 def test_the_snapshot_to_start_from_belongs_to_one_start(executor: Any, discard: Any) -> None:
     env = StreamEnvironment("mine", executor=executor)
     env.from_collection("in", [1]).sink("out", discard)
-    env.submit(restore_from=Path("/saved"), allow_non_restored_state=True)
+    env.submit(restore_from=cast(Any, Path("/saved")), allow_non_restored_state=True)
     env.run(restore_from="s3://bucket/saved")
     env.submit()
     started = [(job.restore_from, job.allow_non_restored_state) for job, config in executor.submitted]
