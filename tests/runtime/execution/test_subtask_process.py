@@ -19,7 +19,7 @@ from penstock.runtime.execution.messages import (
     SubtaskOutcome,
     SubtaskStopped,
 )
-from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
+from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import (
     WARM,
@@ -371,6 +371,56 @@ def test_a_process_ends_itself_by_the_lease_of_its_role() -> None:
     assert process.renew(OTHER, None) == Stale()
     silent_for(process, machine, LEASE / 2)
     assert machine.exits == [(f"{ROLE} heard from no JobMaster for 10 s", True)]
+
+
+@pytest.mark.parametrize("call", ["deploy", "control", "stop", "renew", "of another role"])
+def test_a_call_for_its_role_keeps_a_process(call: str) -> None:
+    process, machine = a_process()
+    deployed(process, machine, 1)
+    silent_for(process, machine, LEASE)
+    role = OTHER if call == "of another role" else ROLE
+    if call in ("renew", "of another role"):
+        process.renew(role, None)
+    if call in ("deploy", "of another role"):
+        process.deploy(role.at(2), TASK, "master", lambda failed: None)
+    if call in ("control", "of another role"):
+        process.control(role.at(1), NotifyComplete(1))
+    if call in ("stop", "of another role"):
+        process.stop(role.at(1), lambda: None)
+    silent_for(process, machine, LEASE)
+    assert bool(machine.exits) is (call == "of another role")
+
+
+def test_messages_reach_the_attempt_that_they_are_for_and_no_other_one() -> None:
+    process, machine = a_process()
+    assert not process.control(ROLE.at(1), NotifyComplete(1))
+    running = deployed(process, machine, 2)
+    assert process.control(ROLE.at(2), NotifyComplete(3))
+    for past in (ROLE.at(1), ROLE.at(3), OTHER.at(2)):
+        assert not process.control(past, NotifyComplete(4))
+    assert running.happened == [NotifyComplete(3)]
+    assert process.attempt is running
+    assert process.renew(ROLE, None) == Counters(2, None)
+
+
+def test_a_process_says_what_it_holds_and_whether_it_has_loaded_the_code_of_a_job() -> None:
+    machine, needs = Machine(), Needs(0.0, 0.0, 64)
+    process = Process(needs, machine)
+    assert process.ask() == Held(None, needs, machine.place, is_prepared=False)
+    process.prepared()
+    assert process.ask() == Held(None, needs, machine.place, is_prepared=True)
+    process.take(ROLE, LEASE, HEARTBEAT)
+    assert process.take(OTHER, LEASE, HEARTBEAT) == Stale()
+    assert process.ask() == Held(ROLE, needs, machine.place, is_prepared=False)
+
+
+def test_a_job_master_that_asks_keeps_no_process_that_holds_a_role() -> None:
+    process, machine = a_process()
+    for _ in range(10):
+        machine.clock.advance(process.next_look)
+        process.ask()
+        process.look_at_lease()
+    assert len(machine.exits) > 0
 
 
 def test_a_process_that_gets_no_role_ends_itself_unless_somebody_asks_it() -> None:
