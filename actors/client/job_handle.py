@@ -102,7 +102,7 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def report(self, *, fresh: bool = True) -> JobReport:
-        """Everything that is known of the job right now, or at its end.
+        """The state and the counters of the job now, or at its end.
 
         Args:
             fresh: Ask all subtasks for their counters. Without it they may be two seconds old, and no subtask
@@ -198,7 +198,7 @@ class RayJobHandle(NearestMembers):
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
     def take_savepoint(self, savepoint: str | Path | None = None) -> SavepointTaken:
-        """As `savepoint`, without a warning: the answer says whether the job still needs it.
+        """Like `savepoint`, but without a warning: the answer says whether the job still needs it.
 
         Warnings of Python are the whole process's, so they can't answer one of several threads.
         """

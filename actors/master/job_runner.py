@@ -96,7 +96,6 @@ class JobRunner:
     """Runs one job from its first attempt to its end; to be made in the actor's event loop.
 
     Args:
-        job: With its chunks.
         came_back: Whether Ray has restarted the process that ran it.
         log_key: The key of the job's lines; without it the output of this process is not kept.
         on_over: Called when the job has ended and its report is kept. Its argument says whether the process
@@ -339,7 +338,7 @@ class JobRunner:
         return processes
 
     async def _take_over_to_end(self, chunks: tuple[bytes, ...]) -> None:
-        """As `_take_over` for a cancelled job; processes that can't be found end by their leases."""
+        """Like `_take_over`, for a cancelled job; processes that can't be found end by their leases."""
         if self._processes is not None:
             return
         try:

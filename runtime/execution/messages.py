@@ -28,7 +28,6 @@ class SubtaskFailed:
 
     Attributes:
         error: One paragraph for people: what happened, where, what to do.
-        traceback: The user's traceback, as text.
         recoverable: Whether another attempt may succeed.
         location: The operator that failed; `None` when it was none.
         is_damage: Whether the state that it was to restore is damaged.

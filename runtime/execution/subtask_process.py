@@ -71,9 +71,7 @@ class RunningAttempt(Protocol[_Peers_contra]):
         """Hand a frame to the subtask."""
         ...
 
-    def control(self, message: SubtaskControl) -> None:
-        """Hand a message of the JobMaster to the subtask."""
-        ...
+    def control(self, message: SubtaskControl) -> None: ...
 
     def counters(self) -> Counters:
         """Counters of the subtask."""

@@ -29,13 +29,10 @@ from penstock.runtime.time.durations import as_seconds
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a job lives in.
+    """The surroundings of a job.
 
     Attributes:
-        gateway: Subtasks and the world.
-        storage: Checkpoints and the decision log.
         clock: Wall-clock and monotonic seconds.
-        timers: Delays and timeouts.
         user_runner: Runs what may hang for ever: users' code in hooks and enumerators, and users' folders.
         open_location: Opens storages of snapshots that are not in `storage`.
         is_new: Whether the job was only just submitted, so that its id must have no log.
@@ -62,7 +59,6 @@ class Surroundings:
 def assemble(
     job_id: str, graph: CurrentGraph, config: JobConfig, known_attempt: int, around: Surroundings
 ) -> tuple[JobContext, JobOperators]:
-    """The job before its start, and its operators' coordinators."""
     restart = restart_strategy(config.restart_or_default, job_id)
     ledger = JobLedger(
         job_id,

@@ -1,4 +1,4 @@
-"""What the states of a job share (`JobContext`), and the port to its subtasks (`ExecutionGateway`)."""
+"""The shared part of a job's states (`JobContext`), and the port to its subtasks (`ExecutionGateway`)."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class ExecutionGateway(Protocol):
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """As `deploy`, for the subtasks of a region; the others go on in their attempts."""
+        """Like `deploy`, for the subtasks of a region; the others continue in their attempts."""
         ...
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """As `start`, for these subtasks."""
+        """Like `start`, for these subtasks."""
         ...
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """As `stop_all`, for these subtasks; answered by `on_region_stopped(attempt)`."""
+        """Like `stop_all`, for these subtasks; answered by `on_region_stopped(attempt)`."""
         ...
 
     def trigger_checkpoint(
@@ -98,22 +98,12 @@ class JobContext:
     """A job and its current state; only the scheduler and the states call it.
 
     Args:
-        graph: The job at its current parallelism.
-        gateway: Deploys, starts and stops subtasks.
-        ledger: Begins attempts and records the job's end.
-        planner: Knows which subtasks run and which have finished.
-        regions_of: Which subtasks restart together, for a graph.
         restart: Decides whether and when another attempt begins.
         clock: Wall-clock and monotonic seconds.
-        timers: Delays and timeouts.
-        user_runner: Runs users' blocking code.
         deployment_timeout: Seconds within which an attempt must be deployed.
-        created: Makes the first state.
-        deploying: Makes the state that begins an attempt.
         running: Makes the state of a job that runs, from the reports that hold.
 
     Attributes:
-        state: The current state.
         attempt: The current or last attempt; 0 before the first.
         restarts: Restarts of the job's life, as the log has them; rescales are none.
         new_parallelism: Takes the place of `graph.parallelism` in the next attempt; `None` for no change.
@@ -346,8 +336,6 @@ class JobContext:
         """Write the job's end into the log, then go on.
 
         Args:
-            state: The job's last state.
-            cause: Why it ended.
             then: Gets a note if that was impossible.
             ended_before: Called instead if the log has another end. It is needed where no attempt may have
                 begun; behind an attempt, another end means that this JobMaster is fenced.
@@ -361,7 +349,6 @@ class JobContext:
         self._before_end[owner] = call
 
     def forget_before_end(self, owner: object) -> None:
-        """What the owner waits for has happened."""
         self._before_end.pop(owner, None)
 
     def reached_end(self) -> None:

@@ -2,7 +2,7 @@
 
 A source may have a master hook, which takes part in checkpoints. A source with an enumerator has a
 coordinator, and an operator of a user's may have one. All are restored before the subtasks are deployed. A
-coordinator is told of failed subtasks. Its events go through an `EventLink`, which knows the present
+coordinator learns of failed subtasks. Its events go through an `EventLink`, which knows the present
 subtasks. At the end of the job all are closed.
 
 Sources of an alignment group need no coordinator of their own: `AlignmentGroups` answers their reports.
@@ -79,7 +79,6 @@ class EventLink:
     """The `EventSender` of one operator; see the module's text.
 
     Args:
-        vertex: The operator's vertex.
         on_lost: Called for events that are lost on their way to a present subtask.
     """
 
@@ -129,9 +128,6 @@ class EventLink:
 class AlignmentGroups:
     """Answers the reports of sources.
 
-    Args:
-        operators: All operators of the job.
-
     Example:
         >>> from penstock import CollectionSource, WatermarkStrategy
         >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_alignment("all", max_drift=0.00001)
@@ -167,7 +163,7 @@ class AlignmentGroups:
         return WatermarksAligned(report.number, _allowed(group.values(), alignment.max_drift))
 
     def forget(self, subtask: SubtaskId) -> None:
-        """A subtask is gone; nobody waits for it until it has reported again."""
+        """A subtask is gone; it is not waited for until it has reported again."""
         for group in self._groups.values():
             group.pop(subtask, None)
 
@@ -199,7 +195,6 @@ class JobOperators:
     """Makes and drives the operator coordinators of a job.
 
     Args:
-        codec: Encodes the coordinators' state for checkpoints.
         allow_non_restored: Whether state of coordinators and hooks that no longer exist may be dropped.
 
     Raises:
@@ -291,10 +286,10 @@ class JobOperators:
     def come_back(
         self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None
     ) -> FailureCause | None:
-        """These subtasks come back with the state of a checkpoint, or with none, while others go on.
+        """Restore these subtasks' coordinators from a checkpoint, or from nothing, while others continue.
 
-        All subtasks of an operator come back together. A source's coordinator goes on and takes back what its
-        readers forget. The coordinator of any other operator goes back to the checkpoint, too.
+        All subtasks of an operator come back together. A source's coordinator continues and takes back what
+        its readers forget. The coordinator of any other operator goes back to the checkpoint, too.
 
         Returns:
             Why a coordinator could not; the attempt can't go on then.
@@ -432,7 +427,7 @@ class JobOperators:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody wants to know."""
+    """The answer is ignored."""
 
 
 _NOBODY_ASKS: Final = EventCallbacks(_nothing, _nothing)

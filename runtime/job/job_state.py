@@ -16,7 +16,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class JobState(Enum):
-    """Where a job is in its life.
+    """The state of a job.
 
     created -> deploying -> initialising -> running -> finished
                    ^                           |
@@ -62,8 +62,6 @@ class Transition:
     """One change of a job's state.
 
     Attributes:
-        source: The former state.
-        target: The new state.
         at: Time in wall-clock seconds.
         cause: Explains it to people; may be empty.
     """
@@ -148,5 +146,4 @@ class SchedulerStatistics:
 
     @property
     def cause(self) -> str:
-        """The root cause of the last failure, empty when nothing has failed."""
         return str(self.failures[-1].root) if self.failures else ""

@@ -113,7 +113,6 @@ class SubtaskOutputs:
         return [overtaken for p in self.partitions for overtaken in p.broadcast_barrier(barrier)]
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool:
-        """Whether a barrier of this checkpoint waits somewhere that it could overtake."""
         return any(p.is_barrier_waiting(checkpoint_id) for p in self.partitions)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:

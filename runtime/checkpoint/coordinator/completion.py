@@ -235,7 +235,6 @@ class CheckpointFiles:
     """Knows the completed checkpoints and the last ends of others, and deletes files.
 
     Attributes:
-        deleted: Number of files that were deleted.
         failed_deletions: Number of calls that failed; each may have been for several files.
     """
 
@@ -325,7 +324,6 @@ class CheckpointFiles:
             self._run(lambda: opener(location).delete(doomed), len(doomed))
 
     def discard(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
-        """Of these files, delete those that were written for this checkpoint."""
         self._delete_own(checkpoint_id, (handle.path for handle in files))
 
     def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle], *, was_started: bool) -> None:

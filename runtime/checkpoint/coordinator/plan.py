@@ -105,7 +105,7 @@ class CheckpointPlanner:
         return self._older_attempts.get(subtask, self._attempt)
 
     def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
-        """Those of the subtasks that have not finished, by their attempt."""
+        """The subtasks that have not finished, by their attempt."""
         found: dict[int, list[SubtaskId]] = {}
         status = self.status
         for subtask in subtasks:

@@ -89,7 +89,6 @@ class MasterSnapshots:
                 self._ask_coordinator(current, operator_id)
 
     def barriers_injected(self, checkpoint_id: int) -> None:
-        """The sources have their barriers: the round is over, and the valves open."""
         self._round = None
         self._coordinators.after_barrier_injection(checkpoint_id)
 
@@ -239,8 +238,6 @@ class StartCallbacks:
         collect: A checkpoint is pending; its masters are asked next.
         triggered: The checkpoint is on its way; it may even be complete.
         abort: The start has failed before any subtask was notified of the checkpoint.
-        taken_over: A newer attempt has begun.
-        fail_job: Too many starts have failed.
     """
 
     collect: Callable[[PendingCheckpoint], None]
@@ -254,7 +251,6 @@ class CheckpointStarts:
     """Starts checkpoints, one at a time.
 
     Args:
-        place: Prepares a place in the job's storage.
         initialize_location: `None` when there is nothing to prepare.
     """
 
@@ -418,12 +414,10 @@ class CheckpointStarts:
         self.ended(pending.request)
 
     def trigger(self, to: Iterable[SubtaskId], barrier: CheckpointBarrier) -> None:
-        """Send a barrier to subtasks that begin a checkpoint."""
         for attempt, subtasks in self._planner.by_attempt(to):
             self._gateway.trigger_checkpoint(attempt, subtasks, barrier)
 
     def _give_up(self, pending: PendingCheckpoint, detail: str) -> None:
-        """A start failed before any subtask was notified of the checkpoint."""
         self._masters.stop()
         self._callbacks.abort(pending, Reason.TRIGGER_CHECKPOINT_FAILURE, detail)
         self.ended(pending.request)

@@ -95,7 +95,7 @@ class AttemptStop:
         is_deployed: Whether there is anything to stop.
 
     Attributes:
-        has_begun: Whether the subtasks were told to stop.
+        has_begun: Whether the subtasks got the order to stop.
         is_over: Whether nothing runs and nothing is being written.
     """
 

@@ -54,8 +54,6 @@ class RegionRestart:
     """The restart of a region.
 
     Attributes:
-        cause: Why the region failed.
-        region: Its subtasks.
         reported: Subtasks that have reported the end of their data; those of the region do so again.
     """
 
@@ -202,11 +200,7 @@ class BeginningRegion(RestartingRegion):
 
 
 class DeployingRegion(RestartingRegion):
-    """Waits until the region is deployed.
-
-    Args:
-        start: The attempt that has begun.
-    """
+    """Waits until the region is deployed."""
 
     def __init__(self, job: JobContext, restart: RegionRestart, start: AttemptStart) -> None:
         super().__init__(job, restart)

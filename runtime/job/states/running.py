@@ -18,7 +18,7 @@ a late failure, an attempt that starts from the savepoint commits what it covers
 
 `Rescaling`: the job gets another parallelism.
 
-A checkpoint is taken while the job goes on. When it is complete, the subtasks are stopped, and the next
+A checkpoint is taken while the job runs. When it is complete, the subtasks are stopped, and the next
 attempt begins from it with the new graph. The record of that attempt in the decision log holds the
 parallelism, so a JobMaster that comes back later deploys the same. Records that were read since the
 checkpoint are read again, as after a failure. But nothing has failed, so the restart strategy is not told.
@@ -65,7 +65,6 @@ class Stopping(State):
     """Takes the job's last savepoint and waits until every subtask has left.
 
     Args:
-        request: What the user wants.
         on_answer: Called once with the outcome of the savepoint.
         reported: Subtasks that had reported the end of their data.
     """
@@ -125,7 +124,7 @@ class Stopping(State):
             job.stopped_with = answer.checkpoint
             self._finish_if_all_have()
         elif answer.checkpoint_id is None:
-            # No subtask was told of it. Otherwise the coordinator fails the attempt after this call.
+            # No subtask knows of it. Otherwise the coordinator fails the attempt after this call.
             job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
 
     def _finish_if_all_have(self) -> None:
@@ -147,7 +146,6 @@ class Rescaling(State):
     """Takes a checkpoint, stops the subtasks and lets the next attempt begin.
 
     Args:
-        request: The new parallelism.
         reported: Subtasks that had reported the end of their data.
     """
 

@@ -67,23 +67,14 @@ class SimulatedProcess:
     """Runs the attempts of one subtask; see the module's text.
 
     Args:
-        pid: Its number.
-        needs: What it was started with.
-        masters: Take reports.
-        config: Of the job that it was started for.
-        links: Whom it reaches.
-        withdraw: Lets nobody claim it any more; `False` when somebody has.
+        withdraw: Takes its offer back; `False` when a job has claimed it.
 
     Attributes:
-        id: Names it.
         clock: Monotonic time here may run faster or slower than the world's.
-        links: Whom it reaches.
         place: The node answers for its processor time by this.
-        needs: What it was started with.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
         answers_are_lost: Whether it has died before its last answers have left.
-        process: Decides what it does with calls.
         stops_take_time: Whether something may happen between a stop and the end of what it stops.
     """
 
@@ -130,12 +121,10 @@ class SimulatedProcess:
 
     @property
     def role(self) -> Role | None:
-        """What it holds."""
         return self.process.role
 
     @property
     def task(self) -> RunningTask | None:
-        """The attempt that was deployed last."""
         attempt = self.process.attempt
         assert attempt is None or isinstance(attempt, RunningTask), "`new_attempt` makes no other one"
         return attempt
@@ -147,13 +136,12 @@ class SimulatedProcess:
 
     @property
     def may_die(self) -> bool:
-        """Whether somebody would miss it: it lives, and its work is not done."""
+        """Whether the job would miss it: it lives, and its work is not done."""
         return self.is_alive and (self.task is None or self.task.state is not TaskState.FINISHED)
 
     # -- its life -----------------------------------------------------------------------------------------
 
     def die(self, kind: FaultKind) -> None:
-        """Lose everything."""
         if not self.is_alive:
             return
         self._world.trace.note("!!", self, "dies:", kind.value)
@@ -167,11 +155,10 @@ class SimulatedProcess:
 
     @property
     def has_finished(self) -> bool:
-        """Whether it lives, and its subtask has done all its work and left."""
         return self.is_alive and self.task is not None and self.task.is_finished
 
     def die_with_its_answers(self) -> None:
-        """Lose everything, also the answers on their way: whoever has called hears of its death instead."""
+        """Lose everything, also the answers on their way: callers hear of its death instead."""
         self.answers_are_lost = True
         self.die(FaultKind.CRASH_AFTER_END)
 
@@ -182,13 +169,12 @@ class SimulatedProcess:
             self.end_is_known()
 
     def end_is_known(self) -> None:
-        """The JobMaster has heard how the subtask has ended."""
         self._known_end = self.task
         if self._dies_when_its_end_is_known and self.has_finished and not self._world.is_calm:
             self.die_with_its_answers()
 
     def end(self) -> None:
-        """It is gone, whatever the reason."""
+        """End the process, whatever the reason."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -216,7 +202,7 @@ class SimulatedProcess:
         self._world.when_calm(self._suspension.wake)
 
     def counts_as_dead(self, island: Collection[str]) -> None:
-        """The cluster declares it dead, but it lives on; whoever is not on its island hears so."""
+        """The cluster declares it dead, but it lives on; processes that are not on its island hear so."""
         for call in [call for call in self._open if call.caller not in island]:
             self._answered(call, COUNTS_AS_DEAD)
 
@@ -227,18 +213,16 @@ class SimulatedProcess:
         return self._processor_time
 
     def spoil(self, flaw: WarmFlaw) -> None:
-        """Be a warm process that nobody can use."""
+        """Be a warm process that no job can use."""
         self._flaw = flaw
         self.is_silent = flaw is WarmFlaw.SILENT
         if flaw is WarmFlaw.DEAD:
             self.end()
 
     def die_after_effects(self, effects: int) -> None:
-        """Die in front of the effect after this many."""
         self._dies_after_effects = effects
 
     def die_after_uploads(self, files: int) -> None:
-        """Die when this many more files were written."""
         self._dies_after_uploads = files
 
     def before_effect(self) -> None:
@@ -265,7 +249,6 @@ class SimulatedProcess:
         self.before_effect()
 
     def died(self) -> None:
-        """It has died in the middle of something."""
         uploads = self._dies_after_uploads
         self.die(
             FaultKind.CRASH_IN_UPLOAD if uploads is not None and uploads < 0 else FaultKind.CRASH_IN_STEP
@@ -316,7 +299,7 @@ class SimulatedProcess:
         return self.process.renew(role, master.place if guards else None)
 
     def leave(self, role: Role, *, stays: bool, answer: Callable[[bool], None]) -> None:
-        """Give the role back; whoever has called hears of the death of a process that then ends."""
+        """Give the role back; callers hear of the death of a process that then ends."""
 
         def left(given: bool | Ends) -> None:
             if isinstance(given, Ends):
@@ -337,8 +320,6 @@ class SimulatedProcess:
     def new_attempt(
         self, role: Role, descriptor: TaskDescriptor, master: Master, events: AttemptEvents
     ) -> RunningTask:
-        """Make an attempt whose reports travel like calls."""
-
         def report(said: SubtaskReport, what: str) -> None:
             self._masters.report(
                 self.id,
@@ -354,7 +335,6 @@ class SimulatedProcess:
         return RunningTask(self._world, received, self, events, report, self._credits, job.inline_limit)
 
     def new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
-        """Make a guard that kills a simulated JobMaster."""
         return MasterGuard(limits, self.clock, self._timers, self._guarded, self._guarded.note_silence)
 
     def refuses(self) -> str | None:
@@ -368,21 +348,17 @@ class SimulatedProcess:
         """Its attempts are closed."""
 
     def residue(self) -> str | None:
-        """Whether roles leave something in it."""
         return "a thread still runs" if self._leaves_residue else None
 
     def note(self, what: str) -> None:
-        """Write it into the trace."""
         self._world.trace.note("!!", self, what)
 
     def exit(self, why: str, *, is_failure: bool) -> None:
-        """Its lease is over."""
         self._world.trace.note("!!", self, "ends itself:", why)
         self._world.counts.happened(FaultKind.LEASE_OVER)
         self.end()
 
     def withdraw_offer(self, answer: Callable[[bool], None]) -> None:
-        """Ask the cluster, which takes a while."""
         what = self.id, "withdraws its offer"
 
         def arrive() -> None:
@@ -394,7 +370,6 @@ class SimulatedProcess:
     # -- frames -------------------------------------------------------------------------------------------
 
     def deliver(self, frame: SimulatedFrame) -> None:
-        """Take a frame."""
         if self.holds(Happening.FRAME, lambda: self.deliver(frame), frame):
             return
         if not self.is_alive:

@@ -2,7 +2,7 @@
 
 `User`: what a user asks of the running job: another parallelism, or its end with a savepoint.
 
-A request waits while the job starts or restarts, as the real handles let it. One that nobody answers, because
+A request waits while the job starts or restarts, as the real handles let it. One without an answer, because
 its JobMaster is gone, is made again.
 """
 
@@ -32,7 +32,6 @@ class Plan:
     Attributes:
         faults: What will go wrong, if its moment comes.
         uploading: Vertices whose snapshots are written as files; uploads are stopped there first.
-        rescalable: Vertices whose parallelism may change.
         rescale_to: The parallelism that the user asks for, by vertex; drawn on the way when `None`.
         insists: Whether the user asks again for a stop whose savepoint has failed.
     """
@@ -47,7 +46,7 @@ class Plan:
 #: Seconds between two checks of a job that starts, and of a request without an answer.
 _POLL: Final = 0.1
 
-#: So many looks, then nobody waits any more.
+#: Number of looks after which the wait ends.
 _MOST_LOOKS: Final = 600
 
 #: Folder of savepoints that are taken to a place of their own.
@@ -58,13 +57,7 @@ MOST_PARALLELISM: Final = 5
 
 
 class User:
-    """Asks for things; see the module's text.
-
-    Args:
-        world: Time and chance.
-        control: The job.
-        plan: Which operators may have another parallelism.
-    """
+    """Asks for things; see the module's text."""
 
     def __init__(self, world: World, control: ControlPlane, plan: Plan) -> None:
         self._world = world
@@ -76,7 +69,6 @@ class User:
         self._when_settled(self._rescale)
 
     def stop(self, *, drain: bool) -> None:
-        """Stop the job with a savepoint, in the job's storage or elsewhere."""
         root = self._world.storage.url
         target = f"{root}/{SAVEPOINTS}" if self._world.draws.chance(0.5) else None
         self._when_settled(lambda master: self._stop(master, StopRequest(drain, target)))
@@ -95,7 +87,7 @@ class User:
 
     def _draw_parallelism(self, master: Master) -> dict[str, int]:
         draws, now = self._world.draws, {v.id: v.parallelism for v in master.scheduler.graph.vertices}
-        # A job that goes on at another parallelism may have one in the chain of another vertex.
+        # A job that continues at another parallelism may have one in the chain of another vertex.
         left = [operator for operator in self._plan.rescalable if operator in now]
         wanted: dict[str, int] = {}
         for _ in range(min(len(left), draws.between(1, 2))):
@@ -149,14 +141,7 @@ class User:
 
 @dataclass(slots=True)
 class Target:
-    """The run that faults strike.
-
-    Attributes:
-        control: Processes and JobMasters of the job that runs.
-        ledger: Lets master hooks fail.
-        plan: What strikes that job.
-        user: Asks for things.
-    """
+    """The run that faults strike."""
 
     world: World
     control: ControlPlane
@@ -166,16 +151,14 @@ class Target:
 
     @property
     def draws(self) -> Draws:
-        """Decides whom a fault strikes, and how hard."""
         return self.world.draws
 
     @property
     def counts(self) -> FaultCounts:
-        """Failures that really happened."""
         return self.world.counts
 
     def victim(self, *, uploads: bool = False) -> SimulatedProcess | None:
-        """A process that somebody would miss; one that runs something, if there is any.
+        """A process that the job would miss; one that runs something, if there is any.
 
         Args:
             uploads: Whether it should be one whose snapshots are written as files.
