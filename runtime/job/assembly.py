@@ -118,7 +118,7 @@ def _coordinator(
         job.planner,
         around.gateway,
         CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
-        ledger.finalize,
+        ledger.complete_checkpoint,
         fail_job=lambda cause: job.state.failed(FailureCause(cause)),
         fenced=job.fence,
         clock=around.clock,

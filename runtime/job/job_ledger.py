@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.completion import Fenced, Finalized, finalize
+from penstock.runtime.checkpoint.coordinator.completion import Fenced, Finalized, complete_checkpoint
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, is_kept_after
@@ -265,7 +265,7 @@ class JobLedger:
         self._damaged[checkpoint_id] = what
         return True
 
-    def finalize(self, checkpoint: CompletedCheckpoint) -> Finalized | Fenced:
+    def complete_checkpoint(self, checkpoint: CompletedCheckpoint) -> Finalized | Fenced:
         """Write the record of a complete checkpoint.
 
         Raises:
@@ -273,7 +273,7 @@ class JobLedger:
             OutcomeUnknownError: The record may exist.
         """
         retained = None if self._checkpointing is None else self._checkpointing.retain
-        outcome = finalize(
+        outcome = complete_checkpoint(
             self._storage,
             self.paths,
             self._log,

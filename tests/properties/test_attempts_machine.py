@@ -97,7 +97,7 @@ class Attempt:
             CheckpointPlanner(CurrentGraph(graph)),
             self,
             CheckpointFiles(storage, self.ledger.paths, self.runner),
-            self.ledger.finalize,
+            self.ledger.complete_checkpoint,
             fail_job=self.fail_job,
             fenced=self.fenced,
             clock=clock,

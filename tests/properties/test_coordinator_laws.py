@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from manual_work import ManualAsyncRunner
 from small_graphs import read_and_count
 
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, finalize
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
@@ -65,7 +65,7 @@ class World:
             self.planner,
             self,
             CheckpointFiles(self.storage, self.paths, self.runner),
-            lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
+            lambda c: complete_checkpoint(self.storage, self.paths, self.log, c, retained=retained),
             fail_job=self.fail_job,
             fenced=self.fenced,
             clock=self.clock,

@@ -1,7 +1,7 @@
 """The last step of a checkpoint, its record in the decision log; and the files of completed checkpoints.
 
-The record decides whether a checkpoint exists. `finalize` first brings along what finished subtasks kept
-(`operator_states.py`), then writes the metadata, then claims the record. The metadata comes first: without a
+The record decides whether a checkpoint exists. `complete_checkpoint` first brings along what finished
+subtasks kept (`operator_states.py`), then writes the metadata, then claims the record. The metadata comes first: without a
 record it is a file that is never read. A record without metadata would be a checkpoint that can't be
 restored.
 
@@ -137,7 +137,7 @@ class CheckpointFinalizer:
             callback()
 
 
-def finalize(
+def complete_checkpoint(
     storage: SnapshotStorage,
     paths: SnapshotPaths,
     log: DecisionLog,

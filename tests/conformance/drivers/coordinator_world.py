@@ -9,7 +9,11 @@ from typing import Any
 from drivers.differences import Event
 from manual_work import ManualAsyncRunner
 
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, FinalizeOutcome, finalize
+from penstock.runtime.checkpoint.coordinator.completion import (
+    CheckpointFiles,
+    FinalizeOutcome,
+    complete_checkpoint,
+)
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.failure_manager import (
     COUNTED_IN_FLINK_1_11,
@@ -224,7 +228,7 @@ class CoordinatorWorld:
         return checkpoint_id
 
     def write(self, checkpoint: CompletedCheckpoint) -> FinalizeOutcome:
-        return finalize(self.storage, self.paths, self.log, checkpoint, retained=self.retained)
+        return complete_checkpoint(self.storage, self.paths, self.log, checkpoint, retained=self.retained)
 
 
 def checkpointing(config: dict[str, Any]) -> Checkpointing:

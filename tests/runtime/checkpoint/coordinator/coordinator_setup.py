@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from manual_work import ManualAsyncRunner
 from small_graphs import read_and_count
 
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, finalize
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
@@ -121,7 +121,9 @@ class Run:
 
     def write(self, checkpoint):
         self.written.append(checkpoint)
-        return finalize(self.storage, self.paths, self.log, checkpoint, retained=self.config.retain)
+        return complete_checkpoint(
+            self.storage, self.paths, self.log, checkpoint, retained=self.config.retain
+        )
 
     def begin(self, attempt, highest=-1):
         self.attempt = attempt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manual_work import ManualAsyncRunner
 
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, finalize
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.starts import restore_masters
@@ -113,7 +113,7 @@ class World:
             CheckpointPlanner(CurrentGraph(build_execution_graph(JobGraph("job", vertices, edges)))),
             self,
             CheckpointFiles(self.storage, self.paths, self.runner),
-            lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
+            lambda c: complete_checkpoint(self.storage, self.paths, self.log, c, retained=1),
             fail_job=self.fail_job,
             fenced=self.fenced,
             clock=self.clock,

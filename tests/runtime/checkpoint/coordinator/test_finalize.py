@@ -11,7 +11,7 @@ from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointFinalizer,
     Fenced,
     Finalized,
-    finalize,
+    complete_checkpoint,
 )
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnknownError
 from penstock.runtime.errors import StorageError
@@ -74,7 +74,7 @@ def acknowledged(
 
 
 def test_a_finalized_checkpoint_stands_in_the_log_and_can_be_read(storage: Failing, log: DecisionLog) -> None:
-    outcome = finalize(storage, PATHS, log, acknowledged(storage, 1))
+    outcome = complete_checkpoint(storage, PATHS, log, acknowledged(storage, 1))
     assert isinstance(outcome, Finalized)
     (record,) = DecisionLog(storage, PATHS).replay().completed
     assert read_metadata(storage, record.metadata) == outcome.checkpoint
@@ -84,20 +84,20 @@ def test_a_finalized_checkpoint_stands_in_the_log_and_can_be_read(storage: Faili
 
 def test_the_log_lets_go_of_what_is_not_retained(storage: Failing, log: DecisionLog) -> None:
     for number in (1, 2, 3):
-        finalize(storage, PATHS, log, acknowledged(storage, number), retained=2)
-    finalize(storage, PATHS, log, acknowledged(storage, 4, SnapshotKind.SAVEPOINT), retained=2)
+        complete_checkpoint(storage, PATHS, log, acknowledged(storage, number), retained=2)
+    complete_checkpoint(storage, PATHS, log, acknowledged(storage, 4, SnapshotKind.SAVEPOINT), retained=2)
     assert [c.checkpoint_id for c in log.replay().completed] == [2, 3, 4]
 
 
 def test_without_a_number_the_log_keeps_all(storage: Failing, log: DecisionLog) -> None:
     for number in (1, 2, 3):
-        finalize(storage, PATHS, log, acknowledged(storage, number))
+        complete_checkpoint(storage, PATHS, log, acknowledged(storage, number))
     assert len(log.replay().completed) == 3
 
 
 def test_a_fenced_checkpoint_leaves_no_metadata(storage: Failing, log: DecisionLog) -> None:
     DecisionLog(storage, PATHS).begin_attempt(1.0)
-    assert finalize(storage, PATHS, log, acknowledged(storage, 1)) == Fenced(2)
+    assert complete_checkpoint(storage, PATHS, log, acknowledged(storage, 1)) == Fenced(2)
     assert storage.list("job/chk-1-1/") == []
     assert log.replay().completed == ()
 
@@ -107,13 +107,13 @@ def test_a_fenced_checkpoint_is_fenced_even_when_its_metadata_stays(
 ) -> None:
     DecisionLog(storage, PATHS).begin_attempt(1.0)
     storage.no_delete = "job/chk-"
-    assert finalize(storage, PATHS, log, acknowledged(storage, 1)) == Fenced(2)
+    assert complete_checkpoint(storage, PATHS, log, acknowledged(storage, 1)) == Fenced(2)
 
 
 def test_a_checkpoint_without_metadata_does_not_exist(storage: Failing, log: DecisionLog) -> None:
     storage.no_put = "job/chk-"
     with pytest.raises(StorageError, match="disk full") as caught:
-        finalize(storage, PATHS, log, acknowledged(storage, 1))
+        complete_checkpoint(storage, PATHS, log, acknowledged(storage, 1))
     assert not isinstance(caught.value, OutcomeUnknownError)
     assert log.replay().completed == ()
 
@@ -123,14 +123,14 @@ def test_metadata_that_was_written_although_the_storage_refused_it_is_deleted(
 ) -> None:
     storage.no_answer = "job/chk-"
     with pytest.raises(StorageError, match="no answer"):
-        finalize(storage, PATHS, log, acknowledged(storage, 1))
+        complete_checkpoint(storage, PATHS, log, acknowledged(storage, 1))
     assert storage.list("job/chk-1-1/") == []
 
 
 def test_a_checkpoint_in_doubt_keeps_its_metadata(storage: Failing, log: DecisionLog) -> None:
     storage.no_put = "job/log/"
     with pytest.raises(OutcomeUnknownError):
-        finalize(storage, PATHS, log, acknowledged(storage, 1))
+        complete_checkpoint(storage, PATHS, log, acknowledged(storage, 1))
     assert storage.list("job/chk-1-1/") == ["job/chk-1-1/metadata"]
 
 
@@ -149,7 +149,7 @@ def test_savepoint_is_complete_in_its_own_folder_which_can_be_moved(
     storage: Failing, log: DecisionLog
 ) -> None:
     places = MemoryPlaces()
-    outcome = finalize(storage, PATHS, log, saved_elsewhere(places), open_location=places)
+    outcome = complete_checkpoint(storage, PATHS, log, saved_elsewhere(places), open_location=places)
     assert isinstance(outcome, Finalized)
     place = places("/saved/savepoint-1")
     assert place.list("") == ["count-0-0", "count-0-1", METADATA]
@@ -167,7 +167,7 @@ def test_fenced_savepoint_leaves_no_metadata_in_its_own_folder(storage: Failing,
     places = MemoryPlaces()
     DecisionLog(storage, PATHS).begin_attempt(1.0)
     savepoint = saved_elsewhere(places)
-    assert finalize(storage, PATHS, log, savepoint, open_location=places) == Fenced(2)
+    assert complete_checkpoint(storage, PATHS, log, savepoint, open_location=places) == Fenced(2)
     assert places("/saved/savepoint-1").list("") == ["count-0-0", "count-0-1"]
 
 
@@ -177,14 +177,14 @@ def test_savepoint_in_a_folder_that_nobody_can_open_does_not_exist(
     with pytest.raises(
         StorageError, match="nobody can open /saved/savepoint-1, where the savepoint is to be"
     ):
-        finalize(storage, PATHS, log, saved_elsewhere(MemoryPlaces()))
+        complete_checkpoint(storage, PATHS, log, saved_elsewhere(MemoryPlaces()))
     assert log.replay().completed == ()
 
 
 def test_savepoint_without_files_gets_its_folder(storage: Failing, log: DecisionLog) -> None:
     places = MemoryPlaces()
     savepoint = CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, {}, 1.0, 2.0, location="/saved/empty")
-    assert isinstance(finalize(storage, PATHS, log, savepoint, open_location=places), Finalized)
+    assert isinstance(complete_checkpoint(storage, PATHS, log, savepoint, open_location=places), Finalized)
     assert places("/saved/empty").list("") == [METADATA]
 
 
@@ -196,7 +196,9 @@ def test_fenced_checkpoint_of_the_jobs_own_storage_opens_no_folder(
     def refuse(url: str, *, create: bool = False) -> MemoryStorage:
         raise AssertionError(url)
 
-    assert finalize(storage, PATHS, log, acknowledged(storage, 1), open_location=refuse) == Fenced(2)
+    assert complete_checkpoint(storage, PATHS, log, acknowledged(storage, 1), open_location=refuse) == Fenced(
+        2
+    )
 
 
 def test_savepoint_whose_file_is_on_another_node_does_not_exist(storage: Failing, log: DecisionLog) -> None:
@@ -204,7 +206,7 @@ def test_savepoint_whose_file_is_on_another_node_does_not_exist(storage: Failing
     savepoint = saved_elsewhere(places)
     places("/saved/savepoint-1").delete(["count-0-0", "count-0-1"])
     with pytest.raises(StorageError, match="/saved/savepoint-1/count-0-0 was written by a subtask"):
-        finalize(storage, PATHS, log, savepoint, open_location=places)
+        complete_checkpoint(storage, PATHS, log, savepoint, open_location=places)
     assert log.replay().completed == ()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from memory_storages import MemoryPlaces
 
-from penstock.runtime.checkpoint.coordinator.completion import complete_elsewhere, finalize
+from penstock.runtime.checkpoint.coordinator.completion import complete_checkpoint, complete_elsewhere
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import (
@@ -105,7 +105,7 @@ def job_with_savepoint_in(places: Opened, location: str) -> MemoryStorage:
     places(location, create=True)
     log = DecisionLog(storage, PATHS)
     log.begin_attempt(0.0)
-    finalize(storage, PATHS, log, savepoint(location), open_location=places)
+    complete_checkpoint(storage, PATHS, log, savepoint(location), open_location=places)
     places.asked.clear()
     return storage
 
@@ -189,7 +189,7 @@ def test_a_folder_inside_of_the_named_storage_that_is_a_link_is_not_opened(tmp_p
     storage.put(path, encode_metadata(savepoint(f"{root}/{OWN}"), path))
     log = DecisionLog(storage, PATHS)
     log.begin_attempt(0.0)
-    finalize(storage, PATHS, log, savepoint(f"{root}/{OWN}"), open_location=open_location)
+    complete_checkpoint(storage, PATHS, log, savepoint(f"{root}/{OWN}"), open_location=open_location)
     opened: list[str] = []
 
     def opener(url: str, *, create: bool = False) -> SnapshotStorage:
@@ -228,7 +228,7 @@ def test_a_job_that_restarts_opens_no_other_folder() -> None:
     log.begin_attempt(0.0)
     places("/etc", create=True)
     complete_elsewhere(places("/etc"), savepoint("/etc"))
-    finalize(storage, PATHS, log, savepoint("/etc"), open_location=places)
+    complete_checkpoint(storage, PATHS, log, savepoint("/etc"), open_location=places)
     places.asked.clear()
     with pytest.raises(CorruptSnapshotError, match="not the folder"):
         load_latest(storage, log.replay(), allow_older=False, open_location=places)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.completion import Finalized, finalize
+from penstock.runtime.checkpoint.coordinator.completion import Finalized, complete_checkpoint
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.recovery import left_at_end, load_latest, rebuild_store
 from penstock.runtime.errors import CorruptSnapshotError
@@ -57,7 +57,7 @@ class Job:
         state = OperatorSubtaskState((KeyedStateHandle(KeyGroupRange(0, 127), files),))
         operators = {"count": OperatorState("count", 1, 128, {0: state})}
         taken = CompletedCheckpoint(checkpoint_id, self.attempt, kind, operators, 1.0, 2.0)
-        outcome = finalize(self.storage, PATHS, self.log, taken, retained=retained)
+        outcome = complete_checkpoint(self.storage, PATHS, self.log, taken, retained=retained)
         assert isinstance(outcome, Finalized)
         return outcome.checkpoint
 
