@@ -1,9 +1,9 @@
 """The last step of a checkpoint, its record in the decision log; and the files of completed checkpoints.
 
 The record decides whether a checkpoint exists. `complete_checkpoint` first brings along what finished
-subtasks kept (`operator_states.py`), then writes the metadata, then claims the record. The metadata comes first: without a
-record it is a file that is never read. A record without metadata would be a checkpoint that can't be
-restored.
+subtasks kept (`operator_states.py`), then writes the metadata, then claims the record. The metadata comes
+first: without a record it is a file that is never read. A record without metadata would be a checkpoint that
+can't be restored.
 
 `CheckpointFinalizer` runs it in the background, for one checkpoint after the other. While a record is being
 written it is unknown whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a
