@@ -40,11 +40,7 @@ SLOWEST: Final = 1024 * 1024
 
 
 class BoundedCalls:
-    """Makes the calls of one storage; may be used from several threads.
-
-    Args:
-        seconds: Longest time without progress.
-    """
+    """Makes the calls of one storage; may be used from several threads."""
 
     def __init__(self, seconds: float = STORAGE_TIMEOUT) -> None:
         self._seconds = seconds
@@ -110,7 +106,6 @@ class _Call(Generic[T]):
         return made
 
     def when_returned(self, late: Callable[[], None]) -> None:
-        """Call back when the call returns, at once if it has."""
         with self._lock:
             self._late = late
             is_over = self.returned.is_set()
@@ -118,11 +113,7 @@ class _Call(Generic[T]):
             late()
 
     def outcome(self) -> T:
-        """The result of the call.
-
-        Raises:
-            Exception: What it raised.
-        """
+        """The result of the call; raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]

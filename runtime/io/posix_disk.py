@@ -35,11 +35,7 @@ _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 class PosixDisk:
-    """The files below a folder.
-
-    Args:
-        root: The folder; it must be there.
-    """
+    """The files below a folder, which must be there."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -68,7 +64,6 @@ class PosixDisk:
             os.close(fd)
 
     def link(self, path: str, to: str) -> None:
-        """Give a file a second name; see the port."""
         with self._parent(path) as (folder, name), self._parent(to) as (target, new_name):
             os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
 
@@ -77,12 +72,10 @@ class PosixDisk:
             os.replace(name, new_name, src_dir_fd=folder, dst_dir_fd=target)
 
     def remove(self, path: str) -> None:
-        """Remove a name of a file; see the port. Of a link, the link goes."""
         with self._parent(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def read(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
-        """The content of a file; see the port."""
         with self._parent(path) as (folder, name):
             # A pipe would wait for a writer, and a device may do anything, so neither is opened at all.
             with suppress(FileNotFoundError):
@@ -112,11 +105,9 @@ class PosixDisk:
             os.rmdir(name, dir_fd=folder)
 
     def open_folder(self, path: str) -> PosixFolder:
-        """Open a folder; see the port."""
         return PosixFolder(self._at(path), self._open(path, os.O_RDONLY))
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
-        """Names of the files and of the folders in a folder; see the port. A link counts as a file."""
         files: list[str] = []
         folders: list[str] = []
         fd = self._open(path, os.O_RDONLY)
@@ -208,7 +199,6 @@ class PosixFolder:
         self._identity = found.st_dev, found.st_ino
 
     def sync(self) -> None:
-        """Make the names in it durable."""
         try:
             os.fsync(self._fd)
         except OSError as error:

@@ -101,7 +101,6 @@ class SavepointDraft:
             raise
 
     def remove_unused(self) -> None:
-        """Delete the files of this draft that the finished savepoint does not name."""
         checkpoint = open_snapshot(self.folder, open_location).checkpoint
         self._remove(frozenset(file.path for file in checkpoint.files()))
 

@@ -60,7 +60,6 @@ class ScratchFolder:
             raise StorageError(msg) from error
 
     def remove(self) -> None:
-        """Delete it and everything in it; more than once does no harm."""
         self._remove()
 
 
@@ -91,11 +90,6 @@ def _name(kind: str) -> str:
 
 
 def _lock_of(folder: Path) -> int:
-    """Open the lock in a folder of this user; follows no link.
-
-    Raises:
-        OSError: The folder is a link or another user's, or has no lock.
-    """
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(opened).st_uid != os.geteuid():

@@ -49,11 +49,7 @@ def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
 
 
 class TemporarySpillFile:
-    """A `SpillFile` on a local disk; see the module's text.
-
-    Args:
-        file: Open for reading and writing, without a buffer; belongs to this object.
-    """
+    """A `SpillFile` on a local disk; owns the unbuffered file. See the module's text."""
 
     def __init__(self, file: IO[bytes], place: Path) -> None:
         self._file = file

@@ -371,9 +371,6 @@ def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[An
     """Columns that name the entry of each row, and the rank of each row when they are written.
 
     The rows of one key follow each other where it has several; `None` for the order of the table.
-
-    Raises:
-        ConfigurationError: The column of the map keys is missing, or one comes twice.
     """
     if kind not in ("list", "map"):
         return keys, None
@@ -399,11 +396,7 @@ def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[An
 
 
 def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:
-    """See that every key comes once, and that none came before.
-
-    Raises:
-        ConfigurationError: One comes twice.
-    """
+    """Refuse a key that comes twice, or came before."""
     distinct = set(keys)
     if len(distinct) == len(keys) and distinct.isdisjoint(before):
         return

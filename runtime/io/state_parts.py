@@ -122,7 +122,6 @@ class OpenState:
         self.is_keyed = list_mode(self._state, query.state) is None
 
     def parts(self) -> list[tuple[int, int]]:
-        """Parts in which the state can be read: ranges of key groups, or of subtasks."""
         state = self._state
         if not self.is_keyed:
             return [(index, index) for index in range(state.parallelism)]
@@ -135,11 +134,7 @@ class OpenState:
         return 0, (self._state.max_parallelism if self.is_keyed else self._state.parallelism) - 1
 
     def check(self) -> None:
-        """Raise the error for a state that the operator does not have.
-
-        Raises:
-            ConfigurationError: It has none of this name; names those that it has.
-        """
+        """Refuse a state that the operator does not have, and name those that it has."""
         known = known_states(self._state, self._read)
         if self._query.state not in known:
             raise no_such_state(self._state, self._query.state, known)
@@ -183,11 +178,7 @@ class OpenState:
 
 
 def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None) -> pa.Table:
-    """Columns as a table.
-
-    Raises:
-        NoArrowTypeError: A column has no Arrow type, or does not fit the schema.
-    """
+    """Columns as a table; refuses a column without an Arrow type."""
     arrays = []
     for name, values in columns.items():
         kind = pa.int32() if name in ("key_group", "subtask") else None
@@ -198,11 +189,7 @@ def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None)
 
 
 def stamps_of(table: pa.Table) -> list[int | None] | None:
-    """Time of the last use of each row, in microseconds since the epoch; `None` without such a column.
-
-    Raises:
-        ConfigurationError: The column is none of moments.
-    """
+    """Time of the last use of each row, in microseconds since the epoch; `None` without such a column."""
     if LAST_USED not in table.schema.names:
         return None
     column = table[LAST_USED]
@@ -232,11 +219,7 @@ def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
 
 
 class PartFiles:
-    """Makes the places for files in a savepoint's folder; blocks.
-
-    Args:
-        token: Is in the name of every file, so that two writers never write over each other.
-    """
+    """Makes the places for files in a savepoint's folder; blocks. `token` is in the name of every file."""
 
     def __init__(self, folder: str, token: str, read_from: SnapshotStorage | None = None) -> None:
         self.storage = open_location(folder, create=True)

@@ -84,8 +84,6 @@ def open_location(
     this call has made are removed when the first write fails or when what was written is deleted again.
 
     Args:
-        url: As for `open_storage`.
-        timeout: As for `open_storage`.
         most: Bytes behind which an object is not read on: a stranger may have put it there.
 
     Raises:
@@ -272,11 +270,7 @@ def _delete(store: Store, doomed: Sequence[str]) -> None:
 
 
 def list_folders(url: str) -> Sequence[str]:
-    """Names of the folders at the top of a storage, sorted, without a look into them; blocks.
-
-    Raises:
-        StorageError: There is no such storage, or it can't be listed.
-    """
+    """Names of the folders at the top of a storage, sorted, without a look into them; blocks."""
     try:
         return BoundedCalls().run(f"list {url}", lambda _: _folders(_open(url, create=False, made=[])))
     except (BaseError, OSError, ValueError) as error:
@@ -295,22 +289,13 @@ def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
     """Write what every node must be able to read, to prove that all see the same storage; blocks.
 
     Args:
-        path: `SnapshotPaths.same_storage`.
         token: Anything that no earlier run has written.
     """
     storage.put(path, token.encode())
 
 
 def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> None:
-    """See that this node reads what `write_proof` wrote elsewhere; blocks.
-
-    Args:
-        path: As given to `write_proof`.
-        token: As given to `write_proof`.
-
-    Raises:
-        StorageError: This node sees another storage, or can't read it.
-    """
+    """See that this node reads what `write_proof` wrote elsewhere; blocks."""
     try:
         found = storage.get(path)
     except ObjectNotFoundError:

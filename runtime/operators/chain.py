@@ -52,11 +52,7 @@ T = TypeVar("T")
 
 
 class LocatedOperators:
-    """Calls operators, and turns whatever one raises into an error that names it.
-
-    Args:
-        operators: Each with its place in the job, in order.
-    """
+    """Calls operators, and turns whatever one raises into an error that names it."""
 
     def __init__(self, operators: Sequence[tuple[OperatorLocation, Operator]]) -> None:
         self.locations = tuple(location for location, _ in operators)
@@ -64,22 +60,14 @@ class LocatedOperators:
         self._to_close: list[int] = []
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
-        """Open all operators, the last one first: when an operator emits, everything below it is open.
-
-        Raises:
-            OperatorError: An operator failed; `close` releases those that were opened.
-        """
+        """Open all operators, the last one first: when an operator emits, everything below it is open."""
         for index in reversed(range(len(self.operators))):
             context = contexts[self.locations[index].operator]
             self._to_close.append(index)
             self.call(index, self.operators[index].open, context)
 
     def close(self) -> None:
-        """Close all operators that were opened, the last one first, even when one fails.
-
-        Raises:
-            OperatorError: The first failure; its `cause_text` ends with the others.
-        """
+        """Close all operators that were opened, the last one first; raises the first failure."""
         failures: list[OperatorError] = []
         interrupt: OperatorInterrupt | None = None
         for index in sorted(self._to_close, reverse=True):
@@ -106,7 +94,6 @@ class LocatedOperators:
         }
 
     def call(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
-        """Call something of operator `index`."""
         try:
             return call(*arguments)
         except LOCATED:
@@ -182,11 +169,6 @@ class OperatorChain:
         return self._busy
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
-        """Open all operators, the last one first: when an operator emits, everything below it is open.
-
-        Raises:
-            OperatorError: An operator failed; `close` releases those that were opened.
-        """
         self._lists = [contexts[location.operator].lists for location in self._locations]
         self._metrics = [contexts[location.operator].metrics for location in self._locations]
         self._located.open(contexts)
@@ -243,11 +225,7 @@ class OperatorChain:
         return min((at for at in times if at is not None), default=None)
 
     def flush(self, now: float) -> Work:
-        """Let operators whose time has come emit what they keep back.
-
-        Args:
-            now: Monotonic seconds.
-        """
+        """Let operators whose time has come emit what they keep back; `now` is in monotonic seconds."""
         for index in self._flushing:
             at = self._operators[index].flush_at
             if at is not None and at <= now:
@@ -262,11 +240,7 @@ class OperatorChain:
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> Work:
-        """Tell the operators of time that have asked for that.
-
-        Args:
-            now: Seconds on the clock of `InputTime`.
-        """
+        """Tell the operators that asked for it of time: `now`, in seconds on the clock of `InputTime`."""
         for index in self._ticking:
             at = self._operators[index].tick_at
             if at is not None and at <= now:
@@ -283,11 +257,7 @@ class OperatorChain:
         self._guarded(index, self._operators[index].handle_event, event)
 
     def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, SavedList]]:
-        """The list states of all operators, by operator id: their own, and those of the user's functions.
-
-        Raises:
-            RuntimeError: Something is in progress (a bug of the driver).
-        """
+        """The list states of all operators, by operator id; nothing may be in progress in the chain."""
         if self._busy:
             msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
             raise RuntimeError(msg)
@@ -310,7 +280,6 @@ class OperatorChain:
         self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> Mapping[str, OperatorStatistics]:
-        """Counters of all operators, and the metrics of the user's own."""
         counted = self._located.each(lambda operator: operator.statistics())
         own = zip(counted.items(), self._metrics or repeat(None), strict=False)
         return {
@@ -319,11 +288,7 @@ class OperatorChain:
         }
 
     def close(self) -> None:
-        """Close all operators that were opened, the last one first, even when one fails.
-
-        Raises:
-            OperatorError: The first failure; its `cause_text` ends with the others.
-        """
+        """Close all operators that were opened, the last one first, even when one fails."""
         self._located.close()
 
     def _drive(

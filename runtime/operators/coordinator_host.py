@@ -130,13 +130,7 @@ class _Recording:
 
 
 class CoordinatorHost(OperatorCoordinator):
-    """Hosts the coordinator of an operator; see the module's text. It is the coordinator's context.
-
-    Args:
-        provider: Makes the coordinator of each attempt.
-        codec: Encodes its state and the events in both directions.
-        location: Where its errors happened.
-    """
+    """Hosts the coordinator of an operator, and is its context; see the module's text."""
 
     def __init__(
         self,
@@ -242,11 +236,7 @@ class CoordinatorHost(OperatorCoordinator):
     # -- events ---------------------------------------------------------------------------------------------
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A subtask has sent an event; one that comes twice is handled once.
-
-        Raises:
-            TypeError: It is no event of a subtask.
-        """
+        """A subtask has sent an event; one that comes twice is handled once."""
         if not isinstance(event, EventOfSubtask):
             msg = f"a subtask of {self.operator_id!r} sent {event!r:.80}"
             raise TypeError(msg)
@@ -262,11 +252,7 @@ class CoordinatorHost(OperatorCoordinator):
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Give the coordinator's state, and record the events that come from then on.
-
-        Raises:
-            OperatorError: The coordinator failed, or its state can't be encoded.
-        """
+        """Give the coordinator's state, and record the events that come from then on."""
         assert self._coordinator is not None, "start() comes first"
         self._asked = checkpoint_id
         call: Callable[..., Any] = self._coordinator.checkpoint

@@ -149,20 +149,14 @@ class HasCoordinator(Protocol):
 class CoordinatorProvider(Protocol):
     """Makes the coordinator of an operator, one for each attempt (Flink's `OperatorCoordinator.Provider`)."""
 
-    def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
-        """Make a coordinator."""
-        ...
+    def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator: ...
 
     def name(self, coordinator: OperatorCoordinator | None) -> str:
         """The name of what runs users' code, for messages; `None` before it was made."""
         ...
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Refuse a state that the coordinator can't begin with.
-
-        Raises:
-            PenstockError: It can't.
-        """
+        """Refuse a state that the coordinator can't begin with, by a `PenstockError`."""
         ...
 
     def must_arrive(self, event: Any) -> bool:
@@ -247,9 +241,7 @@ class MasterHook(Protocol):
 class HasMasterHook(Protocol):
     """A `Source` with a part in every checkpoint that runs in the JobMaster."""
 
-    def master_hook(self) -> MasterHook:
-        """Make the hook; called once, in the JobMaster."""
-        ...
+    def master_hook(self) -> MasterHook: ...
 
 
 @runtime_checkable

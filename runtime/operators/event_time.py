@@ -103,18 +103,13 @@ _TOO_FAR = (
 
 
 class TimedBatch(NamedTuple):
-    """A batch with timestamps.
-
-    Attributes:
-        newest: The newest of them, in microseconds.
-    """
+    """A batch with timestamps; `newest` is the newest of them, in microseconds."""
 
     batch: Batch
     newest: int
 
 
 def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
-    """Whether a strategy has no function of the user's that can change or keep a record."""
     assigner = strategy.timestamp_assigner
     return strategy.generator is None and (assigner is None or only_reads(assigner))
 
@@ -138,11 +133,7 @@ class Timestamper:
         return f"timestamp assigner {function_location(self._strategy.timestamp_assigner)}"
 
     def stamped(self, batch: Batch) -> TimedBatch:
-        """The batch with its timestamps; it holds at least one record.
-
-        Raises:
-            PenstockError: A record has no timestamp, or one that is no time.
-        """
+        """The batch with its timestamps; it holds at least one record."""
         if isinstance(batch, ArrowBatch) and self._strategy.timestamp_assigner is None:
             return self._of_columns(batch)
         rows = rows_of(batch)
@@ -234,7 +225,6 @@ class WatermarkProgress:
 
     @property
     def reached(self) -> int | None:
-        """The watermark in microseconds; `None` before the first one."""
         return self._output.reached
 
     @property
@@ -242,11 +232,7 @@ class WatermarkProgress:
         return self._output.is_idle
 
     def observe(self, stamped: TimedBatch) -> None:
-        """Records have come.
-
-        Raises:
-            Exception: The user's generator failed; `doing` says where.
-        """
+        """Records have come; an error of the user's generator passes, and `doing` names it."""
         self.begin()
         if self._generator is None:
             self._output.advance(stamped.newest - self._bound)
@@ -284,14 +270,7 @@ class WatermarkProgress:
         return at if idle_at is None else min(idle_at, at)
 
     def tick(self, now: float) -> None:
-        """Time has passed.
-
-        Args:
-            now: Seconds on a clock that stands still under back pressure.
-
-        Raises:
-            Exception: The user's generator failed; `doing` says where.
-        """
+        """Time has passed: `now` is in seconds on a clock that stands still under back pressure."""
         if self._timer is not None and self._timer.ask(now):
             self._output.is_idle = True
             return
@@ -353,12 +332,6 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
         self._is_idle = False
 
     def open(self, context: OperatorContext) -> None:
-        """Check the assigner, and make the generator.
-
-        Raises:
-            ConfigurationError: The assigner can't give moments.
-            PenstockError: The generator is none.
-        """
         super().open(context)
         named_by = self._strategy.named_by
         self._making = "" if named_by is None else f"watermark generator {function_location(named_by)}"
@@ -366,7 +339,6 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
 
     @property
     def only_reads(self) -> bool:
-        """Whether no function of the user's can change or keep a record."""
         return strategy_only_reads(self._strategy)
 
     @property

@@ -33,18 +33,13 @@ from penstock.runtime.snapshot.handles import RedistributionMode
 
 
 class ReachedWatermark:
-    """The highest watermark so far.
-
-    Attributes:
-        timestamp: In microseconds; `None` before the first one.
-    """
+    """The highest watermark so far, in microseconds; `None` before the first one."""
 
     def __init__(self, context: OperatorContext, name: str) -> None:
         self._subtask = context.connector.subtask, context.connector.parallelism
         self.timestamp = self._restored(context.restored.get(name, ()))
 
     def advance(self, timestamp: int) -> int:
-        """A watermark has come; gives the highest so far."""
         if self.timestamp is None or timestamp > self.timestamp:
             self.timestamp = timestamp
         return self.timestamp
@@ -100,7 +95,6 @@ class HeldWatermark:
         return self._held is not None or self._is_left()
 
     def advance(self, watermark: Watermark) -> Iterator[Output]:
-        """Event time has advanced: fire; the watermark is held when something is left."""
         reached = self._reached.advance(watermark.timestamp)
         if not self.is_due:
             return

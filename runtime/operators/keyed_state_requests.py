@@ -64,11 +64,7 @@ class RequestedStates:
         )
 
     def find(self, kind: type[KeyedState], name: str, settings: Mapping[str, object]) -> Any:
-        """The state of this name; `None` when it was not requested yet.
-
-        Raises:
-            ConfigurationError: It was asked for with other settings, or is of another kind.
-        """
+        """The state of this name; `None` when it was not requested yet. Refuses other settings."""
         known = self._views.get(name) if name in self._views else self._views.get(normal_name(name))
         if known is None:
             return None
@@ -83,12 +79,7 @@ class RequestedStates:
         return view
 
     def bind(self, declaration: KeyedState, backend: KeyedStateBackend | None) -> Any:
-        """The view of a state that is asked for by name for the first time.
-
-        Raises:
-            PenstockError: The stream is not keyed.
-            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
-        """
+        """The view of a state that is asked for by name for the first time."""
         backend = _needed(backend, f"{declaration.method}({declaration.name!r})")
         backend.rename(declaration)
         return self._bind(declaration, backend, is_declared=False)

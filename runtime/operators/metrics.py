@@ -279,11 +279,7 @@ already; give one of them another name
         self._metrics: dict[str, Metric] = {}
 
     def ask(self, kind: type[M], name: str) -> M:
-        """The metric of this name; the same object whenever it is asked for.
-
-        Raises:
-            ConfigurationError: The name can't be one, is that of another kind, or there are too many.
-        """
+        """The metric of this name; the same object whenever it is asked for."""
         known = self._metrics.get(name) if isinstance(name, str) else None
         if known is None:
             self._check_new(kind, name)

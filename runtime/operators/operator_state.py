@@ -84,12 +84,7 @@ class ListStates:
         set_views(function, {attribute: self.ask(state) for attribute, state in declared.items()})
 
     def ask(self, wanted: OperatorListState[Any]) -> OperatorListState[Any]:
-        """The list of this name, which begins with what was restored.
-
-        Raises:
-            ConfigurationError: The list has another mode or type, or the operator can have none.
-            StateMismatchError: The restored list has another mode or type, and can't be migrated.
-        """
+        """The list of this name, which begins with what was restored."""
         state = self._states.get(wanted.name)
         if state is not None:
             _check_same(state, wanted)
@@ -159,11 +154,7 @@ class RawState:
 
 
 class RestoredRawState:
-    """Raw state that a subtask got from a snapshot, until its operator has read it.
-
-    Attributes:
-        was_read: Whether the operator has taken it over: from then on it gives it to snapshots itself.
-    """
+    """Raw state that a subtask got from a snapshot, until its operator has read it (`was_read`)."""
 
     __slots__ = ("_raw", "was_read")
 
@@ -176,11 +167,7 @@ class RestoredRawState:
         return self._raw
 
     def with_unread(self, given: RawState) -> RawState:
-        """An operator's part of a snapshot, and in front of it what it has not read.
-
-        Raises:
-            PenstockError: Both have state of a key group, and one would replace the other.
-        """
+        """An operator's part of a snapshot, and in front of it what it has not read."""
         if self.was_read or not self._raw:
             return given
         both = sorted(set(self._raw.keyed).intersection(given.keyed))
@@ -194,7 +181,6 @@ class RestoredRawState:
 
 
 def write_raw_keyed(keyed: Mapping[int, bytes], files: StateFiles) -> tuple[KeyedStateHandle, ...]:
-    """Write raw keyed state; blocks."""
     if not keyed:
         return ()
     groups = KeyGroupRange(min(keyed), max(keyed))
@@ -205,11 +191,7 @@ def write_raw_keyed(keyed: Mapping[int, bytes], files: StateFiles) -> tuple[Keye
 def read_raw_keyed(
     handles: Iterable[KeyedStateHandle], key_groups: KeyGroupRange, files: StateFiles
 ) -> dict[int, bytes]:
-    """The raw keyed state of a range of key groups; blocks.
-
-    Raises:
-        CorruptSnapshotError: A file is damaged.
-    """
+    """The raw keyed state of a range of key groups; blocks."""
     found: dict[int, bytes] = {}
     for handle in handles:
         for file in handle.files:

@@ -211,10 +211,6 @@ class FollowsCheckpoints(Protocol):
 class SplitsWithWarnings(list[Any]):
     """Splits, and what the user should know about them; the job's report shows it.
 
-    Args:
-        splits: As `Source.splits` returns them.
-        warnings: Each is shown once.
-
     Example:
         >>> listed = SplitsWithWarnings(["a", "b"], ["c is empty"])
         >>> listed, listed.warnings
@@ -404,7 +400,6 @@ class NeededColumns:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing may be left out."""
         return self.names is None and self.wanted is None
 
 

@@ -16,11 +16,7 @@ from penstock.runtime.operators.sources.source import SourceOperator
 
 
 def running_call(frame: FrameType | None) -> str | None:
-    """The function of a user that a thread is in: `map function parse (job.py:12)`; `None` for none.
-
-    Args:
-        frame: The innermost frame of the thread.
-    """
+    """The function of a user that a thread is in: `map function parse (job.py:12)`; `None` for none."""
     while frame is not None:
         describe = _CALLERS.get(frame.f_code)
         if describe is not None:

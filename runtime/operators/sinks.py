@@ -136,7 +136,6 @@ class SinkOperator(Operator):
 
     @property
     def only_reads(self) -> bool:
-        """Whether the sink says that it changes no record and gives none to the program."""
         return getattr(self.sink, "only_reads", False) is True
 
     @property
@@ -144,11 +143,6 @@ class SinkOperator(Operator):
         return f"sink {type(self.sink).__name__}: {self._phase}"
 
     def open(self, context: OperatorContext) -> None:
-        """Make the writer, and commit again what the restored checkpoint covers.
-
-        Raises:
-            PenstockError: There is something to commit that no completed checkpoint covers.
-        """
         self._phase = "open"
         self._context = context
         self._open_writer = self.sink.writer(SinkContext.of(context))
@@ -190,7 +184,6 @@ class SinkOperator(Operator):
         self._remove_leftovers(permit)
 
     def statistics(self) -> OperatorStatistics:
-        """Records written; committables committed and not yet committed as extra counters."""
         extra = {"committed": self._committed, "uncommitted": len(self._pending)}
         return OperatorStatistics(records_in=self._records_in, extra=extra)
 

@@ -91,7 +91,6 @@ class TimerQueue:
 
     @property
     def next_at(self) -> int | None:
-        """The earliest moment; `None` when no timer is set."""
         heap = self._heap
         while heap and not self._is_set(heap[0]):
             heappop(heap)
@@ -111,7 +110,6 @@ class TimerQueue:
         heappush(self._heap, (at, number, next(self._ties), key))
 
     def delete(self, key: Any, at: int) -> None:
-        """Delete a timer; nothing happens when it is not set."""
         if at in self._entries.get(key, ()):
             self._take_out(key, at)
             if len(self._heap) > 2 * self._set + _LEAST_WASTE:
@@ -218,7 +216,6 @@ class FunctionTimerService:
         raise _without_keys()
 
     def advance(self, watermark: int | None) -> None:
-        """Event time has come to a watermark; for the operator."""
         self._watermark = watermark
 
 
@@ -267,13 +264,11 @@ class KeyedTimerService(FunctionTimerService):
         self._processing.delete(self._key("processing"), micros_of(at))
 
     def begin_batch(self, watermark: int | None) -> None:
-        """Records are processed from now on; for the operator."""
         self.advance(watermark)
         self._event_floor = watermark
         self._processing_floor = self.current_processing_time - 1
 
     def begin_timer(self, at: int, *, is_event_time: bool, watermark: int | None) -> None:
-        """A timer fires; for the operator."""
         self.begin_batch(watermark)
         if is_event_time:
             self._event_floor = at
@@ -353,12 +348,10 @@ class FunctionTimers:
 
     @property
     def is_holding(self) -> bool:
-        """Whether a watermark waits until the timers that it has reached have fired."""
         return self._hold.is_holding
 
     @property
     def flush_at(self) -> float | None:
-        """Monotonic time at which a timer fires; `None` for none."""
         if self._on_timer is None:
             return None
         if self._hold.is_due:
@@ -367,12 +360,10 @@ class FunctionTimers:
         return None if at is None else self._clock.monotonic() + at / 1_000_000 - self._clock.now()
 
     def begin_batch(self) -> Iterator[Output]:
-        """Records or a status come: they stand behind a held watermark, so what it fires comes first."""
         yield from self._hold.release()
         self.service.begin_batch(self._reached.timestamp)
 
     def advance(self, watermark: Watermark) -> Iterator[Output]:
-        """Event time has advanced: fire timers; the watermark is held when some are left."""
         if self._on_timer is None:
             self._reached.advance(watermark.timestamp)
         else:
@@ -380,7 +371,6 @@ class FunctionTimers:
         self.service.begin_batch(self._reached.timestamp)
 
     def flush(self) -> Iterator[Output]:
-        """Fire some of the timers that are due; a held watermark follows the last that it has reached."""
         if self._hold.is_due:
             yield from self._hold.flush()
         else:
@@ -388,7 +378,6 @@ class FunctionTimers:
             yield from self._fire(self._processing, now, is_event_time=False, everything=False)
 
     def state(self) -> SavedList:
-        """Progress of event time; the timers themselves are keyed state."""
         return self._reached.state()
 
     def _fire_event_time(self, until: int, everything: bool) -> Iterator[RowBatch]:

@@ -54,12 +54,7 @@ class RowTime:
 
 
 class UserOperator(Operator):
-    """Runs a copy of a user's operator in one subtask.
-
-    Args:
-        operator: The user's object; it is not changed.
-        key_selector: From a record to its key; `None` when the stream is not keyed.
-    """
+    """Runs a copy of a user's operator in one subtask; without key selector the stream is not keyed."""
 
     batch_format: ClassVar[BatchFormats] = "both"
 
@@ -110,7 +105,6 @@ class UserOperator(Operator):
         return None if self._sweep is None else self._sweep.due_at
 
     def flush(self) -> Iterator[Output]:
-        """Forget some of the keyed state that has expired; emits nothing."""
         if self._sweep is not None:
             self._sweep.run_if_due()
         return iter(())
@@ -220,7 +214,6 @@ class UserOperator(Operator):
         return [rows_of(batch) if batch_format == "rows" else batch]
 
     def _checked_outputs(self, name: str, method: Callable[..., Any], *arguments: Any) -> Iterator[Output]:
-        """Results that a method of the user yields; empty batches are left out."""
         self._at = name
         for output in _iterable(name, method(*arguments)):
             if isinstance(output, Watermark) and self.makes_watermarks:
@@ -234,11 +227,6 @@ class UserOperator(Operator):
                 self._at = name  # the chain may have asked for a snapshot meanwhile
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Call a method of the user that gives nothing.
-
-        Raises:
-            PenstockError: It is a generator or a coroutine, of which nothing would ever run.
-        """
         self._at = name
         check_has_run(name, getattr(self._user, name)(*arguments))
 
@@ -260,15 +248,7 @@ class UserOperator(Operator):
             backend.current_key, self._row_time.timestamp = NO_KEY, None
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
-        """Refuse what can't be a key, and what is a key of another subtask.
-
-        Args:
-            at: The method that called `by_key`.
-
-        Raises:
-            KeyTypeError: It can't be a key; the key selector is to blame.
-            PenstockError: It belongs to another subtask, where its state would be looked for.
-        """
+        """Refuse what can't be a key, and what is a key of another subtask."""
         backend, checked = self._keyed_state, self._checked
         own = backend.key_groups
         try:
@@ -310,7 +290,6 @@ def _isolated(batch: Batch) -> Batch:
 
 
 def _iterable(name: str, result: Any) -> Iterable[Any]:
-    """Results of a user's method, as something to iterate; `None` is nothing."""
     if result is None:
         return ()
     if isinstance(result, RowBatch | ArrowBatch) or not hasattr(result, "__iter__"):

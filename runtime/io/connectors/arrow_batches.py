@@ -139,11 +139,7 @@ class PathColumns:
         return tuple(name for name in names if name in there or name not in self.names)
 
     def added_to(self, batch: pa.RecordBatch, wanted: Sequence[str] | None) -> pa.RecordBatch:
-        """A batch with these columns.
-
-        Args:
-            wanted: Names of the columns of the result, in their order; `None` for all.
-        """
+        """A batch with these columns; `wanted` names those of the result in their order, `None` all."""
         names, columns = list(batch.schema.names), list(batch.columns)
         for name, values in zip(self.names, self.row.columns, strict=True):
             if name not in names and (wanted is None or name in wanted):
@@ -193,7 +189,6 @@ class ReadAhead(Iterator[pa.RecordBatch]):
         self._coming: Future[pa.RecordBatch | None] = self._thread.submit(next, batches, None)
 
     def __next__(self) -> pa.RecordBatch:
-        """The next batch; what the iterator has raised is raised here."""
         batch = self._coming.result()
         if batch is None:
             raise StopIteration

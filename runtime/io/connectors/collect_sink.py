@@ -38,9 +38,7 @@ CollectKey: TypeAlias = tuple[str, str, int, int, int]
 class Collector(Protocol):
     """Takes the committed rows of a `CollectSink`; pickled with the sink, it may be remote."""
 
-    def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Take the rows of one transaction; a key that came before is ignored."""
-        ...
+    def add(self, key: CollectKey, rows: Sequence[Any]) -> None: ...
 
 
 @runtime_checkable
@@ -56,13 +54,9 @@ class ReadableCollector(Collector, Protocol):
 class RunCollector(ReadableCollector, Protocol):
     """A collector that tells the runs of a sink from each other."""
 
-    def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:
-        """As `add`, for one run of a sink."""
-        ...
+    def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None: ...
 
-    def rows_of_run(self, run: str) -> list[Any]:
-        """As `rows`, of one run; those of earlier ones may be dropped."""
-        ...
+    def rows_of_run(self, run: str) -> list[Any]: ...
 
 
 @runtime_checkable
@@ -156,7 +150,6 @@ class CollectorOfRun:
     run: str
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Take the rows of one transaction; a key that came before is ignored."""
         self.collector.add_of_run(self.run, key, rows)
 
 
@@ -242,11 +235,7 @@ def newest_rows(pieces: Sequence[Preview]) -> list[Any]:
 
 @dataclass(frozen=True)
 class PreviewSink:
-    """A sink that hands each `Preview` in as it comes; Arrow batches become dicts.
-
-    Attributes:
-        limit: Rows of each subtask after which no more are handed in; `None` for all.
-    """
+    """A sink that hands each `Preview` in as it comes; each subtask ends after `limit` rows."""
 
     target: Collector
     limit: int | None = None

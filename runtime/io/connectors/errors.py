@@ -69,11 +69,7 @@ def checked_on_error(value: str) -> OnError:
 
 
 class BadRecords:
-    """Takes the bad records of one poll.
-
-    Args:
-        on_error: What to do with them.
-    """
+    """Takes the bad records of one poll."""
 
     def __init__(self, on_error: OnError) -> None:
         self._on_error = on_error
@@ -81,11 +77,7 @@ class BadRecords:
         self._letters: list[DeadLetter] = []
 
     def report(self, record: Any, error: str, origin: str) -> None:
-        """Take one bad record.
-
-        Raises:
-            UnreadableInputError: With `on_error="fail"`.
-        """
+        """Take one bad record; raises `UnreadableInputError` with `on_error="fail"`."""
         if self._on_error == "fail":
             msg = (
                 f"{origin}: {error}; the record is {shown(record)}. Repair the file, or read on past such "

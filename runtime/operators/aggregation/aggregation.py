@@ -53,13 +53,7 @@ OF: Final = ":"
 
 
 class Results(NamedTuple):
-    """Results of some slots.
-
-    Attributes:
-        places: Which of the slots these are.
-        keys: A column for each part of the key.
-        columns: By the name of the result.
-    """
+    """Results of some slots: `places` among them, the key's columns, and a column for each result."""
 
     places: NDArray[np.int64]
     keys: pa.RecordBatch
@@ -67,7 +61,6 @@ class Results(NamedTuple):
 
 
 def is_partial(batch: pa.RecordBatch) -> bool:
-    """Whether a batch holds parts, and not records."""
     return bool(batch.schema.metadata == PARTIAL)
 
 
@@ -75,7 +68,6 @@ class Aggregation:
     """The functions of one aggregation.
 
     Args:
-        key_names: The key's columns.
         functions: By the name of their result.
 
     Raises:
@@ -108,7 +100,6 @@ class Aggregation:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The columns that the functions look at, each once."""
         return tuple(dict.fromkeys(column for f in self._functions.values() for column in f.columns))
 
     @property
@@ -127,7 +118,6 @@ class Aggregation:
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The columns of the table, which no column of the key may be called like."""
         return tuple(full for columns in self._columns.values() for full in columns.values())
 
     @property
@@ -139,16 +129,7 @@ class Aggregation:
         return Aggregation(self.key_names, {**self._functions, **functions})
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """One row for each key of a batch: the key's columns, then the parts.
-
-        Args:
-            keys: The key's columns in canonical form, by name.
-            inputs: The columns that the functions look at, by name.
-
-        Raises:
-            PenstockError: A function can't work on its column.
-            SumOverflowError: A sum does not fit; names the key.
-        """
+        """One row for each key of a batch: the key's columns in canonical form, then the parts."""
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._of_parts.items()}
         reductions = {name: f.reductions(prepared[name]) for name, f in self._of_parts.items()}
         flat = [reduction for some in reductions.values() for reduction in some]
@@ -172,7 +153,6 @@ class Aggregation:
         """Merge partial results into a table; gives the slots that were touched, each once.
 
         Args:
-            table: The accumulators.
             partials: As `partials` gives it; columns that are no part of a key or a function do not matter.
             extra: Parts of the key that do not decide its key group.
 
@@ -201,11 +181,6 @@ class Aggregation:
 
         The first row of each key is merged at once. The others are few, and are reduced. The results are
         those of `partials` and `merge`, apart from the order of additions.
-
-        Args:
-            table: The accumulators.
-            keys: As for `partials`.
-            inputs: As for `partials`.
 
         Returns:
             The slots that were touched, each once; `None` if a function can't do it, and nothing was done.
@@ -249,11 +224,9 @@ class Aggregation:
         """Take the rows of a batch into the functions without parts; their keys are in the table already.
 
         Args:
-            table: The accumulators.
             pairs: The pairs of key and value so far, by the results of `pair_columns`.
             keys: The key's columns of the batch.
             inputs: The columns that the functions look at.
-            extra: As in `merge`.
         """
         slots: Slots | None = None
         for name, function in self._of_rows.items():
@@ -278,7 +251,6 @@ class Aggregation:
         extra: Mapping[str, pa.Array],
         values: pa.Array,
     ) -> tuple[dict[str, pa.Array], dict[str, pa.Array], pa.Array]:
-        """The pairs of key and value that were not there before, each once."""
         found, _ = group_by([*keys.values(), *extra.values(), values], [])
         of_keys = dict(zip(keys, found, strict=False))
         of_extra = dict(zip(extra, found[len(keys) :], strict=False))
@@ -286,12 +258,7 @@ class Aggregation:
         return taken(of_keys, new), taken(of_extra, new), found[-1].take(new)
 
     def partials_of(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
-        """What the accumulators of some slots hold, in the form of `partials`.
-
-        Args:
-            table: Holds the accumulators.
-            slots: Their keys have one type in each column.
-        """
+        """The partial results of some slots, whose keys have one type in each column."""
         keys, values = table.keys(slots), table.values(slots)
         return batch_of(
             dict(
@@ -309,11 +276,7 @@ class Aggregation:
         return only.columns
 
     def emitted(self, table: ColumnTable, slots: Slots) -> Iterator[Results]:
-        """What each function gives for some slots, in parts whose keys and results have one type a column.
-
-        Raises:
-            SumOverflowError: A sum does not fit; names the key.
-        """
+        """Results of some slots, in parts whose keys and results have one type a column."""
         for places in table.alike(slots):
             some = slots if len(places) == len(slots) else slots[places]
             keys = table.keys(some)
@@ -450,5 +413,4 @@ def _prepared(
 
 
 def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A part in its type; pyarrow makes numbers of what has no type."""
     return pa.nulls(len(column)) if pa.types.is_null(kind) else column

@@ -30,12 +30,7 @@ _ENCODED: Final = {
 
 
 class ColumnsOfRows(NamedTuple):
-    """The columns of some rows that an aggregation reads.
-
-    Attributes:
-        rows: Numbers of the rows in their batch; `None` for all of them.
-        inputs: The columns that the functions look at, by name.
-    """
+    """Columns of some rows of a batch; `rows` are their numbers, `None` for all of them."""
 
     rows: Places | None
     keys: dict[str, pa.Array]
@@ -110,11 +105,7 @@ class BatchColumns:
         return RowColumn.of(values, _type_in_state)
 
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
-        """The batch without unused columns.
-
-        Raises:
-            PenstockError: A column is missing.
-        """
+        """The batch without the columns that no function looks at."""
         columns = [_column(batch.batch, name) for name in self._names]
         return ArrowBatch(pa.RecordBatch.from_arrays(columns, names=list(self._names)))
 

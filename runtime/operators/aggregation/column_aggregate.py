@@ -39,11 +39,7 @@ State: TypeAlias = Mapping[str, GrowingColumn]
 
 
 class AggregateError(PenstockError):
-    """A function can't work on the values of a key.
-
-    Attributes:
-        position: Which of the keys at hand it is.
-    """
+    """A function can't work on the values of a key, whose place among those at hand is `position`."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -60,12 +56,7 @@ class MixedTypesError(AggregateError):
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """What `group_by` is to compute of one column.
-
-    Attributes:
-        column: The values, one a row.
-        function: Name of pyarrow's function.
-    """
+    """A column, one value a row, and pyarrow's function for `group_by` to compute of it."""
 
     column: pa.Array
     function: str
@@ -157,7 +148,6 @@ class PartialAggregate(ColumnAggregate):
         Args:
             own: The column of the part's type.
             others: The columns of other types.
-            slots: As for `merge`.
             parts: One part, whose name is that of the column.
 
         Raises:
@@ -177,13 +167,7 @@ class RowAggregate(ColumnAggregate):
 
     @abstractmethod
     def add(self, state: State, slots: Slots, column: pa.Array) -> None:
-        """Take rows in.
-
-        Args:
-            state: The parts.
-            slots: Of each row's key; a slot may occur several times.
-            column: The prepared column.
-        """
+        """Take rows in; a slot may occur several times."""
 
 
 def values_in(column: GrowingColumn, slots: Slots) -> Iterator[tuple[int, Any]]:
@@ -198,11 +182,7 @@ def refuse_others(
     others: Sequence[GrowingColumn],
     slots: Slots,
 ) -> None:
-    """Raise for the first key that has a value in one of the other columns.
-
-    Raises:
-        MixedTypesError: There is one.
-    """
+    """Raise `MixedTypesError` for the first key that has a value in one of the other columns."""
     valid = part.is_valid().to_numpy(zero_copy_only=False)
     for other in others:
         both = np.flatnonzero(valid & other.valid[slots])
@@ -218,7 +198,6 @@ def refuse_others(
 
 
 def numbers(column: GrowingColumn, slots: Slots) -> NDArray[Any]:
-    """The values of slots, 0 where there is none."""
     return np.where(column.valid[slots], column.values[slots], column.values.dtype.type(0))
 
 

@@ -90,7 +90,6 @@ class Gain:
         self._untried = 0
 
     def should_try(self, rows: int) -> bool:
-        """Whether the next batch, of so many rows, is to be reduced; asked once a batch."""
         if self._untried <= 0:
             return True
         self._untried -= rows
@@ -123,21 +122,17 @@ class Combiner(Operator):
         self._records_in = self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
-        """Take the clock."""
         self._monotonic = context.connector.clock.monotonic
 
     @property
     def only_reads(self) -> bool:
-        """Functions of the user's are given columns, in memory of their own."""
         return True
 
     @property
     def flush_at(self) -> float | None:
-        """When partial results have waited long enough."""
         return self._flush_at
 
     def flush(self) -> Iterator[Output]:
-        """Send what is kept."""
         self._flush_at = None
         if not len(self._table):
             return
@@ -148,27 +143,18 @@ class Combiner(Operator):
             yield self._sent(ArrowBatch(parts.replace_schema_metadata(PARTIAL)))
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        """Nothing stays behind a barrier."""
         return self.flush()
 
     def end_of_data(self) -> Iterator[Output]:
-        """Nothing stays at the end."""
         return self.flush()
 
     def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out)
 
     def _taken_in(
         self, rows: int, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
     ) -> Iterator[Output]:
-        """Keep the partial results of a batch; send them at once where that is most of the batch.
-
-        Args:
-            rows: Those of the batch.
-            partials: As `Aggregation.partials` gives it.
-            extra: Parts of the key that users do not name.
-        """
+        """Keep the partial results of a batch; send them at once where that is most of the batch."""
         if not self._gain.learn(rows, partials.num_rows):
             yield from self._handed_on(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
             return
@@ -216,7 +202,6 @@ class WindowCombineOperator(Combiner):
 
     Args:
         aggregation: All of its functions must combine.
-        windows: Those of the receiver.
     """
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:

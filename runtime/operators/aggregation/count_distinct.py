@@ -151,11 +151,7 @@ class ApproxCountDistinct(PartialAggregate):
 
 
 def _library() -> Any:
-    """The module of Apache DataSketches; it costs a tenth of a second that most jobs need not pay.
-
-    Raises:
-        ConfigurationError: It is not installed.
-    """
+    """The module of Apache DataSketches; it costs a tenth of a second that most jobs need not pay."""
     try:
         import datasketches
     except ImportError as error:

@@ -107,7 +107,6 @@ class _Extreme(PartialAggregate):
     _function: str
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Values that have an order."""
         kind = column.type
         if kinds.is_nested(kind) or kinds.is_interval(kind) or kinds.is_float16(kind):
             msg = f"{type(self).__name__}({self.column!r}) needs values with an order; the column is {kind}"
@@ -115,26 +114,21 @@ class _Extreme(PartialAggregate):
         return column
 
     def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """The value."""
         return {self._function: kind}
 
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """The value among the rows of the batch."""
         # pyarrow compares no durations; their counts of units have the same order.
         plain = column.view(pa.int64()) if kinds.is_duration(column.type) else column
         return [Reduction(plain, self._function, _SOME)]
 
     def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
-        """In the column's own type."""
         (value,) = results
         return {self._function: value.view(column.type) if kinds.is_duration(column.type) else value}
 
     def of_each(self, column: pa.Array) -> Parts:
-        """The value itself."""
         return {self._function: column}
 
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """Keep the better one."""
         (part,), (best,) = parts.values(), state.values()
         if kinds.is_null(part.type):
             return
@@ -203,11 +197,9 @@ class _AtEnd(PartialAggregate):
     _place: str
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Any column will do."""
         return column
 
     def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """The value."""
         return {self._function: kind}
 
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
@@ -218,15 +210,12 @@ class _AtEnd(PartialAggregate):
         return [Reduction(places, self._place, _SOME)]
 
     def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
-        """The values at these places."""
         return {self._function: column.take(results[0])}
 
     def of_each(self, column: pa.Array) -> Parts:
-        """The value itself."""
         return {self._function: column}
 
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """Keep the one that came first, or last."""
         (part,), (kept,) = parts.values(), state.values()
         if kinds.is_null(part.type):
             return
@@ -238,7 +227,6 @@ class _AtEnd(PartialAggregate):
     def merge_beside(
         self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
     ) -> None:
-        """Keep the one that came first, or last; of one type only."""
         (part,) = parts.values()
         if self._function == "first":
             free = ~np.logical_or.reduce([other.valid[slots] for other in others])

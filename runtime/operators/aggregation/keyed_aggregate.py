@@ -40,7 +40,6 @@ class KeyedAggregateOperator(Operator):
     batches: the key's columns, then a column for each function.
 
     Args:
-        aggregation: The functions.
         emit_every: Seconds between two outputs; `None` emits for every batch. What was touched since the
             last output is emitted before a barrier, too, so that no snapshot has to know it.
         is_combined: Whether a combiner stands in front of the exchange.
@@ -72,11 +71,6 @@ class KeyedAggregateOperator(Operator):
         self._records_in = self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
-        """Bind the state.
-
-        Raises:
-            StateMismatchError: The restored state is another kind of operator's.
-        """
         names = {name: f"{AGGREGATE_STATE}{OF}{name}" for name in self._aggregation.pair_columns}
         tables = only_column_tables(context, (AGGREGATE_STATE, *names.values()), "an aggregation")
         self._table = tables[AGGREGATE_STATE]
@@ -85,7 +79,6 @@ class KeyedAggregateOperator(Operator):
 
     @property
     def only_reads(self) -> bool:
-        """Functions of the user's are given columns, in memory of their own."""
         return True
 
     @property

@@ -63,7 +63,6 @@ class Panes:
 
     @property
     def overlap(self) -> bool:
-        """Whether a moment may be in several windows."""
         return self.size > self._slide
 
     def begins(self, ends: Moments) -> Moments:
@@ -121,11 +120,7 @@ class Panes:
 
 
 def moments_of(batch: Batch) -> Moments:
-    """The timestamps of a batch.
-
-    Raises:
-        PenstockError: It has none.
-    """
+    """The timestamps of a batch; refuses one without any."""
     if batch.timestamps is None:
         msg = (
             "the records have no timestamps, so they are in no window; call "
@@ -141,11 +136,7 @@ Numbers = NDArray[np.int64]
 
 
 class JoinedSpans(NamedTuple):
-    """Sessions made of spans.
-
-    Attributes:
-        session: The session of each span, counted from 0.
-    """
+    """Sessions made of spans; `session` has that of each span, counted from 0."""
 
     session: Numbers
     keys: Numbers
@@ -157,7 +148,6 @@ def joined(keys: Numbers, firsts: Numbers, lasts: Numbers, gap: int) -> JoinedSp
     """Join the spans of each key that are less than a gap apart.
 
     Args:
-        firsts: When each span begins.
         lasts: When the last record of each span was.
         gap: Microseconds.
 

@@ -77,7 +77,6 @@ class SessionAggregateOperator(ColumnWindowOperator):
         self._keys = _KeysWithSessions()
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Merge a batch into its sessions; late records come out at the side."""
         self._records_in += len(batch)
         if not len(batch):
             return
@@ -120,7 +119,6 @@ class SessionAggregateOperator(ColumnWindowOperator):
         return is_late
 
     def _add_by_pane(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
-        """Take rows into their sessions, reduced by pane; which rows are late."""
         panes = pa.array(stamps - stamps % self._gap)
         partials = self._aggregation.partials({**keys, PANE: panes}, inputs)
         of_panes = {name: partials.column(name) for name in keys}

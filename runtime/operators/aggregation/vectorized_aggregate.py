@@ -133,7 +133,6 @@ AnyAggregate: TypeAlias = ColumnAggregate | VectorizedAggregate
 
 
 def has_merge(function: VectorizedAggregate) -> bool:
-    """Whether a user's function has a `merge`."""
     return type(function).merge is not VectorizedAggregate.merge
 
 
@@ -174,7 +173,6 @@ class VectorCalls:
         }
 
     def store(self, state: State, slots: Slots, values: Mapping[str, NDArray[Any]]) -> None:
-        """Store the state of slots, each of which occurs once."""
         for part, array in values.items():
             state[part].values[slots], state[part].valid[slots] = array, True
 
@@ -291,7 +289,6 @@ def _initial_of(
 
 
 def _of_type(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A number in a type; `None` if it does not fit."""
     if not isinstance(value, int | float | np.number | np.bool_):
         return None
     try:
@@ -360,19 +357,15 @@ class _Vectors(ColumnAggregate):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that the user's function names."""
         return self._calls.columns
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Any columns will do."""
         return column
 
     def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """The state as it was declared."""
         return self._calls.types
 
     def result(self, state: State, slots: Slots) -> pa.Array:
-        """What the user's function gives."""
         return self._calls.result(state, slots)
 
 

@@ -99,11 +99,6 @@ class ColumnWindowOperator(Operator):
         self._records_in = self._records_out = self._late = 0
 
     def open(self, context: OperatorContext) -> None:
-        """Bind the state.
-
-        Raises:
-            StateMismatchError: The restored state is of another kind of operator or of other windows.
-        """
         pairs = (f"{self.state_name}{OF}{name}" for name in self._results.pair_columns)
         self._tables = only_column_tables(context, (self.state_name, *pairs), "windows over columns")
         self._reached = ReachedWatermark(context, REACHED)
@@ -115,7 +110,6 @@ class ColumnWindowOperator(Operator):
 
     @property
     def only_reads(self) -> bool:
-        """Functions of the user's are given columns, in memory of their own."""
         return True
 
     @property
@@ -123,7 +117,6 @@ class ColumnWindowOperator(Operator):
         return f"aggregating windows by {self._key.__name__}"
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Emit the windows that have ended, the earliest first."""
         assert self._reached is not None, "open() comes first"
         reached = self._reached.advance(watermark.timestamp)
         if not len(self._table) or self._earliest_end - 1 > reached:
@@ -141,7 +134,6 @@ class ColumnWindowOperator(Operator):
         self._earliest_end = int(np.delete(ends, over).min(initial=_FAR))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """How far event time has come, and the shape; the windows themselves are keyed state."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
@@ -206,7 +198,6 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         self._panes = Panes(windows)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Merge a batch into its windows; late records come out at the side."""
         self._records_in += len(batch)
         if not len(batch):
             return

@@ -98,7 +98,6 @@ class _Flatbuffer:
             yield self._text(self._field(pair, 0)), self._text(self._field(pair, 1))
 
     def _field(self, table: int, index: int) -> int:
-        """The place of a field of a table; 0 if it is not there."""
         sizes = table - self._read("<i", table)
         slot = 4 + 2 * index
         offset = self._read("<H", sizes + slot) if slot < self._read("<H", sizes) else 0

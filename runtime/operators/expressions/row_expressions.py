@@ -88,20 +88,12 @@ class RowExpressions:
         self._types_of_nulls: dict[tuple[str, tuple[str, ...]], list[pa.DataType]] = {}
 
     def values(self, rows: Sequence[Any], kind: str) -> dict[str, list[Any]]:
-        """Values of each expression for each row, as Python values.
-
-        Raises:
-            ExpressionError: A row is no dict, or an expression can't be computed for it.
-        """
+        """Values of each expression for each row, as Python values."""
         _refuse_others(rows, kind)
         return self._explained(rows, self._values)
 
     def masks(self, rows: Sequence[Any], kind: str) -> dict[str, pa.BooleanArray]:
-        """For each expression for which rows it is true; null counts as false.
-
-        Raises:
-            ExpressionError: A row is no dict, or an expression can't be computed for it or is not boolean.
-        """
+        """For each expression for which rows it is true; null counts as false."""
         _refuse_others(rows, kind)
         return self._explained(rows, lambda some: self._masks(some, kind))
 
@@ -204,7 +196,6 @@ class RowExpressions:
 
 
 def _first_failing(rows: Sequence[Any], attempt: Callable[[Sequence[Any]], Any]) -> int:
-    """The place of the first row that fails; some row does."""
     passing, failing = 0, len(rows)
     while failing - passing > 1:
         middle = (passing + failing) // 2
@@ -284,7 +275,6 @@ def _as_struct(value: Any) -> Any:
 
 
 def _at(row: Any, path: FieldPath) -> Any:
-    """A field of a row, or a part of it; null where there is none."""
     value = row.get(path[0])
     for name in path[1:]:
         value = _only(value, {name: None})[name]

@@ -70,11 +70,7 @@ def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
 
 
 class AggregatedContents:
-    """Keeps an accumulator, and emits its result.
-
-    Args:
-        aggregate: The user's function object; a copy of it is used, so that subtasks share nothing.
-    """
+    """Keeps an accumulator of a copy of the user's function object, and emits its result."""
 
     keeps: ClassVar[str] = "an accumulator"
     isolates = True
@@ -95,7 +91,6 @@ class AggregatedContents:
         return self.add(own_copy(created) if self.isolates else created, row)
 
     def add(self, contents: Any, row: Any) -> Any:
-        """The accumulator with one record more; the record is its own."""
         return self._aggregate.add(own_copy(row) if self.isolates and self.overlap else row, contents)
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
@@ -134,12 +129,6 @@ class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
         self._is_adding = True
 
     def open(self, context: OperatorContext) -> None:
-        """Bind the state.
-
-        Raises:
-            ConfigurationError: One of the functions can't work.
-            StateMismatchError: The restored state is another kind of operator's.
-        """
         super().open(context)
         for function in self._contents.other_functions:
             check_function(self.kind, function)

@@ -59,11 +59,6 @@ class FunctionOperator(Operator):
         self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
-        """Make the function object of a class, and check the function.
-
-        Raises:
-            ConfigurationError: It can't be called, is a coroutine, or is a generator where a value is needed.
-        """
         if self._class is not None:
             self._beside = f"constructor {self._class.where}"
             self._function = self._made = self._class.make()
@@ -98,7 +93,6 @@ class FunctionOperator(Operator):
 
     @property
     def only_reads(self) -> bool:
-        """Whether none of the user's functions can change or keep a record."""
         return self._class is None and all(map(only_reads, self._functions))
 
     @property
@@ -109,7 +103,6 @@ class FunctionOperator(Operator):
         return ResultCollector(context.connector.clock.monotonic, self._emission)
 
     def _call_beside(self, owner: object, name: str, *arguments: object) -> None:
-        """Call a method of the user's object that emits nothing, if it has such a method."""
         method = getattr(owner, name, None)
         if callable(method):
             self._beside = function_location(method)
@@ -121,12 +114,7 @@ class FunctionOperator(Operator):
 
 
 def functions_of(owner: object, base: type) -> Iterator[Callable[..., Any]]:
-    """The functions of a user's object that run while there are records, and those of its states.
-
-    Args:
-        owner: An object of a subclass of `base`.
-        base: Has the methods that do nothing until they are overridden.
-    """
+    """The functions of a user's object that run while there are records, and those of its states."""
     kind = type(owner)
     for name in ("process", "on_timer", "snapshot"):
         if getattr(kind, name, None) is not getattr(base, name, None):
@@ -142,17 +130,12 @@ def functions_of(owner: object, base: type) -> Iterator[Callable[..., Any]]:
 
 
 def _not_made(*_: object) -> None:
-    """Stands for the function object of a class until the operator opens."""
     msg = "open() comes first"
     raise AssertionError(msg)
 
 
 def check_function(kind: str, function: Callable[..., Any], *, takes_generators: bool = False) -> None:
-    """Refuse a function whose result could never be what the operator needs.
-
-    Raises:
-        ConfigurationError: Says what is wrong with it and what to do.
-    """
+    """Refuse a function whose result could never be what the operator needs, and say what to do."""
     if not callable(function):
         msg = f"{kind} needs a function, not {type(function).__name__}"
         raise ConfigurationError(msg)
@@ -199,18 +182,12 @@ class KeyedFunctionOperator(FunctionOperator):
         self._look = key_selector
 
     def open(self, context: OperatorContext) -> None:
-        """Check both functions.
-
-        Raises:
-            ConfigurationError: One of them can't work.
-        """
         super().open(context)
         check_function("key_by", self._select)
         self._look = self._select if not self.isolates else reading(self._select)
 
     @property
     def doing(self) -> str:
-        """The function that runs: the operator's own or the key selector."""
         return selector_location(self._select) if self._selecting else super().doing
 
     @property
@@ -230,21 +207,13 @@ class KeyedFunctionOperator(FunctionOperator):
         return keys
 
     def _check_key(self, key: Any) -> None:
-        """Refuse what can't be a key: then the key selector is to blame.
-
-        Raises:
-            KeyTypeError: It can't be one.
-        """
+        """Refuse what can't be a key: then the key selector is to blame."""
         self._selecting = True
         stable_hash(key)
         self._selecting = False
 
     def _after_type_error(self, key: Any) -> None:
-        """A `TypeError` on the way: Python raises no other one where an unhashable key is looked up.
-
-        Raises:
-            KeyTypeError: The key was the reason.
-        """
+        """A `TypeError` on the way: Python raises no other one where an unhashable key is looked up."""
         if not self._selecting:
             self._check_key(key)
 
@@ -262,31 +231,19 @@ def keyed_state_of(context: OperatorContext) -> KeyedStateBackend:
 
 
 def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
-    """The table of an operator that keeps all of its keyed state in one.
-
-    Raises:
-        StateMismatchError: The restored state is another kind of operator's.
-    """
+    """The table of an operator that keeps all of its keyed state in one; refuses another operator's."""
     return _own_state(context, (name,), owner).table(name)
 
 
 def only_nested_table(context: OperatorContext, name: str, owner: str) -> StateTable:
-    """The nested table of an operator that has no other keyed state; see `only_table`.
-
-    Raises:
-        StateMismatchError: The restored state is another kind of operator's.
-    """
+    """The nested table of an operator that has no other keyed state; see `only_table`."""
     return _own_state(context, (name,), owner).table(name, nested=True)
 
 
 def only_column_tables(
     context: OperatorContext, names: Sequence[str], owner: str
 ) -> Mapping[str, ColumnTable]:
-    """The tables in columns of an operator that has no other keyed state; see `only_table`.
-
-    Raises:
-        StateMismatchError: The restored state is another kind of operator's.
-    """
+    """The tables in columns of an operator that has no other keyed state; see `only_table`."""
     state = _own_state(context, names, owner)
     return {name: state.column_table(name) for name in names}
 

@@ -225,7 +225,6 @@ def _arrow_batches(part: Any) -> Iterator[ArrowBatch]:
 
 
 def _parts(result: Any, wanted: str) -> Iterable[Any]:
-    """The batches of a result that is not a batch itself."""
     if result is None:
         return ()
     if isinstance(result, GeneratorType) or (hasattr(result, "__next__") and hasattr(result, "__iter__")):

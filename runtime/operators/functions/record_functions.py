@@ -132,11 +132,6 @@ class SplitOperator(FunctionOperator):
         super().__init__(next(iter(predicates.values())))
 
     def open(self, context: OperatorContext) -> None:
-        """Check the predicates.
-
-        Raises:
-            ConfigurationError: One can't be called, is a coroutine, or yields.
-        """
         super().open(context)
         for predicate in self._predicates.values():
             self._function = predicate
@@ -225,12 +220,6 @@ class KeyedReduceOperator(KeyedFunctionOperator):
         self._table: StateTable | None = None
 
     def open(self, context: OperatorContext) -> None:
-        """Bind the state.
-
-        Raises:
-            ConfigurationError: One of the functions can't work.
-            StateMismatchError: The restored state is another kind of operator's.
-        """
         super().open(context)
         self._table = only_table(context, REDUCE_STATE, "a reduce")
 

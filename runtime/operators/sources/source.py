@@ -71,7 +71,6 @@ class RequestedSplits(Generic[T]):
 
     @property
     def makes_new_records(self) -> bool:
-        """Whether the reader that gave the last records says so."""
         return getattr(self._reader, "makes_new_records", False) is True
 
     def poll(self, max_rows: int) -> Polled[T]:
@@ -94,11 +93,7 @@ class RequestedSplits(Generic[T]):
         return replace(polled, finished=self._nothing().finished)
 
     def handle_event(self, event: Any) -> None:
-        """The coordinator has answered.
-
-        Raises:
-            TypeError: It is no answer.
-        """
+        """The coordinator has answered."""
         if event is NO_MORE_SPLITS:
             self._no_more = True
         elif isinstance(event, tuple):
@@ -132,7 +127,6 @@ class RequestedSplits(Generic[T]):
             reader.close()
 
     def _nothing(self) -> Polled[T]:
-        """Nothing is being read: ask for more, unless there is no more."""
         if self._waiting:
             return Polled()
         if self._no_more:
@@ -182,15 +176,7 @@ class SourceOperator:
         send_event: Callable[[Any], None] | None = None,
         report_watermark: Callable[[Any], None] | None = None,
     ) -> None:
-        """Make the reader for the restored splits, or for fresh ones where nothing was restored.
-
-        Args:
-            send_event: Carries events to the source's coordinator; for sources that have one.
-            report_watermark: Carries the reports of a source in an alignment group.
-
-        Raises:
-            OperatorError: The reader could not be made.
-        """
+        """Make the reader for the restored splits, or for fresh ones where nothing was restored."""
         self._context = context
         mine = list(context.restored.get(SPLITS, splits))
         if send_event is not None and isinstance(self._source, EnumeratesSplits):
@@ -212,12 +198,7 @@ class SourceOperator:
                 watermarks.align(report_watermark, pauses_splits=self._pauses is not None)
 
     def handle_event(self, event: Any) -> None:
-        """The source's coordinator has sent something.
-
-        Raises:
-            PenstockError: The source has no coordinator.
-            OperatorError: The reader failed.
-        """
+        """The source's coordinator has sent something."""
         requested = self._requested
         if requested is None:
             msg = f"{type(self._source).__name__} has no coordinator but was sent {event!r:.80}"
@@ -225,11 +206,7 @@ class SourceOperator:
         self.guarded("handle_event", lambda: requested.handle_event(event))
 
     def poll(self, max_rows: int) -> Polled[Any]:
-        """Ask the reader for about `max_rows` records.
-
-        Raises:
-            OperatorError: The reader failed, or gave something that is not a `Polled`.
-        """
+        """Ask the reader for about `max_rows` records."""
         reader = self._opened_reader
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
         if self._copies and (polled.batch is not None or polled.dead_letters):
@@ -248,7 +225,6 @@ class SourceOperator:
 
     @property
     def only_reads(self) -> bool:
-        """Whether the source changes no record that it has given, nor a function of its strategy."""
         strategy = self._strategy
         return getattr(self._source, "only_reads", False) is True and (
             strategy is None or strategy_only_reads(strategy)
@@ -260,7 +236,6 @@ class SourceOperator:
 
     @property
     def is_held(self) -> bool:
-        """Whether its reader is not to be polled for that reason."""
         return self._watermarks is not None and self._watermarks.holds_reader and not self._is_awaited
 
     def await_mark(self, *, is_awaited: bool) -> None:
@@ -277,11 +252,7 @@ class SourceOperator:
             self._pause_splits()
 
     def aligned(self, answer: WatermarksAligned) -> None:
-        """The JobMaster has said how far it may read.
-
-        Raises:
-            OperatorError: The reader failed.
-        """
+        """The JobMaster has said how far it may read."""
         if self._watermarks is not None:
             self._watermarks.aligned(answer)
             self._pause_splits()
@@ -301,14 +272,7 @@ class SourceOperator:
         return None if self._watermarks is None else self._watermarks.tick_at
 
     def tick(self, now: float) -> TimeChange:
-        """Time has passed; what that changes in event time.
-
-        Args:
-            now: Seconds on the clock of `InputTime`.
-
-        Raises:
-            OperatorError: The user's generator of watermarks failed.
-        """
+        """Time has passed: `now` is in seconds on the clock of `InputTime`."""
         watermarks = self._watermarks
         return NO_CHANGE if watermarks is None else self._timed(lambda: watermarks.tick(now))
 
@@ -317,11 +281,7 @@ class SourceOperator:
         return self._induced is not None
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """The unfinished splits, positioned after the last record that `poll` returned.
-
-        Raises:
-            OperatorError: The reader failed.
-        """
+        """The unfinished splits, positioned after the last record that `poll` returned."""
         reader = self._opened_reader
         splits = self.guarded("snapshot", lambda: tuple(reader.snapshot()))
         follower = self._follower
@@ -330,11 +290,7 @@ class SourceOperator:
         return {SPLITS: SavedList(splits)}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Tell a reader that wants to know.
-
-        Raises:
-            OperatorError: The reader failed.
-        """
+        """Notify a reader that wants to know."""
         follower = self._follower
         if follower is not None:
             self.guarded(
@@ -347,11 +303,6 @@ class SourceOperator:
         )
 
     def close(self) -> None:
-        """Close the reader.
-
-        Raises:
-            OperatorError: The reader failed.
-        """
         reader, self._reader = self._reader, None
         if reader is not None:
             self.guarded("close", reader.close)
@@ -367,11 +318,6 @@ class SourceOperator:
         return progress
 
     def _timed(self, call: Callable[[], T]) -> T:
-        """Call something that runs the strategy's code.
-
-        Raises:
-            OperatorError: It failed.
-        """
         assert self._context is not None, "open() comes first"
         assert self._watermarks is not None, "only a source with a strategy has event time"
         try:
@@ -390,15 +336,10 @@ class SourceOperator:
         return self._reader
 
     def doing(self, what: str) -> str:
-        """The source's code as errors call it: `source Numbers: poll`."""
         return f"source {type(self._source).__name__}: {what}"
 
     def guarded(self, what: str, call: Callable[[], T]) -> T:
-        """Call something of the reader.
-
-        Raises:
-            OperatorError: It failed.
-        """
+        """Call something of the reader; its error becomes an `OperatorError` that names the source."""
         assert self._context is not None, "open() comes first"
         try:
             return call()

@@ -108,7 +108,6 @@ class SourceCoordinator(OperatorCoordinator):
             self._context.send_event(subtask, tuple(splits))
 
     def signal_no_more_splits(self, subtask: int) -> None:
-        """Tell a reader that it gets no more splits, once: it may have finished since."""
         if subtask not in self._gone and subtask not in self._told_no_more:
             self._told_no_more.add(subtask)
             self._context.send_event(subtask, NO_MORE_SPLITS)
@@ -144,11 +143,7 @@ class SourceCoordinator(OperatorCoordinator):
         self._call("enumerator", begin)
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A reader asks for work; one that is gone is not served.
-
-        Raises:
-            TypeError: It is no request.
-        """
+        """A reader asks for work; one that is gone is not served."""
         if event != SPLIT_REQUEST:
             msg = f"a reader of {self.operator_id!r} sent {event!r:.80}"
             raise TypeError(msg)
@@ -166,7 +161,6 @@ class SourceCoordinator(OperatorCoordinator):
         answer.complete(state)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
-        """A reader is gone; it is asked and told nothing until it comes back."""
         self._gone.add(subtask)
         self._told_no_more.discard(subtask)
         enumerator = self._enumerator
@@ -182,7 +176,6 @@ class SourceCoordinator(OperatorCoordinator):
             self._call("add_splits_back", lambda: enumerator.add_splits_back(splits))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Splits that a complete checkpoint covers are never given back."""
         self._assignments.notify_checkpoint_complete(checkpoint_id)
 
     def close(self) -> None:
@@ -191,11 +184,6 @@ class SourceCoordinator(OperatorCoordinator):
             self._call("close", enumerator.close)
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
-        """Call the enumerator.
-
-        Raises:
-            OperatorError: It failed.
-        """
         try:
             return call()
         except BaseException as error:  # the user's enumerator

@@ -117,11 +117,7 @@ class SourceAlignment:
         return self._allowed is None or reached > self._allowed
 
     def tick(self, now: float, reached: int | None, *, counts: bool) -> None:
-        """Report if it is time.
-
-        Args:
-            now: Seconds on the clock of `InputTime`.
-        """
+        """Report if it is time; `now` is in seconds on the clock of `InputTime`."""
         if now >= self.due_at:
             self.due_at = now + self._interval
             self.report(reached, counts=counts)
@@ -193,7 +189,6 @@ class SourceWatermarks:
             self._pauses_splits = pauses_splits
 
     def aligned(self, answer: WatermarksAligned) -> None:
-        """The JobMaster has said how far the subtask may read."""
         if self._alignment is not None:
             for name in self.ahead:
                 self._splits[name].hold()
@@ -235,15 +230,7 @@ class SourceWatermarks:
         return self._cursor.current
 
     def open(self, progress: SplitProgress | None) -> None:
-        """The reader was made.
-
-        Args:
-            progress: Its splits; `None` if it says nothing about them.
-
-        Raises:
-            ConfigurationError: The timestamp assigner can't give moments.
-            PenstockError: The strategy's generator is none.
-        """
+        """The reader was made; `progress` has its splits, or is `None` if it says nothing about them."""
         if self._strategy.timestamp_assigner is not None:
             check_function("timestamp", self._strategy.timestamp_assigner)
         self._known = _ALL if progress is None else progress
@@ -277,7 +264,6 @@ class SourceWatermarks:
 
     @property
     def tick_at(self) -> float | None:
-        """Time at which `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
         ahead = self.ahead
         times = [each.tick_at for name, each in self._splits.items() if name not in ahead]
         if not self._splits and self._without_splits is not None:
@@ -287,14 +273,7 @@ class SourceWatermarks:
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> TimeChange:
-        """Time has passed.
-
-        Args:
-            now: Seconds on the clock of `InputTime`.
-
-        Raises:
-            Exception: The user's generator failed; `doing` says where.
-        """
+        """Time has passed: `now` is in seconds on the clock of `InputTime`."""
         ahead = self.ahead
         for name, each in self._splits.items():
             at = each.tick_at

@@ -109,11 +109,7 @@ class EnumeratesSplits(Protocol):
     """A `Source` that has an enumerator; its `splits` is not called by the job."""
 
     def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> SplitEnumerator:
-        """Make the enumerator.
-
-        Args:
-            state: What `snapshot` gave for the checkpoint that the job starts from; `None` for a fresh start.
-        """
+        """Make the enumerator from a checkpoint's state; `None` is a fresh start."""
         ...
 
 
@@ -150,11 +146,7 @@ class OnRequest(Generic[T], metaclass=NearestNames):
 
 
 class OnRequestEnumerator:
-    """A queue of splits and a queue of readers that wait.
-
-    Args:
-        state: What `snapshot` gave; `None` for a fresh start.
-    """
+    """A queue of splits and a queue of readers that wait; `state` is `None` for a fresh start."""
 
     def __init__(self, source: Source[Any], context: SplitEnumeratorContext, state: Any | None) -> None:
         self._source = source
@@ -164,7 +156,6 @@ class OnRequestEnumerator:
         self._waiting: dict[int, None] = {}
 
     def start(self) -> None:
-        """List the splits, unless that was done before the job was restored."""
         if not self._is_listed:
             parallelism = self._context.parallelism
             self._context.run_in_background(lambda: list(self._source.splits(parallelism)), self._listed)
@@ -182,7 +173,6 @@ class OnRequestEnumerator:
         self._serve()
 
     def snapshot(self) -> tuple[bool, list[Any]]:
-        """Whether the splits were listed, and those that no reader has."""
         return self._is_listed, list(self._unassigned)
 
     def close(self) -> None:

@@ -87,11 +87,7 @@ LOCATED: Final = (OperatorError, OperatorInterrupt)
 def operator_error(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError:
-    """The error that the job reports for `error`; an error that is already located stays as it is.
-
-    Args:
-        doing: What it was doing: `map function parse (job.py:12)`.
-    """
+    """The error that the job reports for `error`; an error that is already located stays as it is."""
     if isinstance(error, OperatorInterrupt):
         return error.error
     if isinstance(error, OperatorError):

@@ -169,11 +169,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 class _Names:
-    """Values of the names in a function.
-
-    Args:
-        owner: The object whose method it is; `None` for a plain function.
-    """
+    """Values of the names in a function; `owner` is the object whose method it is, or `None`."""
 
     def __init__(self, scope: Mapping[str, Any], cells: Mapping[str, Any], owner: object) -> None:
         self._scope, self._cells, self._owner = scope, cells, owner

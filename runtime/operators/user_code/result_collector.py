@@ -74,7 +74,6 @@ class Emission(Enum):
         return own_copies(rows) if self is Emission.BY_BATCH else rows
 
     def drawn(self, records: Iterator[Any], most: int) -> list[Any]:
-        """The next records that a function emits, at most so many."""
         return own_draws(records, most) if self is Emission.AT_ONCE else list(islice(records, most))
 
 
@@ -187,11 +186,7 @@ def _iterables(results: Iterable[Any]) -> Iterator[Iterable[Any]]:
 
 
 def iterable_of(result: Any) -> Iterable[Any]:
-    """The records of a result that may be `None`.
-
-    Raises:
-        PenstockError: It has none, or was hardly meant to be taken apart.
-    """
+    """The records of a result that may be `None`."""
     return () if result is None else iterator_of(result)
 
 

@@ -192,14 +192,7 @@ _SECOND: Final = 1_000_000
 
 
 class CurrentTrigger:
-    """The `TriggerContext` of the operator.
-
-    Args:
-        windows: The open windows.
-
-    Attributes:
-        watermark: How far event time has come.
-    """
+    """The `TriggerContext` of the operator; `watermark` is how far event time has come."""
 
     def __init__(self, windows: WindowState, clock: Clock) -> None:
         self._windows = windows
@@ -214,11 +207,7 @@ class CurrentTrigger:
         self.watermark: int | None = None
 
     def begin(self, key: Any, window: Span, entry: Entry, merged: Sequence[Entry] = ()) -> None:
-        """A trigger is asked about a window.
-
-        Args:
-            merged: The entries of windows that this one was made of.
-        """
+        """A trigger is asked about a window; `merged` has the entries of windows that it was made of."""
         self._key, self._window, self._entry, self._merged = key, window, entry, merged
 
     def begin_batch(self, watermark: int | None) -> None:
@@ -227,7 +216,6 @@ class CurrentTrigger:
         self._processing_floor = self._now - 1
 
     def begin_timer(self, at: int, *, is_event_time: bool) -> None:
-        """A timer fires: its trigger may set one behind it."""
         if is_event_time:
             self._event_floor = at
         else:
@@ -243,14 +231,12 @@ class CurrentTrigger:
         return self._now
 
     def register_event_time_timer(self, at: datetime | int) -> None:
-        """Set a timer of the window; none is taken at the end of time."""
         if self.watermark != END_OF_TIME:
             moment = _moment(at)
             self._check("event", moment, self._event_floor)
             self._windows.add_timer(self._key, self._window, moment, EVENT_TIMERS)
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        """Set a timer of the window; none is taken at the end of time."""
         if self.watermark != END_OF_TIME:
             moment = _moment(at)
             self._check("processing", moment, self._processing_floor)
@@ -290,7 +276,6 @@ class StateOfWindow:
         self._default = default
 
     def value(self) -> Any:
-        """The value, or the default."""
         return own_copy(self._held.get(self._name, self._default))
 
     def update(self, value: Any) -> None:

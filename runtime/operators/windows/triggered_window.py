@@ -79,7 +79,6 @@ class WindowPlan:
     """What windows there are, and when they emit.
 
     Attributes:
-        trigger: Says when they emit.
         evictor: Takes records out; `None` for none.
         lateness: Microseconds that a window of event time is kept after its end.
     """
@@ -92,12 +91,7 @@ class WindowPlan:
 
 
 class TriggeredWindowOperator(KeyedFunctionOperator):
-    """Folds records by key and window, and emits a window whenever its trigger says so.
-
-    Args:
-        key_selector: From a record to its key.
-        plan: The windows; this subtask's own.
-    """
+    """Folds records by key and window, and emits a window whenever its trigger says so."""
 
     kind: ClassVar[str] = "window"
 
@@ -123,12 +117,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._late_stamps: list[Any] = []
 
     def open(self, context: OperatorContext) -> None:
-        """Bind the state, and find out again which windows are due when.
-
-        Raises:
-            ConfigurationError: One of the functions can't work.
-            StateMismatchError: The restored state is another kind of operator's, or of other windows.
-        """
         super().open(context)
         for function in self._contents.other_functions:
             check_function(self.kind, function)
@@ -205,7 +193,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return None if at is None else self._clock.monotonic() + at / _SECOND - self._clock.now()
 
     def flush(self) -> Iterator[Output]:
-        """Fire some of the timers that are due; a held watermark follows the last that it has reached."""
         assert self._hold is not None, "open() comes first"
         assert self._calls is not None, "open() comes first"
         if self._hold.is_due:
@@ -216,7 +203,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             yield from self._fired(PROCESSING_TIMERS, now, everything=False)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """How far event time has come, and what windows these are; the windows themselves are keyed state."""
         assert self._reached is not None, "open() comes first"
         return {
             REACHED: self._reached.state(),
@@ -265,7 +251,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             yield Tagged(self._plan.late_tag, RowBatch(rows, None if None in late else late))
 
     def _added(self, rows: RowBatch) -> Iterator[Any]:
-        """Put records into their windows; gives what comes of it."""
         assert self._calls is not None, "open() comes first"
         assert self._windows is not None, "open() comes first"
         assigner, now = self._assigner, self._calls.current_processing_time
@@ -329,7 +314,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return entry, result
 
     def _shown(self, row: Any) -> Any:
-        """A record as a trigger sees it, which may be a class of the user's."""
         return row if type(self._trigger).__module__.startswith("penstock.") else own_copy(row)
 
     def _obeyed(
@@ -424,7 +408,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         yield from self._emitted(self._firings(kind, until, everything))
 
     def _firings(self, kind: int, until: int, everything: bool) -> Iterator[Any]:
-        """What windows emit at their timers up to a moment; stops behind some of them."""
         assert self._windows is not None, "open() comes first"
         assert self._clock is not None, "open() comes first"
         index = self._windows.event_time if kind == EVENT_TIMERS else self._windows.processing_time

@@ -361,11 +361,7 @@ def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger
 
 
 def positive(what: str, count: object) -> int:
-    """A number of records.
-
-    Raises:
-        ConfigurationError: It is no positive whole number; names the user's line.
-    """
+    """A number of records; refuses what is no positive whole number with the user's line."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         msg = f"{user_location()}: {what} needs a positive whole number of records, not {count!r:.80}"
         raise ConfigurationError(msg)

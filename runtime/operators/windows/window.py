@@ -137,7 +137,6 @@ class WindowEnds:
 
     @property
     def next_at(self) -> int | None:
-        """Last microsecond of the windows that end first; `None` when there are none."""
         if self._turn:
             return self._whose_turn - 1
         return self._ends[0] - 1 if self._ends else None
@@ -172,12 +171,7 @@ SHAPE: Final = "shape"
 
 
 class WindowOperator(KeyedFunctionOperator):
-    """Folds records by key and window, and emits a window when event time has passed it.
-
-    Args:
-        key_selector: From a record to its key.
-        assigner: From a timestamp to windows.
-    """
+    """Folds records by key and window, and emits a window when event time has passed it."""
 
     kind: ClassVar[str] = "window"
 
@@ -209,12 +203,6 @@ class WindowOperator(KeyedFunctionOperator):
         self._stamp: int | None = None
 
     def open(self, context: OperatorContext) -> None:
-        """Bind the state, and find out again which windows end when.
-
-        Raises:
-            ConfigurationError: One of the functions can't work.
-            StateMismatchError: The restored state is another kind of operator's.
-        """
         super().open(context)
         for function in self._contents.other_functions:
             check_function(self.kind, function)
@@ -237,7 +225,6 @@ class WindowOperator(KeyedFunctionOperator):
 
     @property
     def only_reads(self) -> bool:
-        """Whether no code of the user's can change or keep a record."""
         return super().only_reads and self._slide is not None
 
     @property
@@ -247,7 +234,6 @@ class WindowOperator(KeyedFunctionOperator):
         return super().doing
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Put the records of a batch into their windows; the late ones come out at the side."""
         assert self._table is not None, "open() comes first"
         assert self._hold is not None, "open() comes first"
         yield from self._hold.release()
@@ -269,7 +255,6 @@ class WindowOperator(KeyedFunctionOperator):
             yield Tagged(self._late_tag, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Emit windows that have ended, the earliest first; the watermark is held when some are left."""
         assert self._hold is not None, "open() comes first"
         return self._hold.advance(watermark)
 
@@ -283,11 +268,9 @@ class WindowOperator(KeyedFunctionOperator):
 
     @property
     def flush_at(self) -> float | None:
-        """At once while windows are left that event time has reached; else never."""
         return 0.0 if self._hold is not None and self._hold.is_due else None
 
     def flush(self) -> Iterator[Output]:
-        """Emit some of the windows that are left; a held watermark follows the last of them."""
         assert self._hold is not None, "open() comes first"
         return self._hold.flush() if self._hold.is_due else iter(())
 
@@ -299,7 +282,6 @@ class WindowOperator(KeyedFunctionOperator):
     def _add(
         self, keys: list[Any], rows: RowBatch, entries: MutableMapping[Any, Any]
     ) -> list[tuple[Any, int]]:
-        """Fold records into their windows; gives those that are late, with their timestamps."""
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late = self._assigner.starts, []
         # The start of the last window that can't take anything any more.
@@ -337,7 +319,6 @@ class WindowOperator(KeyedFunctionOperator):
         return late
 
     def _fire(self, until: int, everything: bool) -> Iterator[RowBatch]:
-        """Emit windows that have ended by then, with their last microseconds as timestamps."""
         assert self._collector is not None, "open() comes first"
         assert self._clock is not None, "open() comes first"
         due = some_of(self._ends.due(until), self._clock.monotonic, everything=everything)
@@ -347,7 +328,6 @@ class WindowOperator(KeyedFunctionOperator):
             yield output
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
-        """The output of each key's window; the window is forgotten when that is used up."""
         assert self._table is not None, "open() comes first"
         entries, changed, size = self._table.entries, self._table.changed, self._size
         self._firing = True

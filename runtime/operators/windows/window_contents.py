@@ -41,13 +41,9 @@ class WindowContents(Protocol):
         """The user's function that results come from, for errors."""
         ...
 
-    def first(self, row: Any) -> Any:
-        """Contents of a window with one record."""
-        ...
+    def first(self, row: Any) -> Any: ...
 
-    def add(self, contents: Any, row: Any) -> Any:
-        """Contents with one record more."""
-        ...
+    def add(self, contents: Any, row: Any) -> Any: ...
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> Iterable[Any] | None:
         """The records that a window emits when event time has passed it."""
@@ -80,7 +76,6 @@ class ReducedContents:
 
     @property
     def add(self) -> Callable[[Any, Any], Any]:
-        """From the value so far to that with one record more."""
         return self._add if self.isolates else self.function
 
     def first(self, row: Any) -> Any:
@@ -93,7 +88,6 @@ class ReducedContents:
         return self.add(first, second)
 
     def copied(self, contents: Any) -> Any:
-        """A copy, unless it can't change."""
         return own_copy(contents)
 
     def _add(self, contents: Any, row: Any) -> Any:
@@ -101,11 +95,7 @@ class ReducedContents:
 
 
 class ListedContents:
-    """Keeps all records, and emits what a function makes of them.
-
-    Args:
-        function: From key, window and the records in the order of their coming to the records to emit.
-    """
+    """Keeps all records in the order of their coming, and emits what a function makes of them."""
 
     keeps: ClassVar[str] = "all records"
     isolates = True
@@ -129,16 +119,11 @@ class ListedContents:
         return [*first, *second]
 
     def copied(self, contents: list[Any]) -> list[Any]:
-        """A list of its own, of records that the function may change."""
         return own_copies(contents) if self.isolates else list(contents)
 
 
 class PreAggregatedContents:
-    """Folds records as others do, and hands the result of a window to a function.
-
-    Args:
-        window_function: From key, window and the result to the records to emit.
-    """
+    """Folds records as others do, and hands key, window and result to a function."""
 
     other_functions: Sequence[Callable[..., Any]]
 
@@ -163,7 +148,6 @@ class PreAggregatedContents:
 
     @property
     def overlap(self) -> bool:
-        """Whether a record may be in several windows."""
         return self._inner.overlap
 
     @overlap.setter

@@ -60,14 +60,12 @@ class TimerIndex:
 
     @property
     def next_at(self) -> int | None:
-        """The earliest moment; `None` when there is none."""
         heap = self._heap
         while heap and heap[0] not in self._keys:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def add(self, at: int, window: Span, key: Any) -> None:
-        """A window is due then; nothing happens when that is known."""
         item = at, window
         keys = self._keys.get(item)
         if keys is None:
@@ -79,7 +77,6 @@ class TimerIndex:
         self._count += 1
 
     def remove(self, at: int, window: Span, key: Any) -> None:
-        """A window is not due then; nothing happens when it was not."""
         item = at, window
         keys = self._keys.get(item)
         if keys is None or key not in keys:
@@ -133,7 +130,6 @@ class WindowState:
     Args:
         is_event_time: Whether windows end in event time; otherwise in processing time.
         lateness: Microseconds that a window of event time is kept after its end.
-        is_endless: Whether windows never end.
 
     Attributes:
         event_time: When windows are due in event time.
@@ -172,7 +168,6 @@ class WindowState:
         return None if windows is None else windows.get(window)
 
     def open(self, key: Any, window: Span) -> Entry:
-        """The entry of a window, a new one if there is none."""
         windows = self._entries.get(key)
         if windows is None:
             windows = self._entries[key] = {}
@@ -191,7 +186,6 @@ class WindowState:
         self._changed.add((key, window))
 
     def delete(self, key: Any, window: Span) -> Entry:
-        """A window has ended; gives what its entry was."""
         windows = self._entries[key]
         entry: Entry = windows.pop(window)
         if not windows:
@@ -207,14 +201,12 @@ class WindowState:
         return entry
 
     def add_timer(self, key: Any, window: Span, at: int, kind: int) -> None:
-        """Set a timer of a window, of the kind that a part of an entry has; it may be set already."""
         timers = self._entries[key][window][kind]
         if at not in timers:
             timers.append(at)
             self._index_of(kind).add(at, window, key)
 
     def remove_timer(self, key: Any, window: Span, at: int, kind: int) -> None:
-        """Delete a timer of a window; nothing happens when it is not set."""
         timers = self._entries[key][window][kind]
         if at in timers:
             timers.remove(at)

@@ -57,9 +57,6 @@ def file_safe(text: str) -> str:
 class PartNames:
     """Names of the files that one subtask of one attempt writes.
 
-    Attributes:
-        extension: Without a dot.
-
     Example:
         >>> PartNames("job-1", "out", 0, 2, "jsonl").committed(5)
         'part-job-1-out-0-2-5.jsonl'
@@ -76,7 +73,6 @@ class PartNames:
         return f"{self.job_id}-{file_safe(self.operator_id)}-"
 
     def in_progress(self, number: int) -> str:
-        """Name of a file that is not committed."""
         return f"{IN_PROGRESS}{self._stem}{number}.{self.extension}"
 
     def committed(self, number: int) -> str:
@@ -146,12 +142,7 @@ class PendingFile:
 
 
 class FileSinkWriter:
-    """Writes the files of one subtask.
-
-    Args:
-        directory: Absolute path or URL.
-        max_file_size: Bytes at which a file is ended early.
-    """
+    """Writes the files of one subtask; a file that reaches `max_file_size` bytes is ended early."""
 
     def __init__(
         self,

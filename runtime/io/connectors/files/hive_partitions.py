@@ -45,11 +45,7 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 def checked_partitioning(partitioning: Any) -> Partitioning:
-    """Return `partitioning` when it is one of the settings.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
+    """Return `partitioning` when it is one of the settings; refuse others."""
     if partitioning is None or partitioning == "auto" or partitioning == "hive":
         return partitioning  # type: ignore[no-any-return]
     msg = f"partitioning={partitioning!r} is not a setting: use 'auto', 'hive' or None"
@@ -58,11 +54,7 @@ def checked_partitioning(partitioning: Any) -> Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedSplit:
-    """A split of a file whose folders are columns.
-
-    Attributes:
-        columns: The columns of its path, as Arrow writes a batch of one row.
-    """
+    """A split of a file with the columns of its folders, as Arrow writes a batch of one row."""
 
     split: Any
     columns: bytes
@@ -127,11 +119,7 @@ def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
 
 
 class PartitionedReader:
-    """Adds the columns of folders to what a reader reads; that of Parquet files adds them itself.
-
-    Args:
-        reader: Reads the split of the file; closed by `close`.
-    """
+    """Adds the columns of folders to what a reader reads; that of Parquet files adds them itself."""
 
     def __init__(
         self, reader: SplitReader, split: PartitionedSplit, columns: PathColumns, form: FileFormat

@@ -172,7 +172,6 @@ def _holds(place: str, path: str) -> bool:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a path means what its text says: it is absolute, and no segment is empty, `.` or `..`."""
     if "\0" in path:
         return False
     if path.startswith("/"):

@@ -54,9 +54,7 @@ class InputFile(Protocol):
         """Read up to `size` bytes from the position; empty at the end."""
         ...
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to a byte."""
-        ...
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
 
     def close(self) -> None: ...
 
@@ -64,9 +62,7 @@ class InputFile(Protocol):
 class OutputFile(Protocol):
     """A file that is being written."""
 
-    def write(self, data: Any, /) -> Any:
-        """Append bytes."""
-        ...
+    def write(self, data: Any, /) -> Any: ...
 
     def finish(self) -> None:
         """End the file: everything written is durable when this returns."""

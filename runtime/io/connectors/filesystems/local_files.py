@@ -132,7 +132,6 @@ class LocalFileSystem:
         _unlink_if_there(path)
 
     def names(self, directory: str, prefix: str) -> Sequence[str]:
-        """Names in the directory that begin with `prefix`, sorted."""
         try:
             return sorted(name for name in os.listdir(directory) if name.startswith(prefix))
         except FileNotFoundError:
@@ -142,7 +141,6 @@ class LocalFileSystem:
         return LocalOutputFile(os.path.join(directory, name))
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        """Link the final name, then unlink the temporary one; a name that is there is durable then."""
         outcome = self._publish(os.path.join(directory, name), os.path.join(directory, final))
         if outcome in (Publication.PUBLISHED, Publication.ALREADY_PUBLISHED):
             _sync_directory(directory)
@@ -205,11 +203,7 @@ OBJECT_STORE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", 
 
 
 def filesystem_for(location: str, storage_options: Mapping[str, str]) -> FileSystem:
-    """The file system that serves an absolute location.
-
-    Raises:
-        ConfigurationError: The URL's scheme is not known.
-    """
+    """The file system that serves an absolute location; refuses an unknown scheme."""
     if "://" not in location:
         return LocalFileSystem()
     scheme = location.split("://", 1)[0]

@@ -106,7 +106,6 @@ class ObjectInputFile:
         return self._reader.seek(offset, whence)
 
     def tell(self) -> int:
-        """The position in bytes."""
         return self._reader.tell()
 
     def readable(self) -> bool:
@@ -138,18 +137,13 @@ class ObjectOutputFile:
 
 
 class ObjectFileSystem:
-    """One bucket of an object store.
-
-    Args:
-        root: URL of the bucket, without a slash at its end.
-    """
+    """One bucket of an object store; `root` is its URL without a slash at the end."""
 
     def __init__(self, store: ObjectStore, root: str) -> None:
         self._store = store
         self._root = root
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
-        """All objects that match, also hidden ones; folders are listed whole."""
         key = self._key(pattern)
         folder = literal_folder(key).rstrip("/") if is_glob(key) else key
         if folder and is_unreadable(folder):
@@ -203,7 +197,6 @@ class ObjectFileSystem:
         return self._guarded(path, lambda: ObjectInputFile(self._store, key))
 
     def make_directory(self, directory: str, probe: str) -> None:
-        """Write and delete the probe; object stores have no directories to make."""
         key = self._key(f"{directory}/{probe}")
         if is_odd(key):
             msg = "a part of the name is empty, '.' or '..', or has a control character in it"
@@ -212,7 +205,6 @@ class ObjectFileSystem:
         _as_os_error(lambda: obstore.delete(self._store, [key]))
 
     def names(self, directory: str, prefix: str) -> Sequence[str]:
-        """Names directly in the folder that begin with `prefix`, sorted."""
         folder = self._folder(directory)
         names = (key[len(folder) :] for key, _ in self._list(folder))
         return sorted(name for name in names if name.startswith(prefix) and "/" not in name)

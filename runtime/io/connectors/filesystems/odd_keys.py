@@ -90,7 +90,6 @@ class ArrowBucket:
                     yield info.path[len(self._bucket) + 1 :], info.size
 
     def size(self, key: str) -> int | None:
-        """Bytes of an object, `None` when it is not there."""
         import pyarrow.fs as arrow_fs
 
         with _os_errors():
@@ -141,11 +140,7 @@ def _s3(config: dict[str, Any]) -> Any:
 
 
 def _gcs(config: dict[str, Any]) -> Any:
-    """Arrow takes no key of a service account: such a key has to be in the environment.
-
-    Raises:
-        OSError: The key is in `storage_options`.
-    """
+    """Arrow takes no key of a service account: such a key has to be in the environment."""
     import pyarrow.fs as arrow_fs
 
     account: dict[str, Any] = {}

@@ -76,11 +76,7 @@ class WantedColumns(NamedTuple):
 
 
 class RowPlan(ABC):
-    """Converts the rows of one file.
-
-    Args:
-        width: Fields of a row.
-    """
+    """Converts the rows of one file."""
 
     #: What makes a row bad.
     _errors: ClassVar[tuple[type[Exception], ...]]
@@ -104,11 +100,7 @@ class RowPlan(ABC):
             return None  # convert_row says which row is bad
 
     def convert_row(self, row: Sequence[str]) -> Any:
-        """Convert one row.
-
-        Raises:
-            BadRowError: It has too many or too few fields, or a field can't be converted.
-        """
+        """Convert one row, or raise `BadRowError`."""
         if len(row) != self._width:
             msg = f"the row has {len(row)} fields, the file has {self._width} columns"
             raise BadRowError(msg)

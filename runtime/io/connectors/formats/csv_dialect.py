@@ -51,9 +51,7 @@ class CsvRows(Protocol):
     """The result of `csv.reader`."""
 
     @property
-    def line_num(self) -> int:
-        """Lines that it has taken."""
-        ...
+    def line_num(self) -> int: ...
 
     def __iter__(self) -> Iterator[list[str]]: ...
 
@@ -65,14 +63,12 @@ class CsvDialect:
     """The form of written rows.
 
     Attributes:
-        delimiter: One character.
         quotechar: Begins and ends a quoted field, one character; `None` reads quotes as text.
         escapechar: Takes the meaning of the character behind it, one character or `None`.
         null_values: Texts that are `None` in every column.
         skip_rows: Rows that are left out at the beginning of each file.
         encoding: Encoding in which lines are found.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
-        max_field_size: Longest field, in characters.
 
     Raises:
         ConfigurationError: The characters are no characters, or not different.
@@ -111,11 +107,7 @@ class CsvDialect:
         return open_for_lines(filesystem, split.path, split.size, self.stored_as)
 
     def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
-        """The rows of lines, as texts.
-
-        Args:
-            strict: Quotes where none may stand are an error.
-        """
+        """The rows of lines, as texts; with `strict`, a quote where none may stand is an error."""
         quoting: Any = csv.QUOTE_MINIMAL if self.quotechar is not None else csv.QUOTE_NONE
         return csv.reader(
             lines,
@@ -127,7 +119,6 @@ class CsvDialect:
         )
 
     def line_end_of(self, handle: InputFile) -> bytes:
-        """The byte that ends the lines of a file."""
         return line_end_of(handle, (self.quotechar or "").encode(self.encoding))
 
     def quoting_of(self, block: bytes, line_end: bytes) -> Quoting:
@@ -175,7 +166,6 @@ class CsvDialect:
 
 
 def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
-    """The error of a file whose first row is no CSV."""
     what = f"{error}. Check delimiter, quotechar and escapechar, or say header=False"
     return UnreadableInputError(f"{path}: the header can't be read: {what}")
 
@@ -250,11 +240,7 @@ def to_int(text: str) -> int:
 
 
 def to_float(text: str) -> float:
-    """Read a float as a column of Arrow reads it; Python's `float` also takes `1_000`.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Read a float as a column of Arrow reads it; Python's `float` also takes `1_000`."""
     if "_" in text or not text.isascii():
         msg = f"{text!r} is no number"
         raise ValueError(msg)

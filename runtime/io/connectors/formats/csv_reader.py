@@ -121,11 +121,7 @@ class CsvFormat:
         return ColumnarCsvReader(self.dialect.open(split, filesystem), split, self)
 
     def wanted_in(self, path: str, header: Sequence[str]) -> WantedColumns:
-        """The wanted columns of a file; those that stand in its path may be missing.
-
-        Raises:
-            UnreadableInputError: A wanted column is not in the header, or there twice.
-        """
+        """The wanted columns of a file; those that stand in its path may be missing."""
         if not self.header:
             return WantedColumns(header, tuple(header), None)
         columns, typed = self.columns, tuple(self.types)
@@ -176,11 +172,7 @@ class _Block:
 
 
 class CsvReader:
-    """Reads the rows of one file.
-
-    Args:
-        handle: The open file; closed by `close`.
-    """
+    """Reads the rows of one file, which `close` closes."""
 
     def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:
         self._handle = handle
@@ -230,7 +222,6 @@ class CsvReader:
         return replace(self._split, position=self._source.offset)
 
     def close(self) -> None:
-        """Close the file."""
         self._handle.close()
 
     def _begin_at(self, position: int | None) -> None:
@@ -252,11 +243,9 @@ class CsvReader:
         return ColumnPlan(form.wanted_in(self._split.path, header), form.types, form.dialect.null_values)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
-        """What a poll gives: converted rows, and those that were bad."""
         return bad.polled(values)
 
     def _line(self) -> int:
-        """Number of the line after the last row that was read."""
         return self._base_line + self._reader.line_num
 
     def _plan_of_file(self) -> RowPlan:
@@ -266,7 +255,6 @@ class CsvReader:
         return self._plan
 
     def _reread_from(self, line: int) -> None:
-        """Go back to a line that is still kept."""
         self._base_line = line
         self._reader = self._format.dialect.rows_of(chain.from_iterable(self._feed(line)), strict=True)
 
@@ -279,7 +267,6 @@ class CsvReader:
             yield self._load(start, raw)
 
     def _load(self, start: int, raw: bytes) -> list[str]:
-        """Keep the lines of a block until they are read."""
         text, undecodable = self._decode(raw)
         lines = lines_of(text, self._line_end)
         self._blocks.append(_Block(self._lines_loaded, start, raw, lines, undecodable))
@@ -320,7 +307,6 @@ class CsvReader:
         return True
 
     def _skip_rows(self) -> None:
-        """Pass by the rows in front of the first one that is read."""
         while self._to_skip and next(self._reader, None) is not None:
             self._to_skip -= 1
         self._to_skip = 0
@@ -367,13 +353,7 @@ _MOST_OPEN_BYTES: Final = 16 * 1024 * 1024
 
 
 class ColumnarCsvReader(CsvReader):
-    """Reads one file as columns.
-
-    Args:
-        handle: The open file; closed by `close`.
-        split: The file, the position in it, and the columns.
-        form: How it is read.
-    """
+    """Reads one file as columns; the split has the position and the columns."""
 
     def __init__(self, handle: InputFile, split: SchemaSplit, form: CsvFormat) -> None:
         self._schema: pa.Schema = read_schema(split.schema)
@@ -386,7 +366,6 @@ class ColumnarCsvReader(CsvReader):
         super().__init__(handle, split, form)
 
     def read(self, max_rows: int) -> Polled[Any]:
-        """The next rows; `finished` at the end of the file."""
         arrow = self._format.batch_format == "arrow"
         wanted = int(self._row_bytes * (arrow_rows(max_rows) if arrow else max_rows))
         self._source.block_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
@@ -427,7 +406,6 @@ class ColumnarCsvReader(CsvReader):
         return start, raw, quoting is Quoting.CLOSED
 
     def _loaded_rest(self) -> tuple[int, bytes] | None:
-        """Take back the lines that were loaded and not read."""
         line = self._line()
         rest: list[tuple[int, bytes]] = []
         for block in self._blocks:

@@ -25,11 +25,7 @@ from penstock.runtime.record.elements import Batch
 
 
 class CountingOutput:
-    """An output file that knows how many bytes went into it; closing it is left to the sink.
-
-    Args:
-        output: Where the bytes go.
-    """
+    """An output file that knows how many bytes went into it; closing it is left to the sink."""
 
     closed = False
 
@@ -38,14 +34,12 @@ class CountingOutput:
         self.size = 0
 
     def write(self, data: Any, /) -> int:
-        """Append bytes."""
         self._output.write(data)
         length = len(data)
         self.size += length
         return length
 
     def tell(self) -> int:
-        """Bytes written so far."""
         return self.size
 
     def writable(self) -> bool:
@@ -70,33 +64,21 @@ class Encoder(Protocol):
         ...
 
     def write(self, batch: Batch) -> None:
-        """Add a batch to the file.
-
-        Raises:
-            BadRecordError: A record can't be written in this format.
-        """
+        """Add a batch to the file, or raise `BadRecordError`."""
         ...
 
-    def end(self) -> None:
-        """Write what is left of the file."""
-        ...
+    def end(self) -> None: ...
 
 
 class SinkFormat(Protocol):
-    """A file format; a frozen value that is pickled.
-
-    Attributes:
-        extension: Of its files, without a dot.
-    """
+    """A file format; a frozen value that is pickled. `extension` has no dot."""
 
     @property
     def extension(self) -> str:
         """Of its files, without a dot."""
         ...
 
-    def encoder(self) -> Encoder:
-        """Make the encoder of one writer."""
-        ...
+    def encoder(self) -> Encoder: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +136,6 @@ class CsvEncoder:
         self._output = None
 
     def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
-        """The error of the first row that can't be written."""
         for row in rows:
             try:
                 self._written([self._fields(row)], csv.QUOTE_ALL).encode("utf-8")
@@ -240,11 +221,7 @@ class JsonSinkFormat:
 
 
 class JsonEncoder:
-    """Encodes rows, a batch at a time.
-
-    Args:
-        default: As in `JsonSinkFormat`.
-    """
+    """Encodes rows, a batch at a time."""
 
     def __init__(self, default: Callable[[Any], Any] | None) -> None:
         self._encode = _row_encoder(default)

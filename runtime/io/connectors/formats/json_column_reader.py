@@ -77,11 +77,7 @@ class ColumnarJsonFormat:
         return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarJsonReader:
-        """Open one split.
-
-        Raises:
-            ConnectorError: The snapshot is of a source of rows.
-        """
+        """Open one split; refuses a snapshot of a source of rows."""
         if not isinstance(split, SchemaSplit):
             msg = (
                 f"{split.path}: the snapshot was taken when this source read rows, so its columns are not "
@@ -121,11 +117,7 @@ class ColumnarJsonFormat:
         return found
 
     def _schema_of(self, lines: Sequence[bytes]) -> pa.Schema:
-        """The columns of the sample; lines that can't have them are left to the reader, which reports them.
-
-        Raises:
-            pyarrow.ArrowException: Lines that fit no column together end the job.
-        """
+        """The columns of the sample; lines that can't have them are left to the reader."""
         try:
             return _schema_of(lines)
         except pa.ArrowException:
@@ -139,12 +131,7 @@ class ColumnarJsonFormat:
 
 
 class ColumnarJsonReader:
-    """Reads one split as Arrow batches.
-
-    Args:
-        handle: The open file; closed by `close`.
-        split: The range, the position in it, and the columns.
-    """
+    """Reads one split as Arrow batches; `close` closes the file."""
 
     def __init__(self, handle: InputFile, split: SchemaSplit, form: ColumnarJsonFormat) -> None:
         self._handle = handle
@@ -269,11 +256,7 @@ class ColumnarJsonReader:
 
 
 def _schema_of(lines: Sequence[bytes]) -> pa.Schema:
-    """The columns of a sample. Lines that Arrow does not read are left to the reader, as bad records.
-
-    Raises:
-        pa.ArrowException: The lines have no columns in common, or none can be read.
-    """
+    """The columns of a sample. Lines that Arrow does not read are left to the reader, as bad records."""
     try:
         return _parse(b"\n".join(lines), None).schema
     except pa.ArrowException as error:

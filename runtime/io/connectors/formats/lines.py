@@ -67,7 +67,6 @@ class LineCursor:
     Args:
         handle: The open file; closed by `close`.
         split: The range and the position in it.
-        encoding: From `checked_encoding`.
         block_bytes: Bytes asked for by one read.
     """
 
@@ -87,7 +86,6 @@ class LineCursor:
         self.undecodable = False
 
     def find_start(self) -> bool:
-        """Go towards the first line; see `LineBlocks.find_start`."""
         return self._blocks.find_start()
 
     def take(self, max_lines: int) -> list[str | bytes] | None:
@@ -182,7 +180,6 @@ class LineReader(ABC, Generic[T]):
         return self._cursor.position()
 
     def close(self) -> None:
-        """Close the file."""
         self._cursor.close()
 
     def _one_by_one(self, lines: Sequence[str | bytes]) -> Polled[T]:
@@ -225,11 +222,9 @@ class LineFormat:
     reader: ClassVar[type[LineReader[Any]]]
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """Cut the files."""
         return line_splits(files, self.split_size, parallelism, self.stored_as)
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> LineReader[Any]:
-        """Open one split."""
         handle = open_for_lines(filesystem, split.path, split.size, self.stored_as)
         return self.reader(LineCursor(handle, split, self.encoding, self.block_bytes), self.on_error)
 

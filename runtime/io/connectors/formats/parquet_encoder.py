@@ -55,11 +55,7 @@ class ParquetSinkFormat:
 
 
 class ParquetEncoder:
-    """Encodes batches into row groups.
-
-    Args:
-        schema: The schema, or `None`.
-    """
+    """Encodes batches into row groups."""
 
     def __init__(self, schema: pa.Schema | None, compression: str) -> None:
         self._fixed = None if schema is None else _FixedSchema(schema)
@@ -76,7 +72,6 @@ class ParquetEncoder:
         self._output, self._next_file, self._writer = output, next_file, None
 
     def write(self, batch: Batch) -> None:
-        """Gather rows; a full group is written."""
         if isinstance(batch, ArrowBatch):
             self._gather_rows()
             columns = batch.batch
@@ -287,11 +282,6 @@ def _place_of(wanted: pa.Schema, learned: list[pa.Schema]) -> int:
 
 
 def _typed(rows: Sequence[Any]) -> list[_TypedRows]:
-    """Rows dealt out by the types of their values.
-
-    Raises:
-        BadRecordError: A row can't be written; the first one of the input is shown.
-    """
     _refuse_odd_rows(rows)
     try:
         return _dealt_out(rows)

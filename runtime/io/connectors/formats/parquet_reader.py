@@ -85,11 +85,7 @@ def columns_to_read(
 
 
 def may_match(handle: InputFile, row_group: int, schema: pa.Schema, wanted: pc.Expression) -> bool:
-    """Whether a row group may hold wanted rows.
-
-    Args:
-        handle: The file; its place in it changes.
-    """
+    """Whether a row group may hold wanted rows; the place in the file changes."""
     used = columns_of_expression(wanted, schema)
     if used is None or any(_may_be_nan(schema.field(name), schema, wanted) for name in used):
         return True
@@ -170,7 +166,6 @@ class ParquetFormat:
 
     Attributes:
         columns: Names of the wanted columns, `None` for all.
-        batch_format: `"rows"` or `"arrow"`.
         wanted: A `pyarrow.compute` expression of the columns that are read; rows for which it is not true
             are left out. Row groups whose statistics exclude it are not read at all.
         needed: What the steps behind the source need; the rest may be left out.
@@ -184,7 +179,6 @@ class ParquetFormat:
     path_columns: PathColumns | None = None
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[RowGroupSplit]:
-        """One split for each row group that holds rows; reads the footers of all files."""
         with ThreadPoolExecutor(min(_FOOTER_THREADS, max(1, len(files)))) as pool:
             found = list(pool.map(_footer, files, repeat(filesystem), repeat(self)))
         check_one_schema((footer.path, footer.schema) for footer in found if footer.schema is not None)
@@ -216,7 +210,6 @@ class ParquetFormat:
         return replace(self, columns=self.path_columns.in_file(self.columns, file.schema_arrow.names))
 
     def pruned(self, file: pq.ParquetFile) -> ParquetFormat:
-        """The same with only those columns that are needed."""
         if self.path_columns is None:
             return replace(self, columns=columns_to_read(file.schema_arrow, self.columns, self.needed))
         there = file.schema_arrow
@@ -230,7 +223,6 @@ class ParquetFormat:
         return replace(self, columns=in_file or self.columns or (there.names[0],))
 
     def _has_rows(self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit) -> bool:
-        """Whether a row group may have rows that are wanted."""
         wanted = [each for each in (self.wanted, self.needed.wanted) if each is not None]
         return all(may_match(handle, split.row_group, file.schema_arrow, each) for each in wanted)
 
@@ -324,11 +316,7 @@ class ParquetReader:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """The footer of a file.
-
-    Attributes:
-        schema: Of its Arrow batches; `None` for a source of rows.
-    """
+    """Content of a file's footer; the schema is that of its Arrow batches, `None` for a source of rows."""
 
     path: str
     schema: pa.Schema | None
@@ -358,11 +346,6 @@ def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Foo
 
 
 def _filtered(rows: Any, wanted: Any, path: str) -> Any:
-    """The rows of a batch or table for which an expression is true.
-
-    Raises:
-        ConnectorError: The expression does not fit the columns.
-    """
     try:
         return rows.filter(wanted)
     except pa.ArrowException as error:

@@ -82,9 +82,7 @@ class RecodedFile:
     """The UTF-8 bytes of a file's text; going backwards starts over, so readers only go forwards.
 
     Args:
-        path: The file's name.
         raw: Its bytes; closed with this one.
-        encoding: From `is_recoded`.
         size: How many bytes it had when it was listed; `None` if `raw` looks after that.
     """
 
@@ -111,7 +109,6 @@ class RecodedFile:
         return found
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to a byte, counted from the beginning."""
         assert whence == 0, "readers count from the beginning"
         self._raw.seek(0)
         self._decoder, self._ready, self._taken, self._is_read = None, b"", 0, False
@@ -284,11 +281,7 @@ def with_schema(split: FileSplit, schema: bytes) -> SchemaSplit:
 
 
 def whole_file(info: FileInfo, stored_as: str | None = None) -> FileSplit:
-    """One split for a file that can only be read from its beginning.
-
-    Args:
-        stored_as: Its encoding, if it is recoded to UTF-8.
-    """
+    """One split for a file that can only be read from its beginning."""
     has_other_bytes = is_compressed(info.path) or stored_as is not None
     return FileSplit(info.path, info.size, 0, UNKNOWN_END if has_other_bytes else info.size)
 
@@ -319,15 +312,7 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
 
 
 def open_for_lines(filesystem: FileSystem, path: str, size: int, stored_as: str | None = None) -> InputFile:
-    """Open a file of text, decompressed when its name says that it is compressed.
-
-    Args:
-        size: Its bytes when it was listed.
-        stored_as: Its encoding, if it is recoded to UTF-8.
-
-    Raises:
-        ConnectorError: As `open_listed`.
-    """
+    """Open a file of text as `open_listed` does; its bytes are decompressed and recoded to UTF-8."""
     handle: InputFile = open_listed(filesystem, path, size)
     compressed = is_compressed(path)
     if compressed:
@@ -338,7 +323,6 @@ def open_for_lines(filesystem: FileSystem, path: str, size: int, stored_as: str 
 
 
 def changed(path: str, listed: int, now: int) -> str:
-    """Say that a file is not what it was."""
     return (
         f"{path} has changed since it was listed: {listed} bytes then, {now} now. Positions in "
         "it mean nothing any more; put the old file back, or start the job anew. Write new data as new files"
