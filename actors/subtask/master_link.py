@@ -35,18 +35,12 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 logger = logging.getLogger(__name__)
 
-#: Reports are repeated as long as the attempt goes on.
+#: Reports are repeated as long as the attempt lasts.
 _repeat = while_unavailable()
 
 
 class MasterLink:
-    """Sends the reports of one attempt of one subtask, from any thread.
-
-    Args:
-        loop: The actor's event loop, which does the sending.
-        master: The JobMaster.
-        role: Sent with each report.
-    """
+    """Sends the reports of one attempt of one subtask, from any thread; `loop` does the sending."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], role: Role) -> None:
         self._loop = loop
@@ -100,9 +94,7 @@ class ActorGateway:
     """The `SubtaskGateway` of a subtask in an actor; called in the task thread.
 
     Args:
-        subtask: The subtask that calls it.
         consumed: Called with a channel and the number up to which it was consumed.
-        master: Sends reports.
     """
 
     def __init__(self, subtask: SubtaskId, consumed: Callable[[int, int], None], master: MasterLink) -> None:
@@ -112,36 +104,26 @@ class ActorGateway:
         self.channels: RemoteChannels | None = None
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        """Deliver a frame.
-
-        Raises:
-            RuntimeError: The attempt has not been started, so the receivers are not known.
-        """
         if self.channels is None:
             msg = f"{self._subtask} sent a frame before its attempt was started"
             raise RuntimeError(msg)
         self.channels.send(channel, first_sequence_number, elements)
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
-        """Answer the deliver calls below this number."""
         self._consumed(channel, next_sequence_number)
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """Tell the JobMaster that this subtask's part is durable."""
         self._master.report(Acknowledged(self._subtask, checkpoint_id, snapshot, metrics))
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """Tell the JobMaster that this subtask can't take part; the log says so when it is the cause."""
         if reason in _CAUSED_HERE:
             logger.warning("%s gives checkpoint %d up: %s", self._subtask, checkpoint_id, detail)
         self._master.report(Declined(self._subtask, checkpoint_id, reason, detail))
 
     def operator_event(self, operator_id: str, event: Any) -> None:
-        """Send an event to the operator's coordinator, which is in the JobMaster."""
         self._master.report(EventForCoordinator(self._subtask, operator_id, event))
 
     def end_of_data(self) -> None:
-        """Tell the JobMaster that this subtask has processed the end of its input."""
         self._master.report(ReachedEndOfData(self._subtask))
 
 
@@ -150,9 +132,6 @@ T = TypeVar("T")
 
 class RayMaster:
     """Asks and ends the JobMaster of one job (the `GuardedMaster` port); everything runs on the event loop.
-
-    Args:
-        loop: Runs the calls and their replies.
 
     Attributes:
         handle: The JobMaster; `None` before it has deployed anything here.
@@ -164,7 +143,7 @@ class RayMaster:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask_master(self, reply: Reply[None]) -> None:
-        """Call `answers`; before the first deployment nobody is known who could be called."""
+        """Call `answers`; before the first deployment there is no JobMaster to call."""
         handle: Any = self.handle
         if handle is None:
             self._loop.call_soon(reply, Away())
@@ -172,16 +151,13 @@ class RayMaster:
             self._spawn(_reply(handle.answers.remote(), reply))
 
     def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
-        """Read it on the node of the JobMaster."""
         self._spawn(_reply(_processor_time(place), reply))
 
     def end_master(self, place: Place, why: str) -> None:
-        """Kill it on its node; Ray then starts it again."""
         logger.error("pid %d on node %s is killed: %s", place.pid, place.node_id[:8], why)
         self._spawn(_end(place))
 
     def fell_silent(self, place: Place, silence: Silence) -> None:
-        """Tell people."""
         logger.warning("the JobMaster (pid %d on node %s): %s", place.pid, place.node_id[:8], silence)
 
     def _spawn(self, work: Any) -> None:

@@ -134,7 +134,6 @@ class SubtaskCheckpointCoordinator:
     It is the `CheckpointListener` of the input.
 
     Args:
-        in_flight: For jobs whose checkpoints may be unaligned.
         max_recorded_aborted: How many abort notices of checkpoints that have not come yet are remembered.
     """
 
@@ -178,9 +177,6 @@ class SubtaskCheckpointCoordinator:
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
             alignment_duration: Seconds for which barriers were aligned.
             is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         checkpoint_id, stored = barrier.checkpoint_id, self._state.stored
         if checkpoint_id <= self._last_id:
@@ -216,7 +212,6 @@ class SubtaskCheckpointCoordinator:
         return True
 
     def has_dealt_with(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was taken, refused or aborted here."""
         return checkpoint_id in self._dealt_with
 
     def is_past(self, checkpoint_id: int) -> bool:
@@ -244,9 +239,6 @@ class SubtaskCheckpointCoordinator:
 
         Args:
             is_running: Whether the task runs; if not, its operators are not told.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         if is_running:
             self._state.notify_checkpoint_complete(checkpoint_id)
@@ -257,9 +249,6 @@ class SubtaskCheckpointCoordinator:
 
         Args:
             is_running: Whether the task runs; if not, nothing of it can come any more.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         if is_running:
             if checkpoint_id <= self._last_id:

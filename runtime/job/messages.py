@@ -120,12 +120,7 @@ class RescaleHistory:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A subtask's part of a checkpoint is durable.
-
-    Attributes:
-        snapshot: Handles of its state.
-        metrics: How long each part took.
-    """
+    """A subtask's part of a checkpoint is durable."""
 
     subtask: SubtaskId
     checkpoint_id: int
@@ -135,12 +130,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A subtask can't take part in a checkpoint.
-
-    Attributes:
-        reason: Why it can't.
-        detail: Explains it to people.
-    """
+    """A subtask can't take part in a checkpoint."""
 
     subtask: SubtaskId
     checkpoint_id: int

@@ -62,12 +62,9 @@ class JobScheduler:
     Args:
         job_id: Lower-case letters, digits and `-`.
         graph: Is rescaled here alone; the gateway has the same one.
-        config: Checkpoints and restarts.
-        gateway: Deploys, starts and stops subtasks.
         storage: Has checkpoints and the decision log. Without checkpointing it may be `None`: the log is kept
             in memory.
         clock: Wall-clock and monotonic seconds.
-        timers: Delays and timeouts.
         known_attempt: An attempt that another JobMaster has begun, 0 for none. If the log lacks it, the log
             was deleted, and the job fails.
         open_location: Opens storages of snapshots that are not in `storage`.
@@ -153,7 +150,6 @@ class JobScheduler:
         later checkpoint would say that they had read everything.
 
         Args:
-            kind: Checkpoint or savepoint.
             on_answer: Called once with the outcome.
             target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
             full: Name no file of an earlier checkpoint.
@@ -191,7 +187,6 @@ class JobScheduler:
         The job runs on until it is known that the place of the savepoint can be written.
 
         Args:
-            request: What the user wants.
             on_answer: Called once with the outcome of the savepoint; the job ends a little later.
         """
 
@@ -208,7 +203,6 @@ class JobScheduler:
         """Change the parallelism of operators: save the state, redeploy, continue.
 
         Args:
-            parallelism: By operator id.
             on_answer: Called once: when the new deployment begins, or with the reason why it does not.
         """
         job = self._job

@@ -104,7 +104,6 @@ def zone_of(name: str) -> tzinfo:
 
 
 def _to_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Converter from a value to what `pa.array` takes for this type; `None` for nothing."""
     if kinds.is_struct(kind):
         parts = [(f.name, _to_plain(f.type)) for f in kind]
         names = set(names_of(kind))
@@ -136,7 +135,6 @@ def _to_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _from_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Converter from a present value of `to_pylist` to the Python value; `None` for nothing."""
     if kinds.is_struct(kind):
         parts = [(field.name, _optional(_from_plain(field.type))) for field in kind]
         if are_of_tuple([name for name, _ in parts]):
@@ -169,7 +167,6 @@ def _is_any_list(kind: pa.DataType) -> bool:
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """The type with times that Python's own types keep."""
     if kinds.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if kinds.is_duration(kind):
@@ -235,7 +232,6 @@ def read_schema(data: bytes) -> pa.Schema:
 
 
 def check_types(data: bytes, start: int = 0) -> None:
-    """Check the schema that stands at the start of an Arrow IPC stream."""
     first = start + _HEAD
     end = first + int.from_bytes(data[start + len(_CONTINUED) : first], "little")
     if data[start : start + len(_CONTINUED)] != _CONTINUED or end > len(data):

@@ -75,7 +75,6 @@ _SNAPSHOTS: Final = (SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT, SnapshotKi
 
 
 def kind_of(data: bytes | bytearray | memoryview) -> ElementKind:
-    """The kind of an encoded element, without decoding it."""
     kind = _KINDS.get(data[0]) if len(data) else None
     if kind is None:
         what = f"begins with the unknown kind {data[0]}" if len(data) else "is empty"
@@ -261,7 +260,6 @@ class BatchCodec:
         self._values = ValueCodec(allow_pickle, classes)
 
     def encode(self, batch: Batch) -> Buffer:
-        """Encode a batch."""
         payload = self._encode_arrow(batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
         buffer = Buffer(payload, len(batch))
         return buffer
@@ -295,7 +293,6 @@ class BatchCodec:
 
     @property
     def pickled(self) -> int:
-        """Number of values that were written as pickle."""
         return self._values.pickled
 
     def _encode_rows(self, batch: RowBatch) -> bytes:

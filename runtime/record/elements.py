@@ -24,7 +24,6 @@ from penstock.runtime.errors import PenstockError
 
 
 def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
-    """The rows at these places, in their order, copied."""
     if not batch.num_columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(places), pa.struct([])))
     try:

@@ -191,7 +191,7 @@ def _keeps_time(value: Any, kind: pa.DataType) -> bool:
 
 
 def _not_kept(values: Sequence[Any], kind: pa.DataType, rounds: bool) -> Any:
-    """A float that is another one in a type of fewer bits; when it may be rounded, one that is too large."""
+    """A float that changes in a type of fewer bits; when it may be rounded, one that is too large."""
     floats = [value for value in values if isinstance(value, float | np.floating)]
     wide = np.array(floats, np.float64)
     with np.errstate(over="ignore"):
@@ -253,7 +253,7 @@ def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _as_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow wants digits for the largest integers of the type, though these here may be small."""
+    """Arrow wants digits for the largest integers of the type, though the values may be small."""
     whole = column.cast(pa.decimal128(_DIGITS, 0))
     return whole.cast(pa.decimal128(_DIGITS, kind.scale)).cast(kind)
 

@@ -39,7 +39,6 @@ from penstock.runtime.record.stable_names import OURS, home_of, is_ours, name_in
 
 
 def describe_type(cls: type) -> str:
-    """Name a type for a message."""
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -54,11 +53,7 @@ class ClassDirectory:
     """
 
     def __init__(self, classes: Iterable[type] = (), *, may_import: bool = True) -> None:
-        """Create a directory.
-
-        Args:
-            may_import: Import a module that is not loaded.
-        """
+        """Create a directory; `may_import` allows to import modules that are not loaded."""
         self._given: dict[tuple[str, str], type] = {(c.__module__, c.__qualname__): c for c in classes}
         self._may_import = may_import
         self._found: dict[tuple[str, str], type] = {}
@@ -68,7 +63,6 @@ class ClassDirectory:
         return frozenset(self._given.values())
 
     def name_of(self, cls: type) -> tuple[str, str]:
-        """Module and qualified name under which a reader finds exactly this class."""
         stable = name_in_data(cls)
         name = (cls.__module__, cls.__qualname__) if stable is None else (OURS, stable)
         if stable is None and is_ours(cls.__module__):
@@ -122,7 +116,6 @@ def _unknown(module: str, qualname: str) -> str:
 
 
 def _imported(name: str) -> ModuleType | None:
-    """A module, loaded or imported now; `None` when there is none of this name."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
@@ -353,8 +346,8 @@ def _is_reserved(name: str) -> bool:
 def _is_called(cls: type, name: str) -> bool:
     """Whether a class has something of this name that is called, also by the look at an attribute.
 
-    A plain value for all instances is not, nor what computes an attribute once: an attribute of the same name
-    is what that leaves behind.
+    A plain value for all instances is not called. Nor is what computes an attribute once: an attribute of the
+    same name is what that leaves behind.
     """
     found = inspect.getattr_static(cls, name, None)
     return callable(found) or isinstance(found, _METHODS) or hasattr(type(found), "__set__")

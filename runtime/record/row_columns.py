@@ -109,7 +109,6 @@ class RowColumn:
 
     @classmethod
     def _plain(cls, values: Sequence[Any]) -> RowColumn:
-        """The column of values of several plain types; a null has the type of the value before it."""
         types = list(map(type, values))
         found = {kind: code for code, kind in enumerate(k for k in dict.fromkeys(types) if k is not NoneType)}
         kinds_of = [PLAIN[kind] for kind in found]
@@ -293,7 +292,6 @@ def _values(column: pa.Array) -> list[Any]:
 
 @lru_cache(maxsize=512)
 def _in_python(kind: pa.DataType) -> pa.DataType:
-    """The type with dates of whole days, and times of day of whole microseconds."""
     if kinds.is_date64(kind):
         return pa.date32()
     if kinds.is_time64(kind):

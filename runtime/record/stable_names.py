@@ -165,9 +165,6 @@ def name_in_data(cls: type) -> str | None:
 def home_of(module: str, qualname: str) -> tuple[str, str] | None:
     """Module and name that a class of Penstock has now; `None` for a class that is none of these.
 
-    Args:
-        module: `penstock`; any other one is a user's.
-
     Example:
         >>> home_of("penstock", "RowBatch")
         ('penstock.runtime.record.elements', 'RowBatch')

@@ -334,5 +334,4 @@ class ValueCodec:
 
     @property
     def pickled(self) -> int:
-        """Number of values that were written as pickle."""
         return self._pickles.pickled

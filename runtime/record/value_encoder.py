@@ -79,7 +79,7 @@ class ValueEncoder:
         }
 
     def resolve_with(self, resolve: Resolve) -> None:
-        """Set who is asked about types that are no builtin containers; asked once per type."""
+        """Set the function that resolves types other than builtin containers; called once per type."""
         self._resolve = resolve
 
     def encode(self, value: Any) -> bytes:
@@ -125,7 +125,6 @@ class ValueEncoder:
         return [lower(value, depth) for value in values]
 
     def pack(self, lowered: Any) -> bytes:
-        """Pack what `lower` gave; also integers over 64 bits and strings with lone surrogates."""
         try:
             packed: bytes = self._packer.pack(lowered)
         except (OverflowError, UnicodeEncodeError):
@@ -226,7 +225,6 @@ class TypeLowering:
         self._pickles = pickles
 
     def resolve(self, kind: type) -> tuple[Lower, LowerColumn]:
-        """Lowering of values of exactly this type, one by one and as a column."""
         leaf = _LEAVES.get(kind)
         if leaf is not None:
             return self._simple(

@@ -116,7 +116,6 @@ class CompletedCheckpointStatistics:
         duration: float,
         metrics: Mapping[SubtaskId, CheckpointMetrics],
     ) -> CompletedCheckpointStatistics:
-        """Sum up and pack the metrics of a checkpoint."""
         return cls(
             triggered,
             completed,

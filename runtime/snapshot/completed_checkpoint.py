@@ -74,7 +74,7 @@ class CompletedCheckpoint:
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether it is a savepoint: the user owns its files."""
+        """Whether it is a savepoint, whose files the user owns."""
         return self.kind.is_savepoint
 
     def files(self) -> Iterator[FileHandle]:
@@ -115,7 +115,7 @@ class OperatorRestore:
 
     Attributes:
         lists: Named list states; each value still encoded.
-        unasked: What a snapshot keeps of each list until the operator asks for it, with the list's mode.
+        unasked: The part of each list that a snapshot keeps until the operator asks for it, with its mode.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()

@@ -216,7 +216,6 @@ class SubtaskSnapshot:
     events: Mapping[str, int] = field(default_factory=dict)
 
     def with_channels(self, channels: ChannelStateHandle | None) -> SubtaskSnapshot:
-        """The same with in-flight data, which goes to the first operator."""
         if channels is None:
             return self
         head = next(iter(self.operators))

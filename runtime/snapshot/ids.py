@@ -46,8 +46,6 @@ class EdgeId:
 
 @dataclass(frozen=True, slots=True)
 class ChannelId:
-    """One channel of an exchange, named by the numbers of its two subtasks."""
-
     edge: EdgeId
     sender: int
     receiver: int

@@ -183,7 +183,6 @@ class SnapshotPaths:
         return f"{self.job_id}/ids/"
 
     def given_id(self, checkpoint_id: int) -> str:
-        """The file that says that an id was given to a checkpoint or savepoint."""
         return f"{self.given_ids}{checkpoint_id}"
 
     def given_by(self, path: str) -> int | None:

@@ -366,7 +366,6 @@ class ColumnChanges:
         self._blocks: list[ColumnBlock] = []
 
     def apply(self, block: ColumnBlock) -> None:
-        """Add a block that is newer than all before."""
         if len(block):
             self._blocks.append(block)
 
@@ -431,7 +430,6 @@ def _newest(keys: pa.RecordBatch, extra: int) -> Slots | None:
 
 
 def _last_of_each(hashes: HashArray) -> Slots:
-    """For each row the last one that has its hash."""
     bits = min(_PART_BITS, (len(hashes) // _PART).bit_length())
     if not bits:
         return _last_in_part(hashes)

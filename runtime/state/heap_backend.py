@@ -190,8 +190,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             if any(number > following for number, following in pairwise(held)):
                 entries[key] = dict(sorted(held.items()))
 
-    def close(self) -> None:
-        """Nothing: all of it is in memory."""
+    def close(self) -> None: ...
 
 
 def _apply_flat(entries: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any] | None) -> None:

@@ -136,7 +136,7 @@ class CapturedRows:
         return self._weight if packed is None else sum(map(bytes_of, packed))
 
     def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
-        """These entries as bytes, block by block; in any thread."""
+        """The entries as bytes, block by block; in any thread."""
         self._readers.append(None)
         try:
             rows = self._rows

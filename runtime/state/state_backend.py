@@ -11,9 +11,9 @@ What an operator may rely on:
 * `entries` of a table behave as a dict. A value may be changed in place, if its key is then put into
   `changed`. A backend that stores bytes reads a value into memory at the first look, and writes it when its
   key is put into `changed`.
-* A change is told behind the change itself, and what was changed in place no later than anything else of its
-  table. A backend may write back, and drop what it has read, as soon as it is told. A value that iteration
-  gives is not changed in place.
+* A change is reported behind the change itself, and what was changed in place no later than anything else of
+  its table. A backend may write back, and drop what it has read, as soon as it knows of the change. A value
+  that iteration gives is not changed in place.
 * A view that `bind` makes is for the current key, and reading it costs no more than the backend must.
 * `snapshot` is short, and stops the task. What it returns is finished in another thread.
 """

@@ -158,7 +158,6 @@ def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCo
 
     Raises:
         CorruptSnapshotError: A file is damaged.
-        StorageError: A file could not be read.
     """
     operators = tuple(_operator(state, read, codec) for state in checkpoint.operators.values())
     return SnapshotSummary(

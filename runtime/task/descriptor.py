@@ -1,13 +1,11 @@
-"""What a subtask is given: its descriptor, the files of its state, and its way to the JobMaster and back.
+"""The input of a subtask: its descriptor, the files of its state, and its way to the JobMaster and back.
 
-`TaskDescriptor` is plain data, pickled once per deployment. `SubtaskControl` is what the JobMaster tells a
-subtask that runs. `SubtaskGateway` is the port to the network and the JobMaster.
+`TaskDescriptor` is plain data, pickled once per deployment. `SubtaskControl` are the JobMaster's messages to
+a running subtask. `SubtaskGateway` is the port to the network and the JobMaster.
 
-Where one subtask's state is written, and read when it is restored.
-
-Checkpoints go into the job's own storage. A savepoint may go to another place, and a job may start from a
-snapshot in another place. Such a place is opened at its first use, beside the task. If it can't be reached,
-the checkpoint is declined and the task goes on.
+`SnapshotFiles`: checkpoints go into the job's own storage. A savepoint may go to another place, and a job may
+start from a snapshot in another place. Such a place is opened at its first use, beside the task. If it can't
+be reached, the checkpoint is declined and the task continues.
 """
 
 from __future__ import annotations
@@ -41,12 +39,10 @@ class TaskDescriptor:
 
     Attributes:
         attempt: Number of the attempt; every call carries it.
-        subtask: Operators and channels.
-        config: The job's settings.
         restore: State to begin with; `None` on a fresh start.
         splits: Fresh splits of the source at the head of the chain (none when restored).
         classes: Classes of records that are found in no module here, such as those of the user's `__main__`.
-        given_id: Highest id that a checkpoint was given before this attempt; -1 for none, or not asked for.
+        given_id: Highest id that a checkpoint was given before this attempt; -1 for none, or when not needed.
     """
 
     job_id: str
@@ -61,7 +57,6 @@ class TaskDescriptor:
 
     @property
     def id(self) -> SubtaskId:
-        """The subtask's id."""
         return self.subtask.id
 
     @property
@@ -71,7 +66,7 @@ class TaskDescriptor:
 
     @property
     def locations(self) -> Sequence[OperatorLocation]:
-        """Where the operators are, in their order, for errors."""
+        """Locations of the operators, in their order, for errors."""
         return self.subtask.vertex.locations(self.id.index)
 
     @property
@@ -90,26 +85,18 @@ class TaskDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Take a checkpoint; for sources, and subtasks whose senders have all finished.
-
-    Attributes:
-        barrier: The barrier that the source sends.
-    """
+    """Take a checkpoint; for sources, and subtasks whose senders have all finished."""
 
     barrier: CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyComplete:
-    """A checkpoint is complete: commit what it covers."""
-
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """A checkpoint was aborted."""
-
     checkpoint_id: int
 
 
@@ -130,12 +117,11 @@ SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted |
 
 
 class OpenedLater:
-    """A storage that is opened at its first use, once.
+    """A storage that is opened at its first use, once. Every call may raise a `StorageError`.
 
     Args:
-        url: Where it is.
-        open_location: Opens it; without one nothing can be done with it.
-        create: It is to be written, and may not be there yet.
+        open_location: Opens it; without one it can't be used.
+        create: It will be written, and may not exist yet.
     """
 
     def __init__(self, url: str, open_location: StorageOpener | None, *, create: bool = False) -> None:
@@ -146,39 +132,18 @@ class OpenedLater:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data`.
-
-        Raises:
-            StorageError: It can't be opened or written.
-        """
         self._storage.put(path, data, create=create)
 
     def get(self, path: str) -> bytes:
-        """Read an object.
-
-        Raises:
-            StorageError: It can't be opened or read.
-        """
         return self._storage.get(path)
 
     def list(self, prefix: str) -> list[str]:
-        """Paths below a folder, sorted.
-
-        Raises:
-            StorageError: It can't be opened or read.
-        """
         return self._storage.list(prefix)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects.
-
-        Raises:
-            StorageError: It can't be opened or written.
-        """
         self._storage.delete(paths)
 
     @property
@@ -195,8 +160,6 @@ class SnapshotFiles:
     """Makes the places for the files of one subtask.
 
     Args:
-        subtask: Whose files.
-        storage: The job's checkpoint storage.
         open_location: Opens other places.
         inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
     """
@@ -225,11 +188,7 @@ class SnapshotFiles:
         return StateFiles(place, next_path, read_from=self._storage, inline_limit=self._inline_limit)
 
     def restored(self, location: str | None) -> StateFiles:
-        """Reads what is restored.
-
-        Args:
-            location: URL of the storage that it is in; `None` for the job's own.
-        """
+        """A reader of restored files; `location` is their storage's URL, `None` for the job's own."""
         return StateFiles(self.place(location), _nowhere)
 
     def place(self, location: str | None) -> SnapshotStorage:
@@ -256,7 +215,7 @@ def _nowhere() -> str:
 
 
 class SubtaskGateway(Protocol):
-    """What a subtask sends. No call blocks; every call is made by the task thread."""
+    """The outgoing calls of a subtask. No call blocks; every call is made by the task thread."""
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
         """Deliver a frame.
@@ -270,17 +229,13 @@ class SubtaskGateway(Protocol):
         """Everything below this number on an input channel is consumed: answer those deliveries."""
         ...
 
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """This subtask's part of a checkpoint is durable."""
-        ...
+    def acknowledge(
+        self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics
+    ) -> None: ...
 
-    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """This subtask can't take part in a checkpoint."""
-        ...
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None: ...
 
-    def operator_event(self, operator_id: str, event: Any) -> None:
-        """Tell the operator's coordinator something."""
-        ...
+    def operator_event(self, operator_id: str, event: Any) -> None: ...
 
     def end_of_data(self) -> None:
         """This subtask has processed the end of all its inputs."""

@@ -1,12 +1,12 @@
-"""The parts of a subtask, and what a checkpoint takes of them.
+"""The parts of a subtask, and their share in a checkpoint.
 
 `SubtaskParts`: the operators, the input, the outputs and the state of a subtask.
 
-`SubtaskState`: what a checkpoint takes of a subtask, and what its completion or abortion means there.
+`SubtaskState`: the state that a checkpoint takes, and the effect of its completion or abortion.
 
-The `SubtaskCheckpointCoordinator` asks it between two pieces of work; nothing here calls back. What an
-operator is in the middle of is in no snapshot. So work is finished before the barrier goes out
-(`prepare_barrier`), and what was not begun becomes in-flight data (`capture_rest`).
+The `SubtaskCheckpointCoordinator` calls it between two pieces of work; nothing here calls back. An unfinished
+call of an operator is in no snapshot. So work is finished before the barrier goes out (`prepare_barrier`),
+and what was not begun becomes in-flight data (`capture_rest`).
 """
 
 from __future__ import annotations
@@ -47,18 +47,13 @@ class SubtaskParts:
     """Everything a `Subtask` drives, opened and restored.
 
     Attributes:
-        descriptor: What was deployed.
         chain: The operators after the source or the channels.
         source: The source at the head of the chain, if there is one.
         network: The input channels, if there are any.
-        input: Where work comes from.
-        backends: Keyed state by operator id.
-        values: Encodes list states.
-        batches: Encodes and decodes buffers.
         files: Makes the place for one operator's files of one checkpoint.
         timers: Fired by `Subtask.step`.
         sent_events: Numbers the events that operators send to their coordinators.
-        in_flight: What unaligned checkpoints need; `None` when no checkpoint of the job is unaligned.
+        in_flight: The needs of unaligned checkpoints; `None` when no checkpoint of the job is unaligned.
     """
 
     descriptor: TaskDescriptor
@@ -76,7 +71,7 @@ class SubtaskParts:
     in_flight: InFlight | None = None
 
     def close(self) -> None:
-        """Close the source, the operators and their state, and give back what the input has stored.
+        """Close the source, the operators and their state, and release what the input has stored.
 
         Raises:
             OperatorError: One of them could not be closed; all others were.
@@ -91,9 +86,6 @@ class SubtaskState:
     """The `CheckpointedState` of one subtask; driven by the task thread alone.
 
     Args:
-        parts: Operators, keyed state and codecs.
-        work: What the subtask is in the middle of.
-        end: Says whether the operators will emit anything more; waits for a checkpoint taken after that.
         mail: Events of operators' coordinators that wait for their turn.
     """
 
@@ -108,24 +100,17 @@ class SubtaskState:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the operators are closed, so that there is no state to take."""
         return self._is_closed
 
     @property
     def stored(self) -> StoredBytes:
-        """What the running alignment has stored of blocked channels."""
         network = self._parts.network
         return NOTHING_STORED if network is None else network.gate.stored
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Let operators handle and emit what belongs in front of the barrier.
-
-        None of them is in the middle of a call.
+        """Let operators emit what belongs in front of the barrier; none is in the middle of a call.
 
         `WorkInProgress.settle` was asked before. After the end of the data nothing is emitted any more.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         is_settled = self._work.settle()
         assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
@@ -135,11 +120,6 @@ class SubtaskState:
                 pass  # credits are not asked: the barrier must not wait, and it goes out behind this
 
     def capture_rest(self, checkpoint_id: int) -> None:
-        """The rows of a batch that were not begun are in flight, in front of what waits in their channel.
-
-        Raises:
-            OperatorError: A record that has been taken can't be encoded again.
-        """
         parts, rest = self._parts, self._work.rest()
         if rest is None or parts.network is None or parts.in_flight is None:
             return
@@ -153,7 +133,7 @@ class SubtaskState:
         """The synchronous half of a checkpoint of all operators.
 
         Raises:
-            OperatorError: An operator failed, or something in its state can't be encoded.
+            OperatorError: An operator failed, or a value in its state can't be encoded.
         """
         parts, checkpoint_id = self._parts, barrier.checkpoint_id
         lists = dict(parts.chain.snapshot(checkpoint_id))
@@ -181,7 +161,7 @@ class SubtaskState:
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Commit what a checkpoint covers.
+        """Commit the output that a checkpoint covers.
 
         Raises:
             OperatorError: A commit failed.
@@ -193,20 +173,13 @@ class SubtaskState:
         parts.chain.notify_checkpoint_complete(permit)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Notify operators that a checkpoint was aborted.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
         self._parts.chain.notify_checkpoint_aborted(checkpoint_id)
 
     def confirm(self, checkpoint_id: int) -> None:
-        """The files of a completed checkpoint may be named by later ones."""
         for backend in self._parts.backends.values():
             backend.confirm(checkpoint_id)
 
     def forget(self, checkpoint_id: int) -> None:
-        """No later checkpoint names the files of this one."""
         for backend in self._parts.backends.values():
             backend.forget(checkpoint_id)
 

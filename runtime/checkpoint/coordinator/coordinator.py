@@ -373,7 +373,6 @@ class CheckpointCoordinator:
         )
 
     def _collect(self, pending: PendingCheckpoint) -> None:
-        """The checkpoint is pending: it has a timeout, and its masters are asked."""
         self._pending[pending.checkpoint_id] = pending
         timeout = as_seconds(self._config.timeout)
         pending.set_timeout(self._timers.call_later(timeout, partial(self._expire, pending)))
@@ -556,11 +555,6 @@ class CheckpointCoordinator:
     def _aborted(
         self, pending: PendingCheckpoint, reason: Reason, detail: str, *, fails_job: bool = False
     ) -> None:
-        """Notify all participants of an abort, and let the next request start.
-
-        Args:
-            fails_job: The attempt fails, however many failures are tolerated.
-        """
         checkpoint_id, request = pending.checkpoint_id, pending.request
         del self._pending[checkpoint_id]
         self._history.failed(checkpoint_id, reason, detail, self._duration(pending))

@@ -234,7 +234,6 @@ class CheckpointHistory:
     def completing(
         self, duration: float, metrics: Mapping[SubtaskId, CheckpointMetrics]
     ) -> CompletedCheckpointStatistics:
-        """The statistics to write with a checkpoint that is about to complete."""
         known = self._counters
         return CompletedCheckpointStatistics.of(
             known.triggered, known.completed + 1, known.failed, duration, metrics
@@ -339,7 +338,6 @@ def _recovered_records(
     """The records of earlier JobMasters, corrected by the log, in the order of their start.
 
     Args:
-        records: As the job's record has them.
         retained: The completed checkpoints that the job can be restored from.
         highest_id: Highest id of a checkpoint that ever completed; -1 for none.
     """

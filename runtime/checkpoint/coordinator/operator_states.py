@@ -120,7 +120,6 @@ def collect_states(
 def _carried(
     graph: ExecutionGraph, finished: Iterable[SubtaskId], previous: Mapping[str, OperatorState]
 ) -> dict[str, tuple[int, ...]]:
-    """Indices of the finished subtasks whose last state is carried forward, by operator id."""
     carried: dict[str, list[int]] = {}
     for subtask in finished:
         vertex = graph.job.vertex(subtask.vertex)
@@ -135,7 +134,6 @@ def _carried(
 def with_coordinators(
     graph: ExecutionGraph, operators: Mapping[str, OperatorState], coordinators: Mapping[str, StateHandle]
 ) -> dict[str, OperatorState]:
-    """The states of operators with those of their coordinators added."""
     states = dict(operators)
     for vertex in graph.job.vertices:
         for spec in vertex.operators:
@@ -164,7 +162,6 @@ def bring_along(
         open_location: Opens folders of snapshots outside `storage`.
 
     Raises:
-        StorageError: A file could not be copied.
         CarriedStateError: A file of the snapshot before is missing or damaged.
     """
     carried = checkpoint.carried

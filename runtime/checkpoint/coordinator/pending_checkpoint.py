@@ -135,12 +135,10 @@ class PendingCheckpoint:
 
     @property
     def location(self) -> str | None:
-        """URL of a savepoint's folder outside the job's storage."""
         return self.barrier.options.location
 
     @property
     def can_be_subsumed(self) -> bool:
-        """Whether a newer completed checkpoint makes this one superfluous."""
         return not self.kind.is_savepoint and not self.request.forced
 
     # -- its subtasks are triggered -------------------------------------------------------------------------
@@ -257,7 +255,7 @@ class PendingCheckpoint:
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
-        """Those whose acknowledgements are missing, in words; those that the others wait for come first."""
+        """The parts whose acknowledgements are missing, in words; those that others wait for come first."""
         return (
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
             *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),

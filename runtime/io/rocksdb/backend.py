@@ -103,7 +103,6 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return any(next(scan, None) is not None for scan in scans)
 
     def column_table(self, name: str) -> ColumnTable:
-        """Refused: columns are kept on the heap."""
         msg = (
             f"operator {self._operator!r} keeps its state {name!r} in columns, which RocksDB can't hold: "
             "give it state_backend=HeapState()"

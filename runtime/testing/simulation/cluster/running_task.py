@@ -53,7 +53,7 @@ class ProcessDied(BaseException):
 
 
 class TaskState(Enum):
-    """How far an attempt of a subtask is."""
+    """The progress of an attempt of a subtask."""
 
     DEPLOYING = "being deployed"
     DEPLOYED = "deployed, not started"
@@ -65,7 +65,6 @@ class TaskState(Enum):
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether it is to be started."""
         return self in (TaskState.DEPLOYING, TaskState.DEPLOYED)
 
     @property
@@ -136,17 +135,10 @@ class RunningTask:
     """One attempt of one subtask (`RunningAttempt`); see the module's text. It is the subtask's gateway.
 
     Args:
-        descriptor: What to run.
         process: Where it runs.
-        events: Told of what it does.
-        report: Carries its reports.
-        credits: Of each of its outgoing channels.
         inline_limit: Most bytes of state that stay in the metadata; `None` for the usual limit.
 
     Attributes:
-        id: The subtask.
-        state: How far it is.
-        network: Its outgoing channels.
         has_ended: Whether it has reported the end of its data.
     """
 
@@ -193,24 +185,20 @@ class RunningTask:
 
     @property
     def subtask(self) -> Subtask:
-        """The subtask itself."""
         assert self._subtask is not None, f"{self.id} is used before it was built"
         return self._subtask
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has done all its work and left."""
         return self.state is TaskState.FINISHED
 
     @property
     def wake_at(self) -> float | None:
-        """When it wants to be stepped although nothing happens."""
         return self._result.wake_at if self.state is TaskState.STARTED else None
 
     # -- its life -----------------------------------------------------------------------------------------
 
     def build(self, on_built: OnBuilt) -> None:
-        """Build and restore it; nothing is told when its process dies meanwhile."""
         world = self._world
         world.before_effect = self._process.before_effect
         try:
@@ -241,7 +229,6 @@ class RunningTask:
             on_built(None)
 
     def start(self, peers: Receivers) -> None:
-        """Let it step, and send to these."""
         self.network.connect(peers)
         self.state = TaskState.STARTED
         self._schedule()
@@ -258,7 +245,6 @@ class RunningTask:
             self.guard(something, self.subtask)
 
     def control(self, message: SubtaskControl) -> None:
-        """A message of the JobMaster arrived."""
         self.receive(lambda subtask: subtask.control(message))
 
     def stop(self) -> None:
@@ -275,14 +261,11 @@ class RunningTask:
             self._guard_work(lambda: self._end(TaskState.STOPPED, None))
 
     def counters(self) -> Counters:
-        """Nothing is counted here."""
         return Counters(self.attempt, None)
 
-    def end_reports(self) -> None:
-        """Reports on their way arrive, as those do that have left their process."""
+    def end_reports(self) -> None: ...
 
     def die(self) -> None:
-        """Its process is gone."""
         if self.state.is_open:
             self._count_alignments()
         self._world.storing.discard(self.id)
@@ -309,17 +292,15 @@ class RunningTask:
     # -- frames -------------------------------------------------------------------------------------------
 
     def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
-        """A frame of this attempt arrived."""
         self.receive(lambda subtask: subtask.deliver(channel, first, elements))
 
     def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
-        """A credit came back."""
         if self._process.holds(Happening.CREDIT, lambda: self.frame_consumed(channel, first), "a credit"):
             return
         self.receive(lambda subtask: subtask.frame_consumed(channel, first))
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
-        """A receiver is gone; only a subtask that waits for it goes on with that."""
+        """A receiver is gone; only a subtask that waits for it continues with that."""
         if self._process.holds(Happening.CREDIT, lambda: self.receiver_gone(channel), "an end"):
             return
         if self.state is TaskState.STARTED:
@@ -330,18 +311,15 @@ class RunningTask:
     # -- the gateway --------------------------------------------------------------------------------------
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        """Put a frame on its way."""
         assert self.state is not TaskState.DEPLOYED, f"{self.id} sent a frame before it was started"
         if not self._is_stopping:
             self._process.before_effect()
             self.network.send(channel, first_sequence_number, elements)
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
-        """Answer the frames below this number."""
         self._events.consumed(channel, next_sequence_number)
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """Report."""
         assert not (self._never_aligns and metrics.alignment_duration), (
             f"{self.id} has aligned {checkpoint_id}"
         )
@@ -354,7 +332,6 @@ class RunningTask:
         self._world.on_moment(Moment.ACKNOWLEDGED)
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """Report."""
         self._process.before_effect()
         report = Declined(self.id, checkpoint_id, reason, detail)
         self._report(report, f"declines checkpoint {checkpoint_id}: {reason.value} {detail}")
@@ -362,21 +339,18 @@ class RunningTask:
         self._world.counts.happened(FaultKind.CHECKPOINT_INPUT_ENDED, int(has_ended))
 
     def end_of_data(self) -> None:
-        """Report."""
         self._process.before_effect()
         self._report(ReachedEndOfData(self.id), "has reached the end of its data")
         self.has_ended = True
         self._world.on_moment(Moment.END_OF_DATA)
 
     def operator_event(self, operator_id: str, event: Any) -> None:
-        """Report."""
         self._process.before_effect()
         self._report(EventForCoordinator(self.id, operator_id, event), f"sends {event}")
 
     # -- inside -------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """There is a reason to step."""
         if not self._is_scheduled and not self._is_stopping and self.state is TaskState.STARTED:
             self._is_scheduled = True
             self._world.agenda.add(Happening.STEP, self._take_turn, self.id, "steps")
@@ -418,7 +392,6 @@ class RunningTask:
             self._world.counts.happened(FaultKind.ALIGNMENT_CANCELLED, barriers.cancelled_alignments)
 
     def _look_at_alignment(self) -> None:
-        """Let the world know whether the subtask stores for an alignment."""
         storing, stores = self._world.storing, self.subtask.stored_bytes > 0
         if stores and self.id not in storing:
             storing.add(self.id)
@@ -473,7 +446,6 @@ class RunningTask:
 
 
 def chain_of(error: BaseException | None) -> list[BaseException]:
-    """An error and what it came from."""
     chain: list[BaseException] = []
     while error is not None and error not in chain:
         chain.append(error)
