@@ -34,15 +34,15 @@ from penstock.runtime.snapshot.paths import check_job_id
 
 #: Reports that are read at the same time.
 _READERS: Final = 16
-#: Bytes of a report; what is larger is none.
+#: Maximum bytes of a report; a larger file is not a report.
 _LARGEST: Final = 64 * 1024 * 1024
 
 
 def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[UnreadableReport]]:
     """The last reports of all jobs that have ended and left one in this storage, oldest job first.
 
-    One that can't be read hides no other one: it comes with its reason. Folders whose names can't be ids of
-    jobs are left aside.
+    An unreadable report is returned with its reason and hides no other report. Folders whose names can't be
+    job ids are skipped.
 
     Args:
         storage: The `storage` of the jobs' `Checkpointing`: a path or URL.
@@ -57,7 +57,7 @@ def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[Unreadable
 
 
 def archived_job(storage: str | Path, job_id: str) -> JobReport | None:
-    """The last report of one job; `None` when it has left none in this storage."""
+    """The last report of a job; `None` when this storage has no report of it."""
     return _report_in(open_location(absolute_location(storage), most=_LARGEST), job_id)
 
 
@@ -83,11 +83,11 @@ def _report_in(storage: ObjectStorage, job_id: str) -> JobReport | None:
 
 
 _ANSWER_TIMEOUT: Final = 5.0
-#: Digits of a job id: those that may name a job alone, and those that a table shows.
+#: Digits of a job id: the fewest that may name a job, and the number that a table shows.
 _FEWEST: Final = 4
 
 _SHOWN: Final = 8
-#: Jobs that a message names, the newest.
+#: Maximum number of jobs that a message names; the newest ones.
 _NAMED: Final = 20
 
 
@@ -97,9 +97,10 @@ class KnownJob:
 
     Attributes:
         report: Its newest report.
-        has_master: Whether its JobMaster is there.
+        has_master: Whether its JobMaster runs.
         is_archived: Whether its report comes from its storage; the cluster does not know how it ended.
-        problem: Why its report can't be read; empty when it can. `report` then has the job's id only.
+        problem: Reason why the report can't be read; empty for a readable one. An unreadable `report` has
+            only the job's id.
     """
 
     report: JobReport
@@ -109,7 +110,7 @@ class KnownJob:
 
     @classmethod
     def unreadable(cls, job_id: str, problem: str, *, has_master: bool = False) -> KnownJob:
-        """A job of which nothing but its id is known."""
+        """A job of which only the id is known."""
         status = JobStatus.CREATED
         report = JobReport(job_id, job_id, status, 0.0, 0.0, JobStatistics(status))
         return cls(report, has_master, problem=problem)
@@ -126,13 +127,13 @@ class KnownJob:
 
     @property
     def state(self) -> str:
-        """Its state in a word."""
+        """The job's state as one word."""
         if self.problem:
             return "unreadable"
         return "lost" if self.is_lost else self.report.status.value
 
     def handle(self) -> RayJobHandle:
-        """Its handle; that of an archived job needs no cluster.
+        """The job's handle; the handle of an archived job needs no cluster.
 
         Raises:
             StorageError: Its report can't be read, and it has no JobMaster that can be asked.
@@ -148,8 +149,8 @@ def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
     """The handle of a job, running or ended.
 
     Args:
-        job: Its id, the beginning of its id, or its name. It must mean one job; among several jobs of one
-            name that is the one that runs.
+        job: Its id, the beginning of its id, or its name. It must match one job. When several jobs have the
+            name, the running one is chosen.
         storage: The checkpoint storage of a job that has ended and that this cluster may not know. With it no
             cluster need run.
 
@@ -210,7 +211,7 @@ def cluster_jobs() -> list[KnownJob]:
 def with_archived(
     known: Iterable[KnownJob], archived: Iterable[JobReport], unreadable: Iterable[UnreadableReport] = ()
 ) -> list[KnownJob]:
-    """Jobs of a cluster and of a storage, oldest first; the cluster knows more of those it has not lost.
+    """Merge the jobs of a cluster and of a storage, oldest first. The storage's report of a lost job wins.
 
     Jobs whose reports can't be read come first.
     """
@@ -226,10 +227,10 @@ def with_archived(
 
 
 def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = None) -> KnownJob:
-    """The job that a user means by an id, the beginning of one, or a name.
+    """Find a job by its id, a prefix of the id, or its name.
 
     Raises:
-        ConfigurationError: No job, or several; the message names them, and the nearest one.
+        ConfigurationError: No job matches, or several do; the message names them and the nearest name.
     """
     known, text = list(known), normal_name(text)
     matching = [job for job in known if text in (job.report.job_id, job.report.name)]
@@ -247,7 +248,7 @@ def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = No
 
 
 def is_short_for(text: str, job_id: str) -> bool:
-    """Whether a text is the beginning of a job id, or of the digits at its end: at least 4, as git asks for.
+    """Whether a text is a prefix of a job id, or at least the first 4 digits of the number at its end.
 
     Example:
         >>> [is_short_for(text, "count-9f04ab12cd") for text in ("count-9f", "9f04", "9f0", "ab12")]
@@ -258,7 +259,7 @@ def is_short_for(text: str, job_id: str) -> bool:
 
 
 def short_ids(job_ids: Iterable[str]) -> dict[str, str]:
-    """The beginnings of job ids that tell them apart; at least 8 of the digits at their ends.
+    """The shortest distinct prefixes of job ids, with at least 8 digits of the number at the end.
 
     Example:
         >>> list(short_ids(["count-9f04ab12cd34", "count-9f04ab12ee56", "sum-77aa88bb99cc"]).values())
@@ -336,13 +337,13 @@ def _known_to_cluster() -> list[KnownJob]:
 
 
 def _ask(job_ids: Iterable[str]) -> list[JobReport]:
-    """The answers of the JobMasters; one that is being restarted gives none."""
+    """The reports that JobMasters return; a JobMaster that is being restarted returns none."""
     asked: list[Any] = []
     for job_id in job_ids:
         try:
             asked.append(find_master(job_id).status.remote(job_id))
         except ValueError:
-            continue  # it has left since the names were listed
+            continue  # the JobMaster has ended since the names were listed
     answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_TIMEOUT) if asked else ([], [])
     reports: list[JobReport] = []
     for answer in answered:

@@ -1,7 +1,7 @@
 """Tables and texts of jobs, checkpoints and snapshots, for terminals.
 
-Names in a snapshot or a report may come from strangers. A terminal obeys control characters in what it shows:
-they move its cursor, change its title, or reverse what is read. So `escaped` writes them out.
+Names in a snapshot or a report may come from strangers. A terminal executes the control characters in a text:
+these move the cursor, change the title, or reverse the text. So `escaped` makes them visible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, Check
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
-#: What Python raises for a time before the year 1 or after 9999.
+#: Exceptions that Python raises for a time before the year 1 or after 9999.
 _NO_DATE: Final = (OverflowError, ValueError, OSError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COLOURS: Final = {
@@ -43,7 +43,7 @@ _COLOURS: Final = {
     "lost": "red",
 }
 _CHECKPOINTS_SHOWN: Final = 10
-#: The same in the history of checkpoints, and how many failed ones and savepoints stand before them.
+#: Rows in the history of checkpoints; also the rows of failed ones and savepoints before them.
 _HISTORY_SHOWN: Final = 100
 _RARE_SHOWN: Final = 20
 #: Most subtasks whose watermarks are shown one by one.
@@ -184,7 +184,7 @@ def _share(share: float | None) -> str:
 
 
 def metrics_table(report: JobReport) -> Table:
-    """One row for each counter, gauge and histogram of the user's own; no row when there are none."""
+    """One row for each counter, gauge and histogram that the user's code defines."""
     table = _table("operator", "metric", "kind", "value")
     for operator in report.operators:
         counted = report.statistics.operators.get(operator.id, OperatorStatistics())
@@ -225,7 +225,7 @@ def _has_event_time(subtask: SubtaskInfo) -> bool:
 
 
 def _reached(subtask: SubtaskInfo) -> float:
-    """Its watermark in microseconds; minus infinity before the first one."""
+    """The subtask's watermark in microseconds; minus infinity before the first one."""
     counted = subtask.statistics
     known = None if counted is None else counted.current_watermark
     return -inf if known is None else known
@@ -301,7 +301,7 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
 
 
 def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[RenderableType]:
-    """The history, and what the subtasks measured of the newest completed checkpoint."""
+    """The history of checkpoints, and the subtasks' metrics of the newest completed checkpoint."""
     known = list(details)
     records = [details.record for details in known]
     yield _checkpoints_table(newest_and_rare(records, _HISTORY_SHOWN, _RARE_SHOWN))

@@ -5,7 +5,7 @@ reads the log. An error in anything else is logged.
 
 `UserThreads` runs users' code, which may block for ever. Each call gets a thread of its own. A call that
 hangs takes no thread from another call, nor from the pool that writes checkpoints and the log. Threads are
-daemons: a call that hangs does not keep an ended job's process.
+daemons, so a hanging call does not keep the process of an ended job alive.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class GuardedLoop:
         task.add_done_callback(self._finished)
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Run a callback that touches the scheduler, soon; from any thread."""
+        """Schedule a callback that uses the scheduler; may be called from any thread."""
         self.loop.call_soon_threadsafe(self.guard, callback)
 
     def retire(self) -> None:
-        """The scheduler has ended, and the process may serve another one: no failure ends it from now on."""
+        """Stop ending the process on failures: the scheduler has ended, and the process may serve another."""
         self._is_retired = True
 
     def guard(self, callback: Callable[[], None]) -> None:
-        """Run a callback that touches the scheduler, now; its failure ends the process."""
+        """Run a callback that uses the scheduler; its failure ends the process."""
         try:
             callback()
         except Exception:
@@ -60,7 +60,7 @@ class GuardedLoop:
 
 
 async def happened(begin: Callable[[Callable[[], None]], None]) -> None:
-    """Begin something that calls a function when it is done, and wait for that call."""
+    """Start an operation that takes a completion callback, and wait until it calls back."""
     done = asyncio.Event()
     begin(done.set)
     await done.wait()

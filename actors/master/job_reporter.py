@@ -1,4 +1,4 @@
-"""Makes a job's report of what its JobMaster knows: the scheduler's view, processes, subtasks' counters."""
+"""Builds a job's report from the scheduler's statistics, the processes and the subtasks' counters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NO_CHECKPOINTS = (
     "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
 
-#: Failed checkpoints, and savepoints, in a report before its last checkpoints.
+#: Maximum number of failed checkpoints and savepoints that a report lists before its last checkpoints.
 _RARE_SHOWN = 5
 
 #: Maximum number of failures in a report.
@@ -60,7 +60,7 @@ _EARLIER_HISTORY = 100
 #: Maximum number of rescales in a report.
 _RESCALES_SHOWN = 32
 
-#: Maximum number of warnings in a report; the newest stay.
+#: Maximum number of warnings in a report; the oldest are dropped.
 _WARNINGS_KEPT = 16
 
 _STATUS = {
@@ -109,7 +109,7 @@ class JobReporter:
         self._windows: dict[SubtaskId, RateWindow] = {}
         self._long_calls: dict[SubtaskId, LongCall] = {}
         self._counted_attempt = 0
-        #: The checkpoint that the sizes of subtasks' state are of.
+        #: The checkpoint from which the sizes of the subtasks' state come.
         self._measured_id = -1
         self._sizes: dict[SubtaskId, int] = {}
         self._begin_failure: FailureRecord | None = None
@@ -136,7 +136,7 @@ class JobReporter:
         self._graph = graph_info(job)
 
     def carry_on(self, earlier: JobReport) -> None:
-        """Take the report of an earlier JobMaster's process; that of an ended job stays unchanged."""
+        """Continue the report of an earlier JobMaster process; the report of an ended job stays unchanged."""
         self._earlier = earlier
         self._taken_over_at = time.time()
         for warning in earlier.warnings:
@@ -222,7 +222,7 @@ class JobReporter:
         """The scheduler's statistics, if there is one; remembers its graph and its warning."""
         if self._scheduler is None or self._begin_failure is not None:
             return None
-        if self._scheduler.graph is not self._described:  # it was rescaled
+        if self._scheduler.graph is not self._described:  # the job was rescaled
             self._describe_graph(self._scheduler.graph)
         seen = self._scheduler.statistics()
         if seen.warning is not None:
@@ -242,15 +242,15 @@ class JobReporter:
             return status, None
         if seen.failures:
             return status, bounded(seen.failures[-1])
-        if not self._cause_of_end:  # it is being rescaled
+        if not self._cause_of_end:  # the job is being rescaled
             return status, None
-        # It failed in the life of an earlier JobMaster.
+        # The job failed under an earlier JobMaster.
         at = self._ended_at or time.time()
         return status, bounded(FailureRecord(seen.attempt, at, FailureCause(self._cause_of_end)))
 
     def _failures(self, seen: SchedulerStatistics | None) -> tuple[FailureRecord, ...]:
         earlier = () if self._earlier is None else self._earlier.failures
-        # The log's end may name a failure that an earlier report has more of.
+        # The end record may name a failure that an earlier report describes in more detail.
         told = {failure.attempt for failure in earlier}
         own = () if seen is None else (f for f in seen.failures if f.attempt not in told)
         return (*earlier, *map(bounded, own))[-_FAILURES_SHOWN:]
@@ -261,14 +261,14 @@ class JobReporter:
         return (*map(self._settled, earlier), *own)[-_RESCALES_SHOWN:]
 
     def _settled(self, rescale: RescaleRecord) -> RescaleRecord:
-        """A rescale of an earlier JobMaster. One that was in progress is never answered."""
+        """A rescale of an earlier JobMaster; one that was still in progress counts as failed."""
         if rescale.ended_at is not None:
             return rescale
-        died = "the JobMaster died meanwhile; the job goes on at the parallelism that its log holds"
+        died = "the JobMaster died meanwhile; the job continues at the parallelism in its log"
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints, and the last rare ones; includes those of earlier JobMasters."""
+        """The last checkpoints, and earlier failed ones and savepoints, also those of earlier JobMasters."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history
@@ -282,7 +282,7 @@ class JobReporter:
         return earlier if seen is None or seen.stopped_with is None else seen.drained
 
     def _without_scheduler(self, earlier: JobReport) -> JobReport:
-        """The report until the log has been read: unchanged, but nothing runs the job."""
+        """The earlier report without processes; shown until the log has been read."""
         status = JobStatus.RESTARTING
         if self._was_cancelled_before:
             status = JobStatus.CANCELLED
@@ -347,7 +347,7 @@ class JobReporter:
             try:
                 details = self._scheduler.newest_checkpoint()
             except CorruptSnapshotError as error:
-                self.warn(f"what checkpoint {newest} has measured can't be read: {error}")
+                self.warn(f"the metadata of checkpoint {newest} can't be read: {error}")
                 details = None
             if details is not None:
                 self._sizes = {s: measured.full_bytes for s, measured in details.subtasks.items()}

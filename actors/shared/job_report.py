@@ -1,7 +1,7 @@
 """`JobReport`: the state and the counters of a job, as plain values that JSON carries.
 
-The JobMaster makes it, and keeps it in the cluster and beside the checkpoints. Handles, the command line and
-the live line read it, and make texts of it.
+The JobMaster builds the report, and keeps it in the cluster and beside the checkpoints. Handles, the command
+line and the live line read it and format it as text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 #: The format that `to_dict` writes.
 FORMAT: Final = 1
 
-#: The last checkpoints that a report has whole; before them only failed ones and savepoints.
+#: Number of last checkpoints that a report lists; of earlier ones it lists failed ones and savepoints.
 CHECKPOINTS_SHOWN: Final = 20
 
 
@@ -79,13 +79,13 @@ class SubtaskInfo:
         subtask: Its vertex and index.
         attempt: The attempt that it belongs to.
         status: Whether it is being deployed, runs, or has finished.
-        process: Where it runs; `None` when it has no process.
+        process: Its process; `None` without one.
         statistics: Its counters in this attempt; `None` before it has reported any.
-        silence: How long its process has not answered; `None` when it answers.
-        long_call: The call of a user's function that it is in, if that takes long.
-        rates: What it has done in the last seconds; `None` until two reports are there, and when it does not
+        silence: The silence of its process; `None` when the process answers.
+        long_call: The user's function that has been running for long; `None` without one.
+        rates: Rates over the last seconds; `None` before the second report, and when the subtask does not
             run.
-        counted_at: When its counters came to the JobMaster, in wall-clock seconds there.
+        counted_at: Time at which the JobMaster received its counters, in its wall-clock seconds.
         state_bytes: Bytes of its state in the newest completed checkpoint; `None` without one at the current
             parallelism.
     """
@@ -121,7 +121,7 @@ class SubtaskInfo:
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskInfo:
         subtask = SubtaskId(data["vertex"], data["index"])
         process, statistics = data["process"], data["statistics"]
-        silence, long_call = data.get("silence"), data.get("long_call")  # all that `get` reads: new in 0.2
+        silence, long_call = data.get("silence"), data.get("long_call")  # `get`: new in 0.2
         rates = data.get("rates")
         return cls(
             subtask,
@@ -150,7 +150,7 @@ class Takeover:
     process: JobMasterProcess | None = None
 
 
-#: What happened to a job, in order.
+#: Events in the history of a job.
 HistoryEntry: TypeAlias = Transition | Takeover
 
 
@@ -162,16 +162,16 @@ class JobReport(NearestMembers):
     Attributes:
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
-        duration: Seconds since then, or until the end.
-        statistics: What it has done; its operators' counters are sums over their subtasks.
+        duration: Seconds from the submission until now, or until the end.
+        statistics: Counters of the job; an operator's counters are sums over its subtasks.
         graph: Vertices and edges at the current parallelism.
-        failure: Why it has failed, or is failing or restarting right now; `None` when it has recovered.
+        failure: Cause of the job's failure or present restart; `None` when the job has recovered.
         history: The job's transitions and changes of its JobMaster, oldest first.
-        failures: The last attempts that failed, oldest first, also those that it has recovered from.
+        failures: The last failed attempts, oldest first, including those that the job has recovered from.
         rescales: The last changes of its parallelism, oldest first.
         subtasks: Its subtasks with their counters, sorted; empty before it is deployed.
         storage: URL of its checkpoint storage; `None` when it takes no checkpoints.
-        master: Where its JobMaster runs; `None` when it has left.
+        master: Process of its JobMaster; `None` when the JobMaster has ended.
         warnings: Messages for its user, oldest first.
         checkpoints: Counters of its checkpoints; `None` without checkpointing.
         checkpoint_history: The last failed checkpoints and savepoints, then the last 20 of any kind; oldest
@@ -298,7 +298,7 @@ class JobReport(NearestMembers):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobReport:
-        """The report that `to_dict` gave.
+        """Make a report from the output of `to_dict`.
 
         Example:
             >>> statistics = JobStatistics(JobStatus.FINISHED, attempt=2, restarts=1)

@@ -1,4 +1,4 @@
-"""Processes as the kernel of their node knows them: how much processor time they have used.
+"""Processor time of processes, as the kernel of their node counts it.
 
 A process that hangs can't be asked, so another one on its node reads `/proc`. On the caller's own node that
 is the caller itself. Elsewhere it is a Ray task on that node. No watcher has to run on every node, and a task
@@ -6,7 +6,7 @@ works when all processes of a job hang. Its first call on a node takes half a se
 worker; the next ones take some milliseconds.
 
 The system reuses process ids. So `Place` has the time at which the process started, and a later process with
-the same id counts as gone. Without `/proc`, as on macOS, nothing is known of any process.
+the same id is not mistaken for it. Without `/proc`, as on macOS, no processor time is known.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def own_place() -> Place:
 
 
 def processor_times(places: Sequence[Place]) -> dict[Place, float]:
-    """The processor time of these processes of this node, in seconds; without those that are gone."""
+    """Processor time in seconds of processes of this node; processes that have ended are left out."""
     return {place: used for place in places if (used := _processor_time(place)) is not None}
 
 
 def end_process(place: Place) -> bool:
-    """Kill a process of this node; `False` when it is gone, also when another one has its process id."""
+    """Kill a process of this node; `False` when it had ended before, even if another process has its id."""
     try:
         descriptor = os.pidfd_open(place.pid)  # names the process, even if another one has its id later
     except OSError:
@@ -68,21 +68,21 @@ def end_process(place: Place) -> bool:
 
 
 async def on_node(node_id: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call a function in some process of a node: in this one if it is there, else in a Ray task.
+    """Call a function on a node: in this process if it runs there, otherwise in a Ray task.
 
     Raises:
         ray.exceptions.RayError: The node is gone, or can't be reached.
     """
     if node_id == own_node():
         return function(*arguments, **named)
-    # Ray shows its GCS the function first, which blocks when that does not answer.
+    # Ray exports the function to the GCS first, which blocks when the GCS does not answer.
     begin = partial(task_on_node, node_id, function, *arguments, **named)
     answer: T = await (await asyncio.to_thread(begin))
     return answer
 
 
 def task_on_node(node_id: str, function: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> Any:
-    """Begin to call a function on a node, in a Ray task; its reference."""
+    """Start a Ray task that calls a function on a node; return the task's reference."""
     task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return task.options(scheduling_strategy=there).remote(*arguments, **named)
@@ -96,10 +96,10 @@ def _processor_time(place: Place) -> float | None:
 
 
 def _fields(pid: int) -> list[int] | None:
-    """The numbers of `/proc/PID/stat`, 0 for what is no number; `None` when there is no such process."""
+    """The fields of `/proc/PID/stat`, 0 for those that are not numbers; `None` without such a process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The program's name comes before, in parentheses, and may hold anything.
+    # The program's name stands in front, in parentheses, and may hold any character.
     return [int(field) if field.isdecimal() else 0 for field in text.rpartition(")")[2].split()]

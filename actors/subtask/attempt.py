@@ -67,7 +67,7 @@ class TaskThread:
         self._may_run = threading.Event()
         self._stopping = False
         self._build: BuildSubtask | None = None
-        #: When the piece of work began that the thread does now; `None` while it waits.
+        #: Start time of the thread's present piece of work; `None` while the thread waits.
         self._busy_since: float | None = None
         self.subtask: Subtask | None = None
         self.deployed: asyncio.Future[None] = loop.create_future()
@@ -91,7 +91,7 @@ class TaskThread:
         self.post(lambda: None)
 
     def long_call(self) -> LongCall | None:
-        """The call of a user's function that it is in, if that takes long; from any other thread."""
+        """The user's function that has been running for long, if any; callable from any other thread."""
         since = self._busy_since
         if since is None or self._thread.ident is None:
             return None
@@ -106,7 +106,7 @@ class TaskThread:
             assert self._build is not None
             self._busy_since = time.monotonic()
             self.subtask = self._build()
-        except BaseException as error:  # even SystemExit would only end this thread, in silence
+        except BaseException as error:  # uncaught, even SystemExit would silently end this thread only
             self._settle(self.deployed, error)
             self._settle(self.ended, None)
             return
@@ -121,7 +121,7 @@ class TaskThread:
 
     def _run(self, subtask: Subtask) -> None:
         mailbox = self._mailbox
-        self._may_run.wait()  # for `start` or `stop`: the lease ends an attempt that hears of neither
+        self._may_run.wait()  # for `start` or `stop`; the lease ends an attempt that gets neither
         while not self._stopping:
             self._busy_since = time.monotonic()
             result = subtask.step()
@@ -142,7 +142,7 @@ class TaskThread:
             return
         self._busy_since = time.monotonic()
         while True:
-            mail()  # an `Empty` that it raises is a failure
+            mail()  # an `Empty` raised in here is a failure
             try:
                 mail = mailbox.get_nowait()
             except Empty:
@@ -199,11 +199,11 @@ class Attempt:
         self._thread.ended.add_done_callback(self._has_ended)
         try:
             self._thread.deploy(self._build)
-        except RuntimeError as error:  # the machine gives no thread
+        except RuntimeError as error:  # the system can't start another thread
             on_built(describe_failure(error))
 
     def start(self, peers: Mapping[SubtaskId, RemotePeer]) -> None:
-        """Begin to step, sending to these receivers.
+        """Start the steps of the subtask, which send to these receivers.
 
         Senders that were started earlier may have sent frames before this call. The thread keeps them until
         now: an unaligned barrier acts on arrival and is sent to receivers, which are not known before.
@@ -215,7 +215,7 @@ class Attempt:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the subtask. No report is repeated and no frame sent from now on, even if that lasts."""
+        """Stop the subtask. From now on it repeats no report and sends no frame, even if stopping is slow."""
         self._stopped = True
         self._link.close()
         if self._gateway.channels is not None:
@@ -236,7 +236,7 @@ class Attempt:
 
     def _has_ended(self, ended: asyncio.Future[None]) -> None:
         if self._thread.subtask is None:
-            return  # it was not built, as `on_built` has reported
+            return  # the build failed, and `on_built` has reported it
         error = ended.exception()
         if error is not None:
             self._events.ended(describe_failure(error))

@@ -55,9 +55,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds to wait for the key of a job's lines; its role is not held up for longer.
+#: Seconds to wait for the key of a job's log lines; the role does not wait for longer.
 _KEY_TIMEOUT: Final = 5.0
-#: Seconds after which a process that has given its role back collects garbage; its answer has left then.
+#: Seconds from giving a role back to the garbage collection; the answer has been sent by then.
 _SOON: Final = 0.05
 
 
@@ -65,7 +65,7 @@ class SubtaskActor:
     """Carries the calls of a `SubtaskProcess`.
 
     Args:
-        calls: Calls that it can hold at the same time.
+        calls: Maximum number of concurrent calls.
     """
 
     def __init__(self, process: str, calls: int, needs: Needs) -> None:
@@ -109,7 +109,7 @@ class SubtaskActor:
     async def deploy(
         self, role: Role, descriptor: TaskDescriptor, master: ActorHandle[Any]
     ) -> SubtaskFailed | None:
-        """Build and restore the subtask of a new attempt; returns why that failed, else `None`."""
+        """Build and restore the subtask of a new attempt; return the cause of a failure, else `None`."""
         is_first = self._process.attempt is None
         failed: SubtaskFailed | None = await self._answer(
             lambda answer: self._process.deploy(role, descriptor, master, answer)
@@ -125,7 +125,7 @@ class SubtaskActor:
         return outcome
 
     async def control(self, role: Role, message: SubtaskControl) -> bool:
-        """Take a message of the JobMaster; `False` for another attempt, or one that is over."""
+        """Handle a message of the JobMaster; `False` when it is for another attempt or an ended one."""
         return self._process.control(role, message)
 
     async def stop(self, role: Role) -> None:
@@ -142,9 +142,9 @@ class SubtaskActor:
     async def deliver(
         self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
     ) -> int:
-        """Take a frame of a channel, as `arguments_of` gives it.
+        """Receive a frame of a channel, in the form that `arguments_of` makes.
 
-        The return, the value of a `DeliveryAnswer`, is the sender's credit.
+        The call returns the value of a `DeliveryAnswer`. That gives the sender its credit back.
         """
         elements = elements_of(frame, pieces)
         answer: DeliveryAnswer = await self._answer(
@@ -172,7 +172,7 @@ class RayHost:
     """The machine of a `SubtaskActor` (`ProcessHost`).
 
     Args:
-        calls: Calls that it can hold at the same time.
+        calls: Maximum number of concurrent calls.
 
     Attributes:
         log_key: The key of the lines of the next role's job; `None` when they are not kept.
@@ -211,13 +211,13 @@ class RayHost:
         return MasterGuard(limits, self.clock, timers, self._master, self._master.fell_silent)
 
     def refuses(self) -> str | None:
-        """Whether a file that an earlier role, or `load`, has imported was changed."""
+        """Reason to refuse roles: a file that an earlier role or `load` imported was changed; else `None`."""
         return self._residue.changed_module()
 
     async def load(self, code: tuple[bytes, ...]) -> None:
         """Import the modules of a job in a thread, as they are users' code.
 
-        Whatever that raises, a deployment raises again, with its operator.
+        An error is logged only: the deployment raises it again and names the operator.
         """
         self._residue.role_taken()
         try:
@@ -227,16 +227,16 @@ class RayHost:
         self._residue.note_modules()
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:
-        """Keep the lines of the role's job."""
+        """Start keeping the log lines of the role's job."""
         self._output = capture_subtask(role.job_id, role.subtask, self.log_key)
         if not is_prepared:
             self._residue.role_taken()
 
     def role_given_back(self) -> None:
-        """Count and keep nothing for the role any more."""
+        """Stop counting and keeping log lines for the role."""
         self._master.handle = None
         self._metrics.end()
-        # An upload that still runs continues in its thread, which `ProcessResidue` sees. Others do not begin.
+        # A running upload continues in its thread, and `ProcessResidue` finds it. Queued uploads don't start.
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = _upload_threads()
         if self._output is not None:
@@ -244,7 +244,7 @@ class RayHost:
             self._output = None
 
     def flush_output(self) -> None:
-        """Let the job's log have what was printed."""
+        """Write printed output to the job's log."""
         if self._output is not None:
             self._output.flush()
 
@@ -253,22 +253,22 @@ class RayHost:
         return self._residue.left()
 
     def note(self, what: str) -> None:
-        """Write it to the process's log."""
+        """Write a message to the process's log."""
         logger.info(what)
 
     def exit(self, why: str, *, is_failure: bool) -> None:
-        """End the process without asking any of its threads."""
+        """End the process without waiting for its threads."""
         if is_failure:
             logger.error("%s: leaving", why)
         os._exit(int(is_failure))
 
     def withdraw_offer(self, answer: Callable[[bool], None]) -> None:
-        """Take the offer back in a thread. A JobMaster may claim the process meanwhile, and wants answers."""
+        """Withdraw the offer in a thread, so that a JobMaster that claims the process gets its answers."""
         withdrawn = self._loop.run_in_executor(None, self._withdraw)
         withdrawn.add_done_callback(lambda future: answer(future.result()))
 
     def _withdraw(self) -> bool:
-        """Take the offer back; also true when that fails, because a warm process may always end."""
+        """Withdraw the offer; `True` also when that fails, because a warm process may always end."""
         try:
             return registry.withdraw(self._name, self._calls)
         except Exception:  # what Ray raises when its store can't be reached
@@ -277,7 +277,7 @@ class RayHost:
 
 
 async def _log_key(job_id: str) -> bytes | None:
-    """The key of the job's lines; `None` when Ray's key-value store does not give it soon."""
+    """The key of the job's log lines; `None` when Ray's key-value store does not answer in time."""
     try:
         return await asyncio.wait_for(asyncio.to_thread(log_key, job_id), _KEY_TIMEOUT)
     except Exception as error:  # a timeout, or what Ray raises when its store can't be reached

@@ -1,7 +1,7 @@
-"""Flame graphs of a subtask: stacks that py-spy takes for some seconds, on the node where it runs.
+"""Flame graphs of a subtask: py-spy samples its stacks for some seconds, on the subtask's node.
 
 py-spy reads another process's memory. The system may forbid that (`ptrace`): in containers, or by
-`kernel.yama.ptrace_scope`. The error says so by name.
+`kernel.yama.ptrace_scope`. The error then names `ptrace`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from penstock.actors.shared.job_report import SubtaskProcess
 from penstock.actors.shared.node_processes import own_node, task_on_node
 from penstock.runtime.errors import DeploymentError
 
-#: Stacks a second. The process stands still while one is taken, for a fraction of a millisecond.
+#: Samples a second. Each sample stops the process for a fraction of a millisecond.
 RATE: Final = 100
 #: The longest sampling time.
 MOST_SECONDS: Final = 30.0
-#: Seconds beyond the measured ones within which an answer must come.
+#: Seconds after the end of the sampling within which py-spy must answer.
 _PATIENCE: Final = 60.0
 
 
 def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
-    """The stacks of a process as a tree of functions; blocks for `seconds`, at most 30, and a little more.
+    """Sample the stacks of a process as a tree of functions; blocks for little longer than `seconds`.
+
+    Args:
+        seconds: Sampling time; at most 30 are used.
 
     Returns:
         A node is `{name, value, children}`; a value counts the stacks that hold it.
 
     Raises:
-        DeploymentError: py-spy can't look at it; the message says why.
+        DeploymentError: py-spy can't sample the process; the message says why.
     """
     seconds = min(max(seconds, 0.1), MOST_SECONDS)
     if process.node_id == own_node():
@@ -48,7 +51,7 @@ def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
 
 
 def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
-    """The stacks of a process of this node, `frame;frame count`, and why there are none; blocks."""
+    """Stacks of a process of this node as `frame;frame count`, and the reason if there are none; blocks."""
     beside = Path(sys.executable).with_name("py-spy")
     program = str(beside) if beside.exists() else shutil.which("py-spy")
     if program is None:
@@ -76,7 +79,7 @@ def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
 
 
 def tree_of(stacks: Iterable[str]) -> dict[str, Any]:
-    """The tree of stacks in py-spy's raw form.
+    """Build a tree from stacks in py-spy's raw format.
 
     Example:
         >>> tree = tree_of(["main (job.py:1);parse (job.py:7) 3", "main (job.py:1) 1"])

@@ -25,7 +25,7 @@ TransactionKey: TypeAlias = tuple[str, str, int, int, int]
 
 #: Prefix of the names of all holders.
 HOLDER_PREFIX: Final = "blocks:"
-#: What messages call a holder.
+#: Name of a holder in messages.
 HOLDER: Final = "the holder of the job's results"
 #: Seconds to wait for the bytes of a block.
 FETCH: Final = 120.0
@@ -48,7 +48,7 @@ class Block:
 
 class BlockHolder:
     def __init__(self) -> None:
-        #: The rows' schema, where known, by job and sink; those that began last are last.
+        #: Schema of the rows by job and sink, `None` while unknown; sinks that started last are last.
         self._sinks: dict[tuple[str, str], bytes | None] = {}
         self._staged: dict[TransactionKey, dict[int, Block]] = {}
         self._committed: set[TransactionKey] = set()
@@ -87,7 +87,7 @@ class BlockHolder:
         return missing
 
     def drop_before(self, job_id: str, operator: str, attempt: int) -> int:
-        """Forget what earlier attempts of an operator staged; return the number of forgotten transactions."""
+        """Drop the staged blocks of an operator's earlier attempts; return the number of transactions."""
         old = [key for key in self._staged if key[:2] == (job_id, operator) and key[3] < attempt]
         for key in old:
             del self._staged[key]
@@ -119,7 +119,7 @@ class BlockHolder:
         """The bytes of a committed block; Ray may fetch them from another node or from disk.
 
         Raises:
-            ray.exceptions.GetTimeoutError: That takes more than two minutes.
+            ray.exceptions.GetTimeoutError: The bytes did not arrive within two minutes.
             ray.exceptions.ObjectLostError: The block is gone with its node.
         """
         data: bytes = ray.get(self._blocks[number][1].data, timeout=FETCH)

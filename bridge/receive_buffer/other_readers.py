@@ -27,19 +27,19 @@ _PATIENCE: Final = 60.0
 
 
 async def is_there(name: str) -> bool:
-    """Whether an actor of this name is alive; true when that can't be found out."""
+    """Whether an actor of this name is alive; `True` when Ray does not say."""
     return await _looked_up(actor_exists, name)
 
 
 async def has_job_master(job_id: str) -> bool:
-    """Whether a job has a JobMaster; true when that can't be found out."""
+    """Whether a job has a JobMaster; `True` when Ray does not say."""
     return await _looked_up(has_master, job_id)
 
 
 async def _looked_up(look: Callable[[str], bool], name: str) -> bool:
     try:
         return await asyncio.to_thread(look, name)
-    except Exception as error:  # says nothing about that actor; the next look may
+    except Exception as error:  # the error says nothing about the actor; the next check may
         logger.warning("can't look for %s: %s", name, error)
         return True
 
@@ -58,10 +58,10 @@ class OtherReaders:
         self._have_come = False
 
     async def are_missing(self) -> bool:
-        """Whether readers that must have registered by now have not; called in every watch round.
+        """Whether readers are missing that must have registered by now; called in every watch round.
 
-        Asks the rendezvous in one round of many, until all readers are there. Repeats an unanswered question
-        as many rounds later.
+        Asks the rendezvous once in many rounds, until all readers have registered. An unanswered question is
+        repeated after the same number of rounds.
         """
         self._looks += 1
         if self._have_come or self._looks % LOOKS:
@@ -89,10 +89,10 @@ async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | 
     The rendezvous recognises a repeated registration by the buffer's incarnation.
 
     Args:
-        away: Seconds for which Ray may not reach it.
+        away: Seconds for which Ray may fail to reach the rendezvous.
 
     Returns:
-        Why no rows will come, or `None`.
+        Reason why no rows will arrive; `None` after a registration.
     """
     try:
         return await RepeatedCall[str | None](register, "the rendezvous", while_unavailable(away)).awaited()

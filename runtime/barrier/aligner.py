@@ -5,7 +5,7 @@ nothing after its barrier is processed while the others continue. The last barri
 triggers the checkpoint.
 
 Why it is right: at the trigger exactly the elements in front of the barriers have been processed, on every
-channel. That is a consistent cut (Chandy and Lamport's snapshot, with channels that are empty by waiting).
+channel. That is a consistent cut: Chandy and Lamport's snapshot with empty channels.
 
 One alignment runs at a time. A barrier of a newer checkpoint subsumes the running one, because its channel
 will never deliver the older barrier. A cancellation of the running or of a newer checkpoint ends the
@@ -54,7 +54,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
     @property
     def alignment_duration(self) -> float:
-        """Seconds of the running alignment so far; of the last one when none runs."""
+        """Seconds of the running alignment so far; without one, seconds of the last alignment."""
         running = self._alignment
         return self._alignment_duration if running is None else self._clock.monotonic() - running.started_at
 
@@ -65,15 +65,14 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
     @property
     def blocked(self) -> int:
-        """Number of channels whose barrier was consumed, and that wait for the others."""
+        """Number of channels that are blocked because their barrier was consumed."""
         return len(self._blocked)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Begin, continue, complete or replace an alignment; a barrier of an old checkpoint is ignored.
 
         Raises:
-            StreamCorruptError: The channel has delivered this barrier before, while it was blocked, or it
-                has ended.
+            StreamCorruptError: The channel has delivered this barrier before, or has ended.
         """
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         running = self._alignment
@@ -105,7 +104,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """The channel owes no barriers any more; the running alignment completes or is aborted.
+        """Stop waiting for barriers of this channel; the running alignment completes or is aborted.
 
         Raises:
             StreamCorruptError: The channel has ended before.
@@ -157,7 +156,7 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
     """Triggers with every barrier of the one channel; none is ever pending.
 
     Args:
-        ignores_old: Whether ids that are not newer than the newest one seen do nothing.
+        ignores_old: Whether to ignore barriers and markers that are not newer than the newest one seen.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The input of a subtask, without its barriers: a gate that holds senders, and one that stores.
+"""The input gates of a subtask, which handle barriers: one holds senders back, the other one stores.
 
 `CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends pass
 to the task. Barriers and cancellation markers go to the barrier handler and stay here. The handler gets a
@@ -7,10 +7,11 @@ end may complete a checkpoint. The model is Flink's class of the same name.
 
 `StoringInputGate`: aligned barriers that hold no sender back.
 
-A gate that holds does not read a blocked channel, so its sender gets no credit and stops, together with all
-that it feeds. This gate reads every channel. It stores everything from a blocked one unseen, barriers and
-ends too, and the sender gets its credits. When the alignment ends, the stored elements are handed in as if
-they had just arrived, before new input is read. Elements of a channel that is blocked again are stored again.
+`CheckpointedInputGate` does not read a blocked channel, so the sender gets no credit and stops, with all its
+other receivers. `StoringInputGate` reads every channel. It stores all elements of a blocked channel
+unprocessed, barriers and ends too, and the sender gets its credits. When the alignment ends, the stored
+elements are handed in as if they had just arrived, before new input is read. Elements of a channel that is
+blocked again are stored again.
 
 An alignment is given up when more is stored than the limit allows, or when an element could not be spilled.
 The channels are released then, and what was stored passes to the task.
@@ -69,7 +70,7 @@ class CheckpointedInputGate:
         self.handler.trigger_if_due()
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
-        """Take a frame that arrived on a channel; nothing of it is consumed yet.
+        """Take a frame that arrived on a channel; `poll_next` consumes its elements.
 
         An unaligned checkpoint may begin here and call the listener, so call this only where the task can
         take a snapshot.
@@ -127,7 +128,7 @@ class CheckpointedInputGate:
         return self.gate.is_finished
 
     def consumed(self, channel: int) -> int:
-        """Number of the next element to be consumed on a channel: calls below it are answered."""
+        """Sequence number of the channel's next element to consume; deliver calls below it are answered."""
         return self.gate.consumed(channel)
 
     def take_progressed_channels(self) -> list[int]:
@@ -145,7 +146,7 @@ class CheckpointedInputGate:
         return self.gate.check_gaps(now)
 
 
-#: Elements that are stored before the task may do something else: some milliseconds of work.
+#: Maximum number of elements stored in one call, some milliseconds of work.
 MOST_STORED_AT_ONCE: Final = 32
 
 
@@ -164,7 +165,7 @@ class StoredChannels:
     """The blocked channels, while all of them are read.
 
     Attributes:
-        was_released: Whether a channel was unblocked since this was reset: an alignment has ended.
+        was_released: Whether an alignment has unblocked a channel since the last reset.
     """
 
     def __init__(self) -> None:
@@ -236,7 +237,7 @@ class StoringInputGate(CheckpointedInputGate):
 
     @property
     def has_more(self) -> bool:
-        """Whether the last `poll_next` ended because it had stored enough for once."""
+        """Whether the last `poll_next` returned early because it had stored many elements."""
         return self._has_more
 
     def process(self, channel: int, element: StreamElement) -> bool:
@@ -251,7 +252,7 @@ class StoringInputGate(CheckpointedInputGate):
         return self._storage.statistics()
 
     def _next(self) -> tuple[int, StreamElement, int | None] | None:
-        """The next element with its channel, and with its size if it was stored before."""
+        """The next element with its channel, and its size if it comes from the store."""
         while not self._storage.is_empty:
             if (stored := self._storage.poll()) is not None:
                 return stored.channel, stored.element, stored.size

@@ -1,14 +1,10 @@
-"""A job graph for people: as plain values, and as a picture in plain ASCII.
+"""`GraphInfo`: a job graph as plain values; `describe` draws it in ASCII.
 
-A job graph as plain values: vertices with their operators, and the edges between them.
+A `GraphInfo` has vertices with their operators, and the edges between them. A job's report and its archive
+hold one. It has names instead of the users' functions, so a process without the users' modules can read it.
 
-A job's report, its archive and the picture of `describe` are made of it. It holds names instead of the users'
-functions, so it can be read where their modules are not.
-
-A picture of a job graph for people, in plain ASCII.
-
-Each vertex is a box with its operators. An arrow leads to the next box where the graph is a line. Where it
-forks, a list names the arrows.
+`describe` draws each vertex as a box with its operators. An arrow leads to the next box where the graph is a
+line. Where the graph forks, a list names the arrows.
 """
 
 from __future__ import annotations
@@ -28,11 +24,10 @@ class OperatorInfo:
     """One operator of a job.
 
     Attributes:
-        name: What it does, for people: `map(parse)`.
+        name: Readable description, such as `map(parse)`.
         vertex: Id of the vertex (the chain) that it is in.
         parallelism: Number of its subtasks.
-        is_source: Whether records come in here.
-        is_sink: Whether records go out here.
+
         states: The keyed states that its function's class declares.
         defined_at: The user's line that put it into the graph; `None` when it is not known.
     """
@@ -48,7 +43,7 @@ class OperatorInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OperatorInfo:
-        """The operator that `asdict` gave; older ones have no states and no line."""
+        """Make an operator from the output of `asdict`; older output has no states and no line."""
         states, line = data.get("states", ()), data.get("defined_at")
         return cls(
             **{
@@ -67,8 +62,8 @@ class VertexInfo:
         id: Id of the chain's first operator.
         operators: The chain, in the order in which records pass it.
         num_cpus: CPUs that Ray reserves for each subtask.
-        num_gpus: GPUs likewise.
-        resources: Other resources of Ray's likewise, by name.
+        num_gpus: GPUs that Ray reserves for each subtask.
+        resources: Custom resources that Ray reserves for each subtask, by name.
     """
 
     id: str
@@ -91,7 +86,7 @@ class EdgeInfo:
     Attributes:
         source: Id of the vertex that sends.
         target: Id of the vertex that receives.
-        partitioning: How records find their subtask: `forward`, `rebalance`, `broadcast`, `key_group` or
+        partitioning: Partitioning of the records: `forward`, `rebalance`, `broadcast`, `key_group` or
             `global`.
         key: Name of the user's key selector; `None` without keys.
         source_operator: Operator of the source vertex whose output is sent.
@@ -137,7 +132,7 @@ class GraphInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GraphInfo:
-        """The graph that `to_dict` gave.
+        """Make a graph from the output of `to_dict`.
 
         Example:
             >>> read = OperatorInfo("lines", "source", "lines", 2, is_source=True)

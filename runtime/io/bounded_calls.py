@@ -5,15 +5,15 @@ or a connection is cut off. Such a call can't be interrupted. So it runs in a th
 caller stops waiting after a while. The thread stays until the call returns. When too many hang, further
 calls fail at once: they would only add threads and keep their data in memory.
 
-What is waited for is *progress*. A large object takes as long as it takes, but not longer than the bound from
-one piece to the next. Where pieces can't be seen, the bound grows with the size.
+The bound applies to *progress*. A large object may take long, but the time from one piece to the next must
+stay within the bound. For calls that don't report pieces, the bound grows with the size.
 
 A call that was given up may still be done, at any later time. Why that is harmless, by kind of call:
 
 - *put of a new object*: names hold the attempt and the checkpoint, so no other process writes or reads them.
   The checkpoint was given up. Its files are orphans, which the next attempt sweeps.
 - *put over an object*: the report of an ended job, the proof that nodes see one storage, and the hint of the
-  decision log. The first two are the same whenever they come. The hint may be old (see `log.reader`).
+  decision log. The first two have the same content at any time. The hint may be old (see `log.reader`).
 - *conditional create*: a slot of the decision log is in doubt, and the next record contends for it (see
   `log.decision_log`). The id of a checkpoint is taken, and never given twice (see `coordinator.place`).
 - *get and list*: no caller takes the answer.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 STORAGE_TIMEOUT: Final = 60.0
 #: Calls of one storage that may hang at a time.
 MOST_HANGING: Final = 16
-#: Bytes a second of the slowest storage that is waited for.
+#: Bytes a second that a storage must move at least.
 SLOWEST: Final = 1024 * 1024
 
 
@@ -51,10 +51,10 @@ class BoundedCalls:
         """Make a call, and wait for it while it makes progress.
 
         Args:
-            size: Bytes that it moves without showing progress.
+            size: Bytes that the call moves without reporting progress.
 
         Raises:
-            StorageTimeoutError: It made none for too long, or too many earlier calls still hang.
+            StorageTimeoutError: The call made no progress for too long, or too many earlier calls still hang.
             Exception: What the call raises.
         """
         if self._hanging >= MOST_HANGING:
@@ -93,7 +93,7 @@ class _Call(Generic[T]):
     def make(self) -> None:
         try:
             self._result = self._call(self._note_progress)
-        except BaseException as error:  # it belongs to the caller that waits
+        except BaseException as error:  # raised again in the waiting caller
             self._error = error
         with self._lock:
             self.returned.set()

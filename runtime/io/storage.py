@@ -1,9 +1,9 @@
 """`open_storage`: the checkpoint storage behind a URL: a local disk, or S3, GCS and Azure through obstore.
 
-All that decides in Penstock rests on two properties. Of several writers that create the same object exactly
-one succeeds. Not every store that speaks S3 has it, some accept the condition and ignore it, so it is tried
-when a storage is opened. What was acknowledged stays, also when the power fails. obstore's own local store
-never syncs, so files on a local disk are written by `SyncedFiles`.
+All durable decisions of Penstock rest on two properties of the storage. First, of several writers that create
+the same object exactly one succeeds. Some stores that speak S3 accept the condition and ignore it, so
+`open_storage` tests it. Second, acknowledged writes survive a power cut. obstore's own local store never
+syncs, so `SyncedFiles` writes files on a local disk.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ T = TypeVar("T")
 #: Bytes of a large object that count as progress.
 _CHUNK: Final = 8 * 1024 * 1024
 
-#: What holds the objects: files on a local disk, or a store behind a network.
+#: Store of the objects: files on a local disk, or a store behind a network.
 Store: TypeAlias = SyncedFiles | ObjectStore
 
 _REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
-#: What ends the path of a URL.
+#: Characters that end the path of a URL.
 _CUTS: Final = re.compile("[?#]")
-#: What logs, JSON and terminals can't show.
+#: Characters that logs, JSON and terminals can't show.
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
 
-_KEYS: Final = "give keys by the environment, as the cloud's own tools take them"
+_KEYS: Final = "give keys in environment variables, as for the cloud's own tools"
 
-#: Stays in the root of every storage: creating it a second time must be refused.
+#: Object in the root of every storage; the store must refuse to create it a second time.
 PROBE: Final = ".penstock"
 _PROBE_TEXT: Final = b"Checkpoints of Penstock jobs. This file proves that nothing here is overwritten.\n"
 
@@ -59,9 +59,9 @@ def open_storage(url: str, *, create: bool = True, timeout: float = STORAGE_TIME
         url: An absolute path, `file:///path`, `s3://bucket/path`, `gs://bucket/path` or
             `az://container/path`. Keys and regions come from the environment, as each cloud's own tools
             take them.
-        create: Make a missing local folder and try that the store can be written. With `False` the storage
+        create: Make a missing local folder and test that the store can be written. With `False` the storage
             is opened for reading: nothing is written.
-        timeout: Seconds without progress after which a call is given up, this one too.
+        timeout: Seconds without progress after which a call is given up, including this call.
 
     Raises:
         StorageError: There is no such storage, it can't be written, or it has no atomic put-if-absent; the
@@ -80,14 +80,14 @@ def open_location(
 ) -> ObjectStorage:
     """Open the folder of one snapshot, or another job's storage; blocks.
 
-    Nothing in it is decided by who writes first, so conditional writes are not tried. Local folders that
+    No decision depends on who writes there first, so conditional writes are not tested. Local folders that
     this call has made are removed when the first write fails or when what was written is deleted again.
 
     Args:
-        most: Bytes behind which an object is not read on: a stranger may have put it there.
+        most: Maximum bytes read of an object, since a stranger may have put it there.
 
     Raises:
-        StorageError: There is no such place; the message says what can be one.
+        StorageError: The URL names no storage; the message lists the valid forms.
     """
     made: list[Path] = []
     calls = BoundedCalls(timeout)
@@ -96,7 +96,7 @@ def open_location(
 
 
 def absolute_location(place: str | Path) -> str:
-    """A path made absolute from the folder of this program; a URL as it is.
+    """Make a path absolute, relative to the working directory; a URL stays unchanged.
 
     Example:
         >>> absolute_location("s3://bucket/saved/"), absolute_location("/data/saved/")
@@ -110,8 +110,8 @@ class ObjectStorage:
     """The `SnapshotStorage` over a disk or an object store; may be used from several threads.
 
     Args:
-        made: Local folders that were made for it, outermost first; they go when they are empty again.
-        most: Bytes behind which an object is not read on, within two pieces; `None` for no bound.
+        made: Local folders that were made for it, outermost first; they are removed when empty again.
+        most: Maximum bytes read of an object, within two pieces; `None` for no bound.
     """
 
     def __init__(
@@ -134,10 +134,10 @@ class ObjectStorage:
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data`; with `create` only if nothing is there, atomically. It is durable then.
+        """Store `data` durably; with `create` atomically, and only if the object does not exist.
 
         Raises:
-            ObjectExistsError: `create` was asked and something is there.
+            ObjectExistsError: `create` is set and the object exists.
         """
         check_path(path)
         with self._described("write", path):
@@ -162,10 +162,10 @@ class ObjectStorage:
             self._run("delete", doomed[0], lambda _: self._delete(doomed))
 
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
-        """Delete what writers that were killed have left half-way; returns the number of files."""
+        """Delete unfinished files of killed writers; return the number of files."""
         store = self._store
         if not isinstance(store, SyncedFiles):
-            return 0  # an object store shows nothing of an upload that did not end
+            return 0  # an object store lists no unfinished upload
         with self._described("sweep", prefix):
             staged = self._run("sweep", prefix, lambda _: store.staged(prefix))
             doomed = [path for path in staged if is_past(path.partition(STAGED)[0])]
@@ -211,7 +211,7 @@ def _put(store: Store, path: str, data: bytes, create: bool) -> None:
         try:
             obstore.put(store, path, data, mode="create")
         except AlreadyExistsError as refused:
-            # Some stores answer the same (409) while another create is under way, which may fail.
+            # Some stores also answer 409 while another create is in progress, and that one may fail.
             try:
                 obstore.head(store, path)
             except FileNotFoundError:
@@ -221,7 +221,7 @@ def _put(store: Store, path: str, data: bytes, create: bool) -> None:
 
 
 def _bounded(progress: Callable[[], None], most: int | None) -> Callable[[], None]:
-    """Called for each piece, it raises an `OSError` behind `most` bytes."""
+    """Make a callback for each piece that raises an `OSError` after `most` bytes."""
     if most is None:
         return progress
     left = most // _CHUNK + 1
@@ -270,7 +270,7 @@ def _delete(store: Store, doomed: Sequence[str]) -> None:
 
 
 def list_folders(url: str) -> Sequence[str]:
-    """Names of the folders at the top of a storage, sorted, without a look into them; blocks."""
+    """Names of the folders at the top of a storage, sorted, without listing their content; blocks."""
     try:
         return BoundedCalls().run(f"list {url}", lambda _: _folders(_open(url, create=False, made=[])))
     except (BaseError, OSError, ValueError) as error:
@@ -286,16 +286,16 @@ def _folders(store: Store) -> Sequence[str]:
 
 
 def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
-    """Write what every node must be able to read, to prove that all see the same storage; blocks.
+    """Write a token that every node must read, to prove that all nodes see the same storage; blocks.
 
     Args:
-        token: Anything that no earlier run has written.
+        token: A text that no earlier run has written.
     """
     storage.put(path, token.encode())
 
 
 def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> None:
-    """See that this node reads what `write_proof` wrote elsewhere; blocks."""
+    """Check that this node reads the token that `write_proof` wrote on another node; blocks."""
     try:
         found = storage.get(path)
     except ObjectNotFoundError:

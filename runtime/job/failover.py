@@ -1,8 +1,7 @@
-"""Failover: whether and when a failed job tries again, and what restarts together.
+"""Failover of a job: restart strategies and regions.
 
-The strategies carry out a restart configuration.
-
-Regions of a job: what must restart together (Flink's `RestartPipelinedRegionFailoverStrategy`).
+A restart strategy decides whether and when a failed job restarts. A region is a set of subtasks that restart
+together (Flink's `RestartPipelinedRegionFailoverStrategy`).
 
 Subtasks that channels connect restart together: a failed subtask loses elements that others have sent or wait
 for. Every channel is pipelined, so a region is a connected component of the graph. All subtasks of a vertex
@@ -104,13 +103,13 @@ class ExponentialBackoffStrategy:
         self._begun_at: float | None = None
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        """One more in the row, unless the attempt ran well; an attempt may wait before it is deployed."""
+        """Count one more failure in a row, unless the attempt ran long enough."""
         begun = memory.times[-1] if memory.times else 0.0
         ran_well = age - begun >= self._reset_after + self._maximum
         return RestartMemory(memory.restarts + 1, 0 if ran_well else memory.in_a_row + 1, (age,))
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
-        """Go on with the row; the first death costs no delay."""
+        """Continue to count failures in a row; the first death causes no delay."""
         self._restarts, self._failures = memory.restarts, memory.in_a_row
         if self._config.attempts is not None and self._failures > self._config.attempts:
             return self._give_up()
@@ -176,7 +175,7 @@ class FailureRateStrategy:
         return self._give_up() if self._comes_too_fast(age) else RestartAfter(0.0)
 
     def attempt_begun(self, age: float) -> None:
-        """Only failures matter here."""
+        """Ignored: only failures count."""
 
     def failed(self, age: float) -> RestartDecision:
         self._memory = self.after_death(self._memory, age)

@@ -45,9 +45,9 @@ from penstock.runtime.state.operator_list_state import ListStateMode, OperatorLi
 
 @dataclass(frozen=True, slots=True)
 class SinkContext(ConnectorContext, AsksForMetrics):
-    r"""The place of a writer, and the lists and metrics of its subtask.
+    r"""The subtask of a writer, with its lists and metrics.
 
-    A writer that keeps more than transactions has it in lists. They are part of the checkpoint whose
+    A writer keeps state other than transactions in lists. They are part of the checkpoint whose
     `prepare_commit` was called last. The class of the writer may also declare them; they are there from the
     first `write` on.
 
@@ -83,7 +83,7 @@ class SinkContext(ConnectorContext, AsksForMetrics):
 
     @classmethod
     def of(cls, context: OperatorContext) -> Self:
-        """That of a sink's operator."""
+        """Make a sink's context from the context of its operator."""
         where = {each.name: getattr(context.connector, each.name) for each in fields(context.connector)}
         return cls(**where, lists=context.lists, metrics=context.metrics)
 
@@ -103,9 +103,9 @@ class SinkContext(ConnectorContext, AsksForMetrics):
 
         Args:
             name: Unique in the operator.
-            mode: How a restore shares the values out: `"split_distribute"`, `"union"` or `"broadcast"`.
-            of_type: The type of the values; by default anything goes.
-            migrate: Makes a value of `of_type` of a restored one that is none.
+            mode: Redistribution of the values at a restore: `"split_distribute"`, `"union"` or `"broadcast"`.
+            of_type: The type of the values; by default any type.
+            migrate: Converts a restored value of another type to `of_type`.
 
         Raises:
             ConfigurationError: There is no such mode, or the list has another one, or another type.
@@ -204,7 +204,7 @@ class SinkOperator(Operator):
         self._phase = "commit"
         self._writer.commit(covered, permit)
         self._committed += len(covered)
-        # Ids grow along the list, so what is covered is its beginning.
+        # Ids grow along the list, so the covered transactions are at its beginning.
         del self._pending[: len(covered)]
 
     def _remove_leftovers(self, permit: CommitPermit) -> None:

@@ -1,8 +1,8 @@
-"""`UserOperator`: runs an operator of a user's own, and checks what passes between it and the chain.
+"""`UserOperator`: runs a user-defined operator, and checks its inputs and outputs.
 
-The user's object and the chain stand on two sides of the same methods. In between, batches are brought into
-the format that the operator declares. What it yields is checked, so that an error names the user's line and
-not the next operator. List states of its context go into snapshots, and metrics into statistics.
+It stands between the chain and the user's object, which have the same methods. It converts batches to the
+format that the operator declares. It checks the operator's results, so that an error names the user's line
+and not the next operator. List states of its context go into snapshots, and metrics into statistics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
 
-#: How many keys are remembered as checked.
+#: Maximum number of keys that are remembered as checked.
 _MOST_CHECKED: Final = 1 << 16
 
 
@@ -140,11 +140,11 @@ class UserOperator(Operator):
         return given
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
-        """Raw state of the user's own.
+        """The raw state that the user's operator returns.
 
         Raises:
-            PenstockError: It is no raw state, or it holds key groups of another subtask, or those of restored
-                state that was never read.
+            PenstockError: The result is not raw state. Or it holds key groups of another subtask, or those of
+                restored state that was never read.
         """
         self._at = "snapshot_raw"
         raw = self._user.snapshot_raw(checkpoint_id)
@@ -165,7 +165,7 @@ class UserOperator(Operator):
                     f"{own.start} to {own.stop - 1} (context.key_groups)"
                 )
                 raise PenstockError(msg)
-        # It is written beside the task, while the operator may change what it gave.
+        # The state is written beside the task, while the operator may change the object that it returned.
         given = RawState(tuple(raw.operator), dict(raw.keyed))
         return self._opened.restored_raw.with_unread(given)
 
@@ -248,7 +248,7 @@ class UserOperator(Operator):
             backend.current_key, self._row_time.timestamp = NO_KEY, None
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
-        """Refuse what can't be a key, and what is a key of another subtask."""
+        """Refuse values that can't be keys, and keys of another subtask."""
         backend, checked = self._keyed_state, self._checked
         own = backend.key_groups
         try:
@@ -282,7 +282,7 @@ class UserOperator(Operator):
 
 
 def _isolated(batch: Batch) -> Batch:
-    """A batch that the operator has not kept, nor a record of it."""
+    """A copy of a batch, so that the operator shares neither the batch nor its records."""
     if isinstance(batch, ArrowBatch):
         return ArrowBatch(own_batch(batch.batch), batch.timestamps)
     stamps = batch.timestamps

@@ -59,7 +59,7 @@ _VERSION: Final = 1
 _WHAT: Final = "the metadata of a checkpoint"
 
 _BESIDE: Final = "./"
-#: As many subtasks or key groups as a job can have; see `state/key_groups.py`. A list has an item for each.
+#: Maximum number of subtasks or key groups of a job (`state/key_groups.py`). A list has an item for each.
 MOST_SUBTASKS: Final = 1 << 15
 #: The earliest moment of event time, in microseconds.
 _EARLIEST: Final = -(1 << 63)
@@ -101,8 +101,8 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
     """Encode a checkpoint as its metadata file.
 
     Args:
-        checkpoint: Its `metadata` is left out: it is the file itself.
-        path: Of the metadata file; files in the same folder are named relative to it.
+        checkpoint: The checkpoint; the file leaves out `metadata`, which is its own handle.
+        path: Path of the metadata file; files in the same folder are named relative to it.
     """
     folder = _folder(path)
     body = {
@@ -146,7 +146,7 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
     """Decode a metadata file.
 
     Raises:
-        CorruptSnapshotError: It is damaged; names the file.
+        CorruptSnapshotError: The file is damaged; the error names it.
         StorageError: A newer version wrote it.
     """
     unsealed = unseal(_MAGIC, _VERSION, data, _WHAT, path)
@@ -185,7 +185,7 @@ def read_metadata(storage: SnapshotStorage, metadata: FileHandle | str) -> Compl
     """Read a checkpoint by its metadata file; blocks.
 
     Args:
-        metadata: The file's handle from the log, or only its path (of a savepoint that the user names).
+        metadata: The file's handle from the log, or the path of a savepoint that the user names.
 
     Raises:
         CorruptSnapshotError: The file is missing or damaged.
@@ -219,7 +219,7 @@ def _lists(state: OperatorState) -> dict[str, list[Any]]:
 
 
 def _decode_list_types(lists: object) -> dict[str, tuple[str, bool]]:
-    # Later versions may say more of a list.
+    # Later versions may add fields to a list.
     every = ((text(name), items(said)) for name, said in mapping(lists).items())
     return {name: (text(said[0]), bool(said[1])) for name, said in every}
 
@@ -289,7 +289,7 @@ def _decode_types(names: object) -> Types:
 
 
 def _decode_saved_states(states: object) -> tuple[SavedState, ...]:
-    # Later versions may say more of a state behind its kind and its declaration.
+    # Later versions may add fields behind a state's kind and declaration.
     every = sorted((text(name), items(saved)) for name, saved in mapping(states).items())
     return tuple(SavedState(name, text(saved[0]), *map(bool, saved[1:3])) for name, saved in every)
 
@@ -393,8 +393,8 @@ class StateFiles:
     Runs beside the task (in the asynchronous part of a checkpoint); every call blocks.
 
     Args:
-        read_from: Holds older files; by default `storage`.
-        inline_limit: Most bytes that stay inline; by default `INLINE_LIMIT`.
+        read_from: The storage of older files; by default `storage`.
+        inline_limit: Maximum bytes of a state that stays inline; by default `INLINE_LIMIT`.
     """
 
     def __init__(
@@ -426,7 +426,7 @@ class StateFiles:
     def remove_written(self) -> None:
         """Delete all files that were written through this object: the checkpoint was aborted.
 
-        A file whose writing failed is deleted too: it may have been written all the same.
+        Files whose writes failed are deleted, too, because such a write may have succeeded.
         """
         self._storage.delete(self._tried)
         self._tried.clear()
@@ -438,7 +438,7 @@ RAW: Final = "raw"
 
 
 def encode_atoms(atoms: Sequence[bytes]) -> bytes:
-    """Pack encoded values into one piece of state; each can be redistributed by itself."""
+    """Pack encoded values into one piece of state; a restore can redistribute each value alone."""
     packed: bytes = msgpack.packb(list(atoms))
     return packed
 

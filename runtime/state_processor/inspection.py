@@ -1,9 +1,9 @@
 """The contents of a checkpoint or savepoint, without running the job.
 
 Keys are counted. Positions of sources and the state of their coordinators are shown if they can be decoded
-here: values of the user's own classes may need modules that only the job has. What can't be decoded is
-counted from the metadata, and marked as such. Nothing is imported or unpickled unless the given codec allows
-it.
+here: values of the user's own classes may need modules that only the job has. State that can't be
+decoded is counted from the metadata, and marked as such. Nothing is imported or unpickled unless the given
+codec allows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import decode_atoms
 from penstock.runtime.state.keyed_chunk import read_keys
 
-#: Maximum number of values of a list state that are shown; below, of characters of each.
+#: Maximum number of values of a list state that are shown, and of characters of each.
 MOST_VALUES: Final = 100
 _MOST_CHARACTERS: Final = 200
 
@@ -51,8 +51,8 @@ class StateSummary:
             over all files.
         values: Positions of a source as text; empty for all other states.
         of_type: The declared type of the values; empty without a declaration.
-        holds: What functions use it as: `value`, `list`, `map`, `reducing` or `aggregating`. Empty for the
-            state of other operators.
+        holds: Kind of a function's keyed state: `value`, `list`, `map`, `reducing` or `aggregating`. Empty
+            for other operators.
         is_declared: Whether the function's class declares it.
         has_ttl: Whether its entries expire.
     """
@@ -74,8 +74,8 @@ class CoordinatorSummary:
 
     Attributes:
         size: Bytes.
-        unassigned: Number of splits that no reader has. `None` when it is not known: the state can't be
-            decoded here, or is not that of an `OnRequest` that has listed its splits.
+        unassigned: Number of splits that no reader has. `None` when the state can't be decoded here, or is
+            not from an `OnRequest` that has listed its splits.
         values: The first 100 of these splits as text; the whole state when they are not known.
     """
 
@@ -101,7 +101,7 @@ class OperatorSummary:
     """One operator in a snapshot.
 
     Attributes:
-        parallelism: Of the job that took it.
+        parallelism: Its parallelism in the job that took the snapshot.
         max_parallelism: Number of key groups; a job that starts from it must have the same for keyed state.
         size: Bytes of its state, including its coordinator's.
         files: Number of files that hold its state; small state has none.
@@ -128,13 +128,13 @@ class SnapshotSummary:
     Attributes:
         location: URL of the storage that holds its files.
         kind: `checkpoint`, `savepoint`, or `sync_savepoint` for one that stopped its job.
-        checkpoint_id: Ids of a job that starts from it go on from here.
+        checkpoint_id: Its id; a job that starts from it gives larger ids.
         attempt: The attempt of the job that took it.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
         size: Bytes of all state, of operators and master hooks.
         files: Number of its files without the metadata.
-        by_subtask: Metrics by subtask; empty when an older version took it, or it was made of tables.
+        by_subtask: Metrics by subtask; empty when the state processor wrote the snapshot.
     """
 
     location: str
@@ -215,7 +215,7 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
 
 
 def _native(handles: Sequence[KeyedStateHandle]) -> list[StateSummary]:
-    """State in the files of RocksDB: the names are known, and the number of entries of all together."""
+    """State in files of RocksDB: the names, and the total number of entries, are known."""
     entries = sum(handle.entries for handle in handles)
     types = dict(pair for handle in handles for pair in handle.types)
     states = {saved.name: saved for handle in handles for saved in handle.states}
@@ -240,7 +240,7 @@ def _keyed_state(table: str, number: int, of_type: str, saved: SavedState | None
 
 
 def _live_keys(handle: KeyedStateHandle, read: Read, codec: ValueCodec) -> dict[str, set[Any]]:
-    """The keys of one subtask that are not deleted, by table; pairs where a key has several entries."""
+    """The live keys of one subtask by table; pairs of key and entry where a key has several entries."""
     tables: dict[str, set[Any]] = {}
     for file in handle.files:
         for table, keys, is_deleted in read_keys(read(file), file, codec):
@@ -275,7 +275,7 @@ def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
 
 
 def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
-    """State that an operator has encoded itself: only its size is known here."""
+    """State that an operator has encoded itself; only the size is known."""
     keyed = [handle.entries for subtask in subtasks for handle in subtask.raw_keyed]
     pieces = [handle.count for subtask in subtasks for handle in subtask.raw_operator]
     if keyed:

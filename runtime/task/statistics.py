@@ -1,8 +1,8 @@
 """Counters of a subtask, and the rates between two of its reports.
 
 Metrics, the live line and tests read the same counters. A rate comes from two reports of the same attempt:
-the difference divided by the time between them. That time is of the subtask's own clock, so neither the way
-of a report nor the clocks of other nodes are in it.
+the difference divided by the time between them. The subtask's own clock measures that time, so delays of
+reports and clocks of other nodes don't change it.
 
 `RateWindow` keeps the reports of the last seconds. A JobMaster asks every two seconds, and whenever a client
 looks at the job; reports that come faster than once a second replace each other.
@@ -30,8 +30,8 @@ class OutputFill:
         operator: Operator whose output is sent.
         side_output: Name of the side output that is sent; `None` for the main output.
         input_index: Input of the target.
-        copy: Number of the edge among equal ones.
-        credits: Buffers that may be outstanding on each channel.
+        copy: Index of the edge among equal edges.
+        credits: Maximum number of outstanding buffers on each channel.
         first_receiver: Index of the subtask that the first channel leads to; the others follow in order.
         outstanding: Buffers that the receiver has not consumed, by channel.
         queued: Elements that wait for a credit, by channel.
@@ -73,20 +73,20 @@ class SubtaskStatistics:
         buffers_out: Buffers sent.
         busy_seconds: Time spent working.
         backpressured_seconds: Time in which an output had no credit.
-        slice_overruns: Slices that a user's function made much too long.
+        slice_overruns: Slices of work that a user's function held up for much too long.
         pickled_values: Values that only pickle could carry.
         operators: Counters by operator id.
         checkpoints: Counters of the subtask's checkpoints.
         reordered_elements: Elements that arrived before an earlier one of their channel.
         barriers: Counters of its barrier handler; `None` for a source.
-        stored: Counters of what alignments stored; `None` when they hold blocked channels.
+        stored: Counters of stored alignments; `None` when alignments hold blocked channels back.
         current_watermark: The last watermark that has passed all of its operators, in microseconds since the
             epoch; `None` before the first one.
-        is_idle: Whether its receivers do not wait for its watermarks.
+        is_idle: Whether it is idle, so that its receivers do not wait for its watermarks.
         is_paused: Whether it waits for other sources of its alignment group.
         bytes_in: Encoded bytes of the records that arrived on its channels; 0 for a source.
-        at: When this was counted: monotonic seconds of its process.
-        outputs: How full its channels are, by edge.
+        at: Time of the count, in monotonic seconds of its process.
+        outputs: Fill of its output channels, by edge.
     """
 
     records_in: int
@@ -114,7 +114,7 @@ class SubtaskStatistics:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskStatistics:
-        """The counters that `to_dict` gave.
+        """Make counters from the output of `to_dict`.
 
         Example:
             >>> counters = SubtaskStatistics(10, 9, 80, 1, 0.5, 0.0, 0, 0, {"map": OperatorStatistics(10, 9)})
@@ -149,8 +149,8 @@ class OperatorRates:
     """Records per second of one operator.
 
     Attributes:
-        records_in: Records that it has taken.
-        records_out: Records that it has emitted.
+        records_in: Records received.
+        records_out: Records emitted.
     """
 
     records_in: float
@@ -265,7 +265,7 @@ class RateWindow:
         return len(self._reports)
 
     def add(self, report: SubtaskStatistics) -> None:
-        """Take a report; one of another attempt begins the window anew, a repeated one changes nothing."""
+        """Add a report. A report of another attempt clears the window; a repeated one changes nothing."""
         reports = self._reports
         if reports and report.at == reports[-1].at:
             return

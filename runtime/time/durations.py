@@ -19,7 +19,7 @@ Duration: TypeAlias = timedelta | float
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-#: Moments this far from the epoch (some 146,000 years) leave room for spans beside them in 64 bits.
+#: Largest distance of a moment from the epoch (some 146,000 years); sums with durations fit into 64 bits.
 _FARTHEST: Final = 1 << 62
 
 
@@ -54,7 +54,7 @@ def micros_of(moment: object) -> int:
 
 
 def is_near(micros: int) -> bool:
-    """Whether a moment in microseconds is near enough to the epoch to be meant as one."""
+    """Whether a moment in microseconds is near enough to the epoch to be valid."""
     return -_FARTHEST < micros < _FARTHEST
 
 

@@ -94,13 +94,13 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.sealed_file import IncompleteFileError
 
-#: Number of tries to begin an attempt; only a storage that answers nonsense needs so many.
+#: Number of tries to begin an attempt; only a storage with wrong answers needs so many.
 BEGIN_TRIES: Final = 1000
 
 #: Number of records after which the log is compacted.
 COMPACT_EVERY: Final = 200
 
-#: Makes the memory of restarts for a new attempt, from the log and whether another JobMaster had the job.
+#: Computes a new attempt's restart memory from the log, and from whether another JobMaster had the job.
 CountRestarts: TypeAlias = Callable[[LogView, bool], RestartMemory]
 
 
@@ -111,8 +111,8 @@ class DecisionLog:
         storage: It must have an atomic put-if-absent.
         compact_every: Number of records after which the log is compacted; at least 2.
         monotonic: Seconds that never go backwards, from any thread; records get the age of the job from it.
-        writer: A token that no other writer has. With it an attempt whose beginning was not answered is known
-            again; without it another one begins.
+        writer: A token that no other writer has. With it the writer recognises its own attempt after a begin
+            that was not answered. Without it, another attempt begins.
         submission: A token that only the writers of one submission of the job have.
         allow_damaged: Begin behind damaged records and lose what they decided; see `reader`.
 
@@ -167,7 +167,7 @@ class DecisionLog:
         return self._view
 
     def age(self) -> float:
-        """Seconds of the job's life: of earlier writers as far as the log shows, and of this one."""
+        """Age of the job in seconds: the age that the log shows, and the time of this writer."""
         age, since = self._aged
         return age + self._monotonic() - since
 
@@ -197,8 +197,8 @@ class DecisionLog:
         Args:
             now: Wall-clock seconds.
             known_attempt: An attempt that is known to have begun.
-            parallelism: What the job is rescaled to; `None` for what it was.
-            count: Makes the memory of restarts; by default it stays as it is.
+            parallelism: New parallelism of a rescale; `None` keeps the old one.
+            count: Computes the restart memory; by default the memory stays unchanged.
             is_new: The job was only just submitted, so this writer's first attempt must be in slot 0. Only
                 the first writer of a submission says so.
 
@@ -219,7 +219,7 @@ class DecisionLog:
                     return Fenced(view.last_attempt)
                 raise JobIdTakenError(self._taken(view))
             if self._attempt == 0:
-                # Both are at most the real age: the log's, and that of this writer so far.
+                # The log's age and this writer's age are both at most the real age.
                 self._aged = (max(self.age(), view.age), self._monotonic())
             if view.ended is not None:
                 self._view = view
@@ -229,7 +229,7 @@ class DecisionLog:
             restarts = view.restarts
             if count is not None and view.last_attempt not in tried:
                 restarts = count(view, is_other)
-            # A damaged record may be that of an attempt; its number is not given again.
+            # A damaged record may have begun an attempt, so its number is not used again.
             number = view.last_attempt + 1 + len(view.to_pass)
             tokens = self._writer, self._submission
             record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, *tokens)
@@ -246,7 +246,7 @@ class DecisionLog:
                 if unanswered == PUT_TRIES or isinstance(error, StorageTimeoutError):
                     raise
                 continue
-            self._unanswered.add(number)  # its number is known as this writer's own, should this fail
+            self._unanswered.add(number)  # if this fails, the writer later recognises its number
             tried.add(number)
             if self._reader.is_intact(view):
                 self._begun(view, record)
@@ -263,10 +263,10 @@ class DecisionLog:
         return self._lost
 
     def complete(self, record: CheckpointCompleted) -> Claim:
-        """Make a checkpoint exist.
+        """Record a completed checkpoint; the checkpoint exists from then on.
 
         Raises:
-            OutcomeUnknownError: Its files must stay: it may exist.
+            OutcomeUnknownError: The checkpoint may exist, so its files must stay.
             CorruptSnapshotError: The log is damaged.
             ValueError: The record is of another attempt than this writer.
         """
@@ -297,7 +297,7 @@ class DecisionLog:
         """End the job for good; the arguments are those of `JobEnded`.
 
         Raises:
-            OutcomeUnknownError: Ask again; an end that got in is found.
+            OutcomeUnknownError: Call again; an end that was written is found.
             CorruptSnapshotError: The log is damaged.
         """
         return self._append(JobEnded(state, cause, self._attempt, now, savepoint, drained, failure))
@@ -339,8 +339,8 @@ class DecisionLog:
         self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
         self._claimed += 1
         if view.compacted_at is not None:
-            # An older version compacted without a hint, its writer died, or one that slept has written an old
-            # one. The next compaction makes up if this fails.
+            # The hint is missing because its writer died, or old because a paused writer wrote it. If this
+            # fails, the next compaction writes it.
             with suppress(StorageError):
                 if self._reader.hint.is_older_than(view.compacted_at):
                     self._reader.hint.write(view.compacted_at)
@@ -406,7 +406,7 @@ class DecisionLog:
             self._follow(slot, found)
 
     def _known(self, record: LogRecord) -> Claim | None:
-        """The outcome, if the record is known to be in the log: an earlier try got in without an answer."""
+        """The outcome, if the log is known to have the record from an earlier try without an answer."""
         ended = self._view.ended
         if isinstance(record, JobEnded) and ended is not None and ended.state == record.state:
             return Claimed(self._view.next_slot - 1)
@@ -421,8 +421,9 @@ class DecisionLog:
     def _past(self, slot: int, record: LogRecord, data: bytes) -> Claim | None:
         """The answer for a slot in doubt when a newer attempt has compacted the log behind it, else `None`.
 
-        A record of this writer had the slot then, because no `AttemptBegun` has it. It may have been deleted,
-        and what is in the slot now may be of no effect. If no other one can have been put there, it was this.
+        No `AttemptBegun` has the slot, so a record of this writer had it. That record may have been deleted,
+        and the present content of the slot may have no effect. If this writer can have put no other record
+        there, the record in doubt had the slot.
         """
         try:
             view = None if self._reader.is_intact(self._view) else self._reader.compacted_behind(slot)
@@ -453,7 +454,7 @@ class DecisionLog:
         raise OutcomeUnknownError(msg)
 
     def _follow(self, slot: int, found: LogRecord) -> None:
-        """Another record has the slot: take it into the view, or learn that this attempt is past."""
+        """Add the record that has the slot to the view, or note that a newer attempt owns the job."""
         if found.attempt > self._attempt:
             self._fenced = Fenced(found.attempt)
         elif found.attempt == self._attempt:
@@ -470,11 +471,10 @@ class DecisionLog:
         try:
             found = self._slots.claim(slot, encode_record(record, self._view.to_pass))
             if found is not None and found != record:
-                # It holds all that is in front of its own slot: in any other slot it would be wrong.
+                # A compaction covers the slots in front of its own, so it would be wrong in any other slot.
                 self._follow(slot, found)
                 return
-            # Where the log is not intact, or that is unknown, the next record looks whether this writer is
-            # past.
+            # Unless the log is known to be intact, the next record checks whether this writer is fenced.
             self._slots.in_doubt = slot
             if not self._reader.is_intact(self._view):
                 return

@@ -1,7 +1,7 @@
-"""`LogSlots`: claims slots of the decision log, each by put-if-absent, asked until there is an answer.
+"""`LogSlots`: claims slots of the decision log by put-if-absent, and repeats a put without an answer.
 
-A put may have happened although it looks failed, or may happen later. So the same bytes are put again. A slot
-that is taken then is read: its record may be the writer's own.
+A put may have happened although it looks failed, or may happen later. So the same bytes are put again. If the
+slot is taken then, its record is read: it may be the writer's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 
 
 class OutcomeUnknownError(StorageError):
-    """It is not known whether the record is in the log; what depends on it must stay as it is."""
+    """The log may or may not have the record; files that depend on it must stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class DecisionLogStatistics:
         attempt: The attempt it writes for; 0 before the first.
         next_slot: The slot it wants next.
         records_since_compaction: Number of records that a replay has to read.
-        claimed: Records that got in.
+        claimed: Records that were written.
         conflicts: Puts that found the slot taken.
-        unanswered: Puts that failed otherwise.
+        unanswered: Puts that failed for another reason.
         compactions: Compactions written.
-        compaction_error: Why the last compaction failed; empty when it did not. A later one makes up for it.
+        compaction_error: Cause of the last compaction's failure, else empty; a later compaction repairs it.
     """
 
     attempt: int
@@ -73,9 +73,9 @@ class LogSlots:
         storage: It must have an atomic put-if-absent.
 
     Attributes:
-        in_doubt: The slot of the last claim, if it is not known what is in it; -1 otherwise.
+        in_doubt: The slot of the last claim, if its content is unknown; -1 otherwise.
         was_in_doubt: Whether an earlier put into the slot of the last claim may have happened.
-        may_hold: All that this writer may have put into the slot of the last claim.
+        may_hold: All data that this writer may have put into the slot of the last claim.
     """
 
     def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths, reader: DecisionLogReader) -> None:
@@ -92,7 +92,7 @@ class LogSlots:
 
         Raises:
             ObjectExistsError: It is taken.
-            StorageError: There was no answer; the put may have taken it.
+            StorageError: There was no answer; the put may have succeeded.
         """
         try:
             self._storage.put(self._paths.log_slot(slot), data, create=True)
@@ -104,7 +104,7 @@ class LogSlots:
             raise
 
     def claim(self, slot: int, data: bytes) -> LogRecord | None:
-        """Claim a slot; `None` when that worked, otherwise the record in it.
+        """Claim a slot; return `None` on success, otherwise the record that has the slot.
 
         Raises:
             OutcomeUnknownError: There was no answer to any try.
@@ -127,7 +127,7 @@ class LogSlots:
                 self.was_in_doubt = True
                 self.may_hold.add(data)
                 if isinstance(error, StorageTimeoutError):
-                    break  # it was waited for as long as the user wants to wait
+                    break  # the wait has reached the user's limit
             else:
                 self.in_doubt = -1
                 self.may_hold.add(data)

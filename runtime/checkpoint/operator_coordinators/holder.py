@@ -53,7 +53,7 @@ class EventCounts:
 
     def __init__(self) -> None:
         self._came: dict[int, _Came] = {}
-        #: By checkpoint and subtask, how many events were sent in front of its part.
+        #: Number of events sent before the subtask's snapshot, by checkpoint and subtask.
         self._sent: dict[int, dict[int, int]] = {}
 
     def came(self, subtask: int, number: int) -> None:
@@ -63,7 +63,7 @@ class EventCounts:
         self._sent.setdefault(checkpoint_id, {})[subtask] = sent
 
     def missing(self, checkpoint_id: int) -> tuple[tuple[int, int, int], ...]:
-        """Subtasks whose events are not complete: each with how many have come and how many were sent."""
+        """Subtasks with missing events, each with the numbers of received and of sent events."""
         sent = sorted(self._sent.get(checkpoint_id, {}).items())
         counts = ((subtask, self._came.get(subtask, _Came()).count(last), last) for subtask, last in sent)
         return tuple(each for each in counts if each[1] < each[2])
@@ -72,7 +72,7 @@ class EventCounts:
         self._sent.pop(checkpoint_id, None)
 
     def forget(self, subtask: int) -> None:
-        """A subtask is gone; the next one with its index counts from 1."""
+        """Reset the counts of a subtask that is gone; its successor counts from 1."""
         self._came.pop(subtask, None)
 
     def forget_all(self) -> None:
@@ -174,12 +174,12 @@ class OperatorCoordinatorHolder:
         self._guarded(self._coordinator.close)
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: bytes | None) -> None:
-        """The whole job starts from a checkpoint, or from nothing (`None`)."""
+        """Restore the coordinator from a checkpoint of the whole job; `None` starts it without state."""
         self._forget()
         self._coordinator.reset_to_checkpoint(checkpoint_id, state)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
-        """A subtask is gone: what waits for it is dropped, and the coordinator takes back what it gave it."""
+        """Drop the events that wait for a failed subtask, and notify the coordinator."""
         self._in_flight.forget_subtask(subtask)
         self._events.forget(subtask)
         self._coordinator.subtask_failed(subtask, reason)
@@ -189,7 +189,7 @@ class OperatorCoordinatorHolder:
         self._coordinator.subtask_reset(subtask, checkpoint_id)
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A subtask has sent an event; a coordinator that fails over it fails the job."""
+        """Hand a subtask's event to the coordinator; an error of the coordinator fails the job."""
         if isinstance(event, EventOfSubtask):
             self._events.came(subtask, event.number)
         self._guarded(lambda: self._coordinator.handle_event(subtask, event))
@@ -212,7 +212,7 @@ class OperatorCoordinatorHolder:
             self._valve.mark_for_checkpoint(checkpoint_id)
             self._snapshot = snapshot
             self._coordinator.checkpoint(checkpoint_id, _SnapshotAnswer(self, snapshot))
-        except BaseException as error:  # users' enumerators are behind it
+        except BaseException as error:  # users' enumerators may raise anything
             if self._snapshot is snapshot:
                 self._snapshot = None
             on_error(error)
@@ -268,10 +268,10 @@ class OperatorCoordinatorHolder:
         snapshot.on_error(error)
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """Make a call; an error fails the job, by the coordinator's name."""
+        """Make a call; an error fails the job and names the coordinator."""
         try:
             call()
-        except BaseException as error:  # users' enumerators are behind it
+        except BaseException as error:  # users' enumerators may raise anything
             self.fail_job(error if isinstance(error, PenstockError) else error_text(error))
 
     def _finish_snapshot(self) -> None:
@@ -306,7 +306,7 @@ class _SnapshotAnswer:
 
 
 class _InFlight:
-    """A sender that knows the events which are on their way."""
+    """Sends events, and tracks those without an answer."""
 
     def __init__(self, sender: EventSender, on_empty: Callable[[], None]) -> None:
         self._sender = sender

@@ -46,8 +46,8 @@ _any = checked_call(takes_others=True)
 class KeyedStream(GroupedStream, Generic[T, K]):
     """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
 
-    It offers what keeps state for each key. Everything without state (`map`, `filter`, ...) goes before
-    `key_by` or after `reduce`, `process` and `transform`: its result could not stay grouped.
+    Its methods keep state for each key. Call stateless ones (`map`, `filter`, ...) before `key_by`, or after
+    `reduce`, `process` and `transform`: their results would not stay grouped.
     """
 
     _next_step = (
@@ -62,7 +62,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """Combine all records of a key, one by one, and emit every intermediate result.
 
         Args:
-            id: The operator's id; its state is found again under it.
+            id: The operator's id; a restore finds the operator's state by this id.
             function: Takes the result so far and the next record, returns the new result. A key's first
                 record is its first result.
             **options: See `OperatorOptions`.
@@ -106,13 +106,13 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         each function. Values that a record does not have are null.
 
         Args:
-            id: The operator's id; its state is found again under it.
+            id: The operator's id; a restore finds the operator's state by this id.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
-                `emit_every` is the time between two outputs of the keys that were touched. By
+                `emit_every` is the time between two outputs of the changed keys. By
                 default they are emitted once a batch. They are emitted in front of a checkpoint, too.
-                `combine=False` leaves out the step that reduces records by key before they are sent, as long
-                as that makes them fewer. State in columns is always on the heap.
+                By default records are combined by key before they are sent, as long as that reduces their
+                number; `combine=False` turns this off. State in columns is always on the heap.
         """
         call = function_or_columns(function, named, ("combine", "emit_every"), "process")
         if call.function is not None:
@@ -147,7 +147,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """Run a `KeyedProcessFunction`, with state of its own for each key.
 
         Args:
-            id: The operator's id; its state is found again under it.
+            id: The operator's id; a restore finds the operator's state by this id.
             function: An object; each subtask works with a copy of it.
             **options: See `OperatorOptions`.
         """
@@ -173,7 +173,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """Run an operator of your own with state for each key; see `Operator`.
 
         Args:
-            id: The operator's id; its state is found again under it.
+            id: The operator's id; a restore finds the operator's state by this id.
             operator: An object of a subclass of `Operator`; each subtask works with a copy of it.
             **options: See `OperatorOptions`.
         """
@@ -200,9 +200,9 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         A window that is not full at the end of the input emits nothing.
 
         Args:
-            size: Most records of a window.
-            slide: A window ends after every so many records, and holds the last `size`. By default each
-                record is in one window.
+            size: Number of records in a full window.
+            slide: Number of records between the ends of two windows; each holds the last `size`. By default
+                each record is in one window.
         """
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
@@ -216,7 +216,7 @@ def process_operator(
 ) -> KeyedProcessOperator:
     """Make the operator with a function object of its own.
 
-    Subtasks of a simulation live in one process. The function object of one must not be seen by others, just
-    as if it had been pickled for each.
+    Subtasks of a simulation live in one process. Each gets a function object of its own, as if it had
+    been pickled.
     """
     return KeyedProcessOperator(key_selector, copy.deepcopy(function))

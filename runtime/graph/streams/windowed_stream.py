@@ -59,7 +59,7 @@ K = TypeVar("K")
 A = TypeVar("A")
 V = TypeVar("V")
 R = TypeVar("R")
-#: What functions of windows take in front of the window: the key, or nothing.
+#: Arguments of window functions in front of the window: the key, or none.
 Keys = TypeVarTuple("Keys")
 
 _options = checked_call(OPTION_NAMES)
@@ -68,7 +68,7 @@ _any = checked_call(takes_others=True)
 
 
 class GroupedStream:
-    """Records in groups: a method of `DataStream` that is called too early is refused with what to do."""
+    """Records in groups; an early call of a `DataStream` method raises an error that names the next step."""
 
     #: The next step, for messages.
     _next_step: ClassVar[str]
@@ -83,7 +83,7 @@ class GroupedStream:
     def _repr_html_(self) -> str:
         return picture_of(self._builder, self._inputs, repr(self))
 
-    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+    if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain why a method of `DataStream` is not here."""
@@ -96,7 +96,7 @@ class GroupedStream:
 
 
 class Windows(GroupedStream, Generic[T, *Keys]):
-    """The calls of streams in windows; functions of windows take the key first where there is one."""
+    """Methods of windowed streams; window functions of a keyed stream take the key first."""
 
     _next_step = (
         "say what each window emits, with reduce(id, function), aggregate(id, function) or "
@@ -116,7 +116,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
     @_plain
     def trigger(self, trigger: Trigger[T]) -> Self:
-        """Let a trigger decide when windows emit, instead of that of the assigner.
+        """Replace the assigner's trigger, which decides when windows emit.
 
         Args:
             trigger: For example `EventTimeTrigger(early=CountTrigger(100))`; each subtask works with a copy.
@@ -125,7 +125,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
     @_plain
     def evictor(self, evictor: Evictor[T]) -> Self:
-        """Take records out of a window when it emits; only `apply` works with that.
+        """Remove records from a window when it emits; only `apply` supports this.
 
         Args:
             evictor: For example `CountEvictor(100)`; each subtask works with a copy.
@@ -175,9 +175,9 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """Combine the records of each window; only the result so far is kept.
 
         Args:
-            id: The operator's id; its state is found again under it.
-            function: Takes the result so far and the next record, returns the new result. That is a new
-                value, or one of the two, which it may change.
+            id: The operator's id; a restore finds the operator's state by this id.
+            function: Takes the result so far and the next record, returns the new result. It may change and
+                return one of the two.
             window_function: Takes the key if there is one, the window and the result. Returns the records to
                 emit; by default the result itself is emitted.
             **options: See `OperatorOptions`.
@@ -227,14 +227,14 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         `window_start` and `window_end`, and one column for each function.
 
         Args:
-            id: The operator's id; its state is found again under it.
+            id: The operator's id; a restore finds the operator's state by this id.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
                 Windows that merge, such as sessions, need its `merge`.
             window_function: Takes the key if there is one, the window and the result. Returns the records to
                 emit; by default the result itself is emitted.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
-                By default records are reduced by key and window before they are sent, as long as that makes
-                them fewer; not so with `combine=False`.
+                By default records are combined by key and window before they are sent, as long as that
+                reduces their number; `combine=False` turns this off.
         """
         call = function_or_columns(function, named, ("combine",), "apply")
         if call.function is None:
@@ -255,7 +255,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         if self._settings.records.is_merging and not has_merge(call.function):
             refuse(
                 f"aggregate: windows of {self._settings.assigner!r} merge, so {type(function).__name__} "
-                "needs a method merge(first, second), which gives the accumulator of two"
+                "needs a method merge(first, second), which merges two accumulators"
             )
         what = f"aggregate({type(function).__name__})"
         contents = partial(AggregatedContents, call.function)
@@ -271,10 +271,10 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """Hand all records of each window to a function; they are kept until then.
 
         Args:
-            id: The operator's id; its state is found again under it.
+            id: The operator's id; a restore finds the operator's state by this id.
             function: Takes the key if there is one, the window and its records in order of arrival. Returns
-                the records to emit: a list, a generator, or `None` for none. Windows that overlap share their
-                records: make new ones, and leave these as they are.
+                the records to emit: a list, a generator, or `None` for none. Overlapping windows share their
+                records, so emit new ones and don't change these.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)
@@ -324,10 +324,10 @@ class WindowedStream(Windows[T, K]):
     """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
 
     Each key's window emits when its trigger says so. By default that is once, when event time has passed the
-    window, or the time of day for windows of processing time. What a window of event time emits has the
-    window's last microsecond as timestamp; others emit records without timestamps. A record that comes after
-    its windows have ended goes to the side output `late_records` of the returned stream. It is counted, and
-    dropped if nothing reads that output.
+    window, or the time of day for windows of processing time. Results of event-time windows have the window's
+    last microsecond as timestamp; results of other windows have none. A record that arrives after its windows
+    have ended goes to the side output `late_records` of the returned stream. It is counted, and dropped if
+    nothing reads that output.
     """
 
     def __repr__(self) -> str:
@@ -337,9 +337,9 @@ class WindowedStream(Windows[T, K]):
 class AllWindowedStream(Windows[T]):
     """All records of a stream grouped by windows; made by `DataStream.window_all`.
 
-    One subtask has all windows, so it must keep up with the whole stream. Aggregates of columns combine in
-    front of it. Otherwise reduce the records by key first, and only the results by `window_all`. See
-    `WindowedStream` for what windows do.
+    One subtask has all windows, so it must keep up with the whole stream. Aggregates of columns are combined
+    in front of it. Otherwise reduce the records by key first, and apply `window_all` to the results.
+    `WindowedStream` describes the windows.
     """
 
     def __repr__(self) -> str:
@@ -352,13 +352,13 @@ class AllWindowedStream(Windows[T]):
         if options.get("parallelism") not in (None, 1):
             refuse(
                 f"{call}: windows without keys run in one subtask, so parallelism {options['parallelism']} "
-                "can't be; use key_by(function).window(...) to spread them"
+                "is not possible; use key_by(function).window(...) to spread them"
             )
         return cast(OperatorOptions, {**options, "parallelism": 1})
 
 
 class WithoutKey:
-    """A function of windows that has no use for the key.
+    """Adapts a window function that takes no key.
 
     Example:
         >>> WithoutKey(lambda window, records: len(records))("key", (0, 10), ["a", "b"])

@@ -4,20 +4,19 @@ A look at a value in RocksDB costs microseconds: the key has to be hashed and en
 value decoded. Most functions read a value, change it, and see the same key again soon. So a value stays in
 memory, decoded, after the first look. It is written back, in a batch, in front of a snapshot or when room is
 needed. `dict` itself is the memory: the class derives from it, so a look at a key that is there runs in C.
-Only what misses (`__missing__`) comes here.
+Only misses (`__missing__`) reach this code.
 
 **The truth.** At any moment an entry is: what the dict has; else nothing, if its key is in `gone`; else what
-RocksDB has. An entry whose key is in the table's `changed` may differ from RocksDB's. Every other one in the
-dict is the same there, unless it was changed in place and is not told yet. `write_back` makes RocksDB right
-for all announced changes. A deleted key stays in `gone` until then, or the next look would find its old row.
+RocksDB has. An entry whose key is in the table's `changed` may differ from RocksDB's. Every other entry
+in the dict equals RocksDB's, unless it was changed in place without an announcement. `write_back` writes all
+announced changes. A deleted key stays in `gone` until then, or the next look would find its old row.
 
-**What must not be dropped.** An operator may change a value in place and tell it later, at the end of a batch
-(`state_backend.py`). Dropping it meanwhile would lose the change. So nothing is ever dropped behind an
-operator's back. Room is made at two
-places alone. One is where an operator tells what it has changed. The other is a look of a view of `bind`: a
-view tells each change at once.
+**What must not be dropped.** An operator may change a value in place and announce the change later, at the
+end of a batch (`state_backend.py`). Dropping the entry meanwhile would lose the change. So room is made at
+two places only. One is where an operator announces its changes. The other is a read through a view of `bind`,
+because a view announces each change at once.
 
-Here everything is about one table, and one thread.
+A `CachedEntries` holds one table, and one thread uses it.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from typing import Any, Final
 from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.rows import TableRows
 
-#: What an entry takes in memory beside its encoded size, bytes; measured for small values, rounded up.
+#: Bytes of memory that an entry takes beside its encoded size; measured for small values, rounded up.
 _OVERHEAD: Final = 250
 _LEAST_KEYS: Final = 64
 #: Rows that are written in one batch.
 _BATCH: Final = 4096
-#: Changes that wait in memory for their batch: what a snapshot has to write at most, for each table.
+#: Maximum number of a table's changes that wait in memory, and that a snapshot may have to write.
 _MOST_TOLD: Final = 1 << 17
 
 
@@ -52,7 +51,7 @@ class CachedEntries(dict[Any, Any]):
         changed: Keys that were written or deleted since the last `write_back`.
 
     Attributes:
-        is_bound: Whether only views use the table, which tell each change at once.
+        is_bound: Whether only views use the table; views announce each change at once.
     """
 
     __slots__ = (
@@ -157,7 +156,7 @@ class CachedEntries(dict[Any, Any]):
         return _Values(self)
 
     def items(self) -> ItemsView[Any, Any]:  # type: ignore[override]
-        """All entries, each read when it is its turn; only views may change a value of it in place."""
+        """All entries, each read when the iteration reaches it; only views may change a value in place."""
         return _Items(self)
 
     def clear(self) -> None:
@@ -167,13 +166,13 @@ class CachedEntries(dict[Any, Any]):
             self.database.delete_range(begin, begin + b"\xff")
 
     def forget(self) -> None:
-        """Know nothing of what is on disk, and lose what was not written back."""
+        """Drop everything in memory, including changes that were not written back."""
         dict.clear(self)
         self.changed.clear()
         self.gone.clear()
 
     def _pairs(self, *, is_kept: bool = False) -> Iterator[tuple[Any, Any]]:
-        """Entries in memory, then the others, each once, whatever happens meanwhile.
+        """Entries in memory, then those on disk; each once, even if entries change meanwhile.
 
         Args:
             is_kept: Whether a value that is read stays in memory, so that it can be changed in place.
@@ -187,7 +186,7 @@ class CachedEntries(dict[Any, Any]):
                 continue
             value = dict.get(self, key, _ABSENT)
             if value is _ABSENT:
-                # The scan shows the rows of its beginning; what was written back since is read again.
+                # The scan shows the rows as of its start; rows written back since are read again.
                 value = on_disk if self.database.rows_written == written else self._load(key)
                 if value is _ABSENT:
                     continue
@@ -199,7 +198,7 @@ class CachedEntries(dict[Any, Any]):
     # -- memory and disk ----------------------------------------------------------------------------------
 
     def write_back(self) -> None:
-        """Make RocksDB right for all announced changes; nothing leaves memory.
+        """Write all announced changes to RocksDB; entries stay in memory.
 
         Raises:
             CodecError: A value can't be encoded; names the table and the key. Nothing is forgotten.
@@ -225,7 +224,7 @@ class CachedEntries(dict[Any, Any]):
             self.make_room()
 
     def told_many(self) -> None:
-        """So many changes were announced that it is time to write back."""
+        """Write the changes back, because many were announced."""
         if self.is_bound and self.rows.nested:
             self.write_back()  # a view may be half through the parts of a key
         else:
@@ -273,7 +272,7 @@ class CachedEntries(dict[Any, Any]):
 
 
 class CachedParts(CachedEntries):
-    """The entries of a nested table: all parts of a key are read at the first look, and written one by one.
+    """The entries of a nested table: the first access reads all parts of a key; each is written alone.
 
     A key whose parts are all deleted leaves the dict, as in a table on the heap.
     """
@@ -334,7 +333,7 @@ class _Keys(KeysView[Any]):
 
 
 class _Items(ItemsView[Any, Any]):
-    """Entries; of a table with views each stays in memory when it is read, as it may be changed in place."""
+    """Entries; in a table with views, entries that were read stay in memory: views may change them."""
 
     _mapping: CachedEntries
 
@@ -350,7 +349,7 @@ class _Values(ValuesView[Any]):
 
 
 class ToldChanges(set[Any]):
-    """The `changed` of a table: written back when it is long, so that no snapshot has much to write."""
+    """The changed keys of a table; a large set is written back, so that no snapshot has much to write."""
 
     def __init__(self, entries: CachedEntries) -> None:
         super().__init__()
@@ -368,7 +367,7 @@ class ToldChanges(set[Any]):
 
 
 class OperatorChanges(ToldChanges):
-    """The same for a table that operators use without a view: room is made where they tell."""
+    """The changed keys of a table without views; announcing changes makes room."""
 
     def add(self, entry: Any, /) -> None:
         super().add(entry)

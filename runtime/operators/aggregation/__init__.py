@@ -1,7 +1,7 @@
 """Aggregation by key over columns: the functions, and the operators that run them.
 
-- `functions`, `sums`, `count_distinct`: what users name. `vectorized_aggregate`: what they write themselves.
-  `column_aggregate` is the base of all.
+- `functions`, `sums`, `count_distinct`: aggregates that users name. `vectorized_aggregate`: base of users'
+  own aggregates. `column_aggregate` is the base of all.
 - `aggregation` makes partial results of batches (`batch_columns`, `grouping`), one row a key, and merges them
   into the accumulators.
 - Operators: `combiner` in front of an exchange, `keyed_aggregate` without windows, `window_aggregate` with

@@ -57,10 +57,10 @@ class AggregateFunction(ABC, Generic[T, A, R]):
         """The record to emit."""
 
     def merge(self, first: A, second: A) -> A:
-        """The accumulator of the records of two; only windows that merge, such as sessions, need it.
+        """Merge two accumulators; only windows that merge, such as sessions, need it.
 
         Args:
-            first: Of the window that began earlier; it may be changed and returned.
+            first: Accumulator of the window that began earlier; it may be changed and returned.
         """
         raise NotImplementedError
 
@@ -100,7 +100,7 @@ class AggregatedContents:
         return self._aggregate.merge(first, second)
 
     def copied(self, contents: Any) -> Any:
-        """A copy: the function may change its accumulator in place, and give a part of it as the result."""
+        """A copy, since the function may change its accumulator in place and return a part of it."""
         return own_copy(contents)
 
 
@@ -111,8 +111,8 @@ AGGREGATE_FUNCTION_STATE: Final = "aggregate_function"
 class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
     """Folds each record into the accumulator of its key and emits the result so far.
 
-    A result may be a part of the accumulator, which the function changes in place. So it is made of a copy
-    where the function, or another one of the subtask, could change one of the two.
+    A result may be a part of the accumulator, which the function changes in place. So it is computed from a
+    copy where this function, or another one of the subtask, could change it.
 
     Args:
         function: The user's object; the operator works with a copy of it.

@@ -10,9 +10,9 @@ has arrived at its reader in front of the barrier, everything assigned later is 
 in exactly one of the two snapshots.
 
 `SplitAssignments` knows which splits were assigned since which checkpoint (Flink's `SplitAssignmentTracker`).
-When one reader fails and comes back with the state of an older checkpoint, what it was given since is nowhere
-in its state. It is given back. When the whole job is restored nothing of this is needed: the enumerator's own
-state is as old as the readers'.
+A reader that fails restarts from the state of an older checkpoint, which lacks the splits assigned since. The
+enumerator gets these back. A restore of the whole job does not need this: the enumerator's own state is as
+old as the readers'.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class SplitAssignments:
         self._since.setdefault(subtask, []).extend(splits)
 
     def checkpointed(self, checkpoint_id: int) -> None:
-        """All assignments so far come before this checkpoint's barrier."""
+        """Note that a checkpoint covers all assignments so far."""
         self._before[checkpoint_id], self._since = self._since, {}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: nothing in front of it is ever given back."""
+        """Forget the assignments that a completed checkpoint covers."""
         self._before = {known: splits for known, splits in self._before.items() if known > checkpoint_id}
 
     def take_back(self, subtask: int, checkpoint_id: int | None) -> list[Any]:
@@ -102,7 +102,7 @@ class SourceCoordinator(OperatorCoordinator):
         return self._context.parallelism
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
-        """Hand splits to a reader; one that is gone gives them back when it comes back."""
+        """Hand splits to a reader; those of a reader that is gone are given back when it restarts."""
         self._assignments.assigned(subtask, splits)
         if subtask not in self._gone:
             self._context.send_event(subtask, tuple(splits))
@@ -118,7 +118,7 @@ class SourceCoordinator(OperatorCoordinator):
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Run what blocks; an error without a handler fails the job, and so does one of the callbacks."""
+        """Run blocking work; an error without a handler fails the job, and so does a callback's error."""
 
         def failed(error: BaseException) -> None:
             if on_error is None:
@@ -168,7 +168,7 @@ class SourceCoordinator(OperatorCoordinator):
             self._call("reader_failed", lambda: enumerator.reader_failed(subtask))
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """A reader comes back while the others continue: it gives back what its state does not know of."""
+        """Give back the splits that a restarted reader's state lacks, while other readers continue."""
         self._gone.discard(subtask)
         splits = self._assignments.take_back(subtask, checkpoint_id)
         enumerator = self._enumerator

@@ -1,8 +1,8 @@
 """`SourceWatermarks`: event time of one source subtask, which is that of the slowest of its splits.
 
-A source with a strategy follows each split for itself. Records of two splits are not in the order of either.
-With one newest timestamp for both, a split that is behind would be late. So each split has a watermark, and
-the subtask's watermark is the lowest of them (Flink: `WatermarkOutputMultiplexer`).
+A source with a strategy tracks each split separately, because records of two splits have no common order.
+With one newest timestamp for both, the records of a slower split would be late. So each split has a
+watermark, and the subtask's watermark is the lowest of them (Flink: `WatermarkOutputMultiplexer`).
 
 * A split counts from the moment that the reader has it, also before its first record. Until then it has no
   watermark and holds the others up.
@@ -38,7 +38,7 @@ It never stops for good:
 * A subtask that is idle or has ended says so, and counts no more. So does one that is gone: the JobMaster
   forgets what it had reported. A subtask that has not reported yet does not count either.
 * A subtask without a watermark holds the others up, as it holds event time up, and is never paused itself.
-  If it has nothing to read, idleness lets the others go on.
+  If it has nothing to read, idleness lets the others continue.
 * Barriers don't wait: a source takes them between two polls, whether it polls or not.
 
 A pause is no state. After a restart a subtask reads until the first answer, which comes within milliseconds.
@@ -90,7 +90,7 @@ class WatermarksAligned:
 
 
 class SourceAlignment:
-    """The part of one subtask; see the module's text.
+    """The alignment of one source subtask; see the module's text.
 
     Example:
         >>> sent = []
@@ -123,7 +123,7 @@ class SourceAlignment:
             self.report(reached, counts=counts)
 
     def advanced(self, reached: int | None) -> None:
-        """The subtask has read; where it has to wait now, it asks at once."""
+        """Note the watermark after a read; report at once if the subtask has to wait now."""
         if self.is_ahead(reached) and reached != self._reported:
             self.report(reached, counts=True)
 
@@ -133,14 +133,14 @@ class SourceAlignment:
         self._send(WatermarkReported(self._number, reached, counts))
 
     def aligned(self, answer: WatermarksAligned) -> None:
-        """An answer has come; an older one than the last does nothing."""
+        """Apply an answer; an answer that is older than the last one is ignored."""
         if answer.number > self._answered:
             self._answered = answer.number
             self._has_limit = True
             self._allowed = answer.allowed
 
 
-#: The one split of a reader that says nothing about its splits.
+#: The only split of a reader that does not report its splits.
 _ALL: Final = SplitProgress((None,))
 
 _NONE: Final = SplitProgress(())
@@ -205,17 +205,17 @@ class SourceWatermarks:
 
     @property
     def holds_reader(self) -> bool:
-        """Whether the reader is not to be polled; one that can leave out splits is polled all the same."""
+        """Whether to stop polling the reader; a reader that can pause single splits is always polled."""
         return not self._pauses_splits and self.is_paused
 
     @property
     def ahead(self) -> frozenset[Hashable]:
-        """Splits that wait for others; all of them, where the reader can't leave some out."""
+        """Splits that are paused because they are ahead; all splits if the reader can't pause single ones."""
         alignment = self._alignment
         if alignment is None:
             return frozenset()
         if self._pauses_splits and self._known is not None and self._known.has_waiting:
-            return frozenset()  # those that wait for their turn would never be begun
+            return frozenset()  # splits that wait for their turn would never start
         if not self._pauses_splits:
             return frozenset(self._splits) if self.is_paused else frozenset()
         return frozenset(name for name, each in self._splits.items() if alignment.is_ahead(each.reached))
@@ -237,10 +237,10 @@ class SourceWatermarks:
         self._begin(self._known)
 
     def polled(self, polled: Polled[Any], progress: SplitProgress | None) -> tuple[Polled[Any], TimeChange]:
-        """The reader was polled; gives its records with timestamps, and what has changed.
+        """Process a poll; return its records with timestamps, and the changes in event time.
 
         Args:
-            progress: The reader's splits now; `None` if it says nothing about them.
+            progress: The reader's splits now; `None` if it does not report them.
 
         Raises:
             PenstockError: A record has no timestamp, or the reader does not say which split it is from.

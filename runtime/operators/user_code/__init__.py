@@ -1,4 +1,4 @@
 """Everything around a call of a user's function: its record, its error, its result.
 
-`failure` turns what it raised into an error with operator, subtask and the user's line. Imports no operator.
+`failure` turns an exception into an error with operator, subtask and the user's line. Imports no operator.
 """

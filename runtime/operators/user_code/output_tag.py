@@ -20,7 +20,7 @@ class OutputTag(Generic[T]):
         name: The attribute's name by default.
 
     Raises:
-        ConfigurationError: It can't be a name.
+        ConfigurationError: The name is invalid.
 
     Example:
         >>> class Sort:
@@ -50,7 +50,7 @@ def tags_of(kind: type) -> Mapping[str, OutputTag[Any]]:
     """The side outputs that a class and its bases declare, by name.
 
     Raises:
-        ConfigurationError: Two of them have one name.
+        ConfigurationError: Two side outputs have one name.
 
     Example:
         >>> class Sort:
@@ -73,7 +73,7 @@ def declared_name(tag: OutputTag[Any] | str, declared: Mapping[str, object], own
     """The name of a tag, if it is declared.
 
     Raises:
-        ConfigurationError: It is not declared.
+        ConfigurationError: The tag is not declared.
 
     Example:
         >>> declared_name("ood", {"odd": None}, "Sort")

@@ -1,8 +1,8 @@
 """`TriggeredWindowOperator`: windows of any assigner, with a trigger, an evictor and lateness.
 
 `WindowOperator` has the windows that all users begin with: one size, event time, one result. It folds a batch
-record by record without asking anybody. This operator asks the trigger about each record, and does what all
-other windows need. What a window keeps of its records is the same in both (`window_contents.py`).
+record by record without a trigger. This operator asks the trigger about each record, and supports all other
+windows. Both keep the same contents of a window (`window_contents.py`).
 
 *A record.* The assigner gives its windows. A merging assigner's window is first joined with those of its key
 that it overlaps. A window of event time whose life has ended takes nothing. A record that no window takes is
@@ -24,7 +24,8 @@ which it is half merged.
 record can come to them any more. In Flink the latter are lost. Timers that are set then are not taken.
 
 A window must never emit a record twice because of a failure, nor be forgotten before its trigger was asked at
-its last moment. What is late must not depend on where a restart was (`held_watermark.py`).
+its last moment. Whether a record is late must not depend on where a restart was
+(`held_watermark.py`).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ _SECOND: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """What windows there are, and when they emit.
+    """The windows of an operator, and the rules by which they emit.
 
     Attributes:
         evictor: Takes records out; `None` for none.
@@ -149,7 +150,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
 
     @property
     def doing(self) -> str:
-        asking = self._asking  # read once: a watchdog asks beside the task
+        asking = self._asking  # read once: a watchdog thread reads it beside the task
         if asking is None or self._selecting:
             return super().doing
         return f"{self.kind} function {function_location(asking)}"
@@ -294,11 +295,11 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return last is not None and last <= self._calls.watermark
 
     def _add(self, key: Any, span: Span, row: Any, stamp: int | None) -> tuple[Entry, TriggerResult]:
-        """Put a record into a window, and ask the trigger; gives the window's entry and the answer."""
+        """Put a record into a window, and ask the trigger; return the window's entry and the answer."""
         assert self._windows is not None, "open() comes first"
         assert self._calls is not None, "open() comes first"
         windows, contents, window = self._windows, self._contents, TimeWindow(*span)
-        # A plain pair is what is found in the state again.
+        # The restored state has plain pairs, so the window is stored as one.
         span = window.start, window.end
         entry = windows.open(key, span)
         kept = (row, stamp) if self._has_stamps else row
@@ -319,7 +320,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
     def _obeyed(
         self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
     ) -> Iterator[Any]:
-        """Do what the trigger says; a window that holds nothing any more may lose its entry."""
+        """Apply the trigger's result; an empty window may lose its entry."""
         assert self._windows is not None, "open() comes first"
         if not isinstance(result, TriggerResult):
             msg = (
@@ -342,7 +343,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             self._windows.touch(key, span, entry)
 
     def _is_over_early(self, entry: Entry) -> bool:
-        """Whether nobody would miss a window in front of its end; a session that ends still joins others."""
+        """Whether a window can be forgotten before its end: it is empty, and no other window can join it."""
         return is_empty(entry) and (self._assigner.is_endless or not self._assigner.is_merging)
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
@@ -366,7 +367,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         entry[CONTENTS:] = [[(own_copy(value), stamp) for value, stamp in left]] if left else []
 
     def _joined(self, key: Any, span: Span) -> Span:
-        """The window that a new one becomes with those that it overlaps, which it then replaces."""
+        """Merge a new window with the windows that it overlaps; the result replaces them."""
         assert self._windows is not None, "open() comes first"
         start, end = span
         overlapping = sorted(old for old in self._windows.of_key(key) if old[0] < end and start < old[1])
@@ -417,7 +418,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._stamp = None
 
     def _on_timer(self, kind: int, at: int, span: Span, key: Any) -> Iterator[Any]:
-        """A window is due: ask the trigger if it has set the timer, and forget the window if it has ended."""
+        """Fire a window's timer: ask the trigger if it has set it, and forget the window if it has ended."""
         assert self._windows is not None, "open() comes first"
         assert self._calls is not None, "open() comes first"
         entry = self._windows.get(key, span)
@@ -436,7 +437,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             yield from self._obeyed(result, key, window, entry, is_last=is_last)
         left = self._windows.get(key, span)
         if left is None:
-            return  # it held nothing any more
+            return  # the window is empty
         entry = left
         if self._is_over_early(entry):
             self._windows.delete(key, span)

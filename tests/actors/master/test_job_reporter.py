@@ -139,7 +139,7 @@ def test_sizes_that_can_not_be_read_are_a_warning() -> None:
     scheduler.newest = CorruptSnapshotError("the metadata is damaged")
     report = reporter(scheduler).report()
     assert [each.state_bytes for each in report.subtasks] == [None, None]
-    assert "what checkpoint 3 has measured can't be read: the metadata is damaged" in report.warnings
+    assert "the metadata of checkpoint 3 can't be read: the metadata is damaged" in report.warnings
 
 
 def test_counters_of_an_older_attempt_are_dropped() -> None:

@@ -1,6 +1,6 @@
 """The writer of one subtask of a `FileSink`: open file, ended files, commit, leftovers.
 
-**Names.** Whose file it is can be read from the name, and from nothing else (`PartNames`):
+**Names.** Only the name of a file says who wrote it (`PartNames`):
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
 job id may hold `-`, and an operator id may hold anything. The operator is escaped to hold no `-`, so a name
 reads back in one way only, from its right end.
@@ -128,7 +128,7 @@ class PartNames:
 
 @dataclass(frozen=True, slots=True)
 class PendingFile:
-    """A pre-committed file: what a commit needs, also in another subtask or with another directory set.
+    """A pre-committed file; any subtask can commit it, even when the sink has another directory by then.
 
     Attributes:
         name: Its name until it is committed.
@@ -169,7 +169,7 @@ class FileSinkWriter:
         self._ended: list[PendingFile] = []
 
     def write(self, batch: Batch) -> None:
-        """Add records to the open file; one that has become large is ended.
+        """Add records to the open file, and end the file when it has become large.
 
         Raises:
             BadRecordError: A record can't be written in the sink's format.
@@ -207,7 +207,7 @@ class FileSinkWriter:
             self._judge(outcome, pending)
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Delete what earlier attempts of this job's operator began and no checkpoint covers."""
+        """Delete files that earlier attempts of this operator began and no checkpoint covers."""
         leftovers = self._names.leftovers(self._own_names(IN_PROGRESS))
         self._systems[self._directory].delete(self._directory, leftovers)
 

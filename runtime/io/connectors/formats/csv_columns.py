@@ -1,4 +1,4 @@
-"""Columns of CSV: which fields of a row are wanted, and how rows become dicts or Arrow batches."""
+"""Selects the wanted columns of CSV rows, and converts rows to dicts or Arrow batches."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class WantedColumns(NamedTuple):
     def of_header(
         path: str, header: Sequence[str], wanted: Sequence[str] | None, typed: Iterable[str]
     ) -> WantedColumns:
-        """Those of a file that names its columns itself.
+        """The wanted columns of a file with a header.
 
         Args:
             wanted: `None` for all.
-            typed: Names of the columns that have a type, which must be there, too.
+            typed: Names of the columns with a declared type; the header must have them, too.
 
         Raises:
             UnreadableInputError: A wanted column is not in the header, or there twice.
@@ -78,7 +78,7 @@ class WantedColumns(NamedTuple):
 class RowPlan(ABC):
     """Converts the rows of one file."""
 
-    #: What makes a row bad.
+    #: Exceptions that mark a row as bad.
     _errors: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, width: int) -> None:
@@ -124,8 +124,9 @@ class ColumnPlan(RowPlan):
     """Makes dicts of rows.
 
     Args:
-        types: For some columns a function of a text.
-        null_values: Texts that are `None` in each of them; an empty one is, unless the column is text.
+        types: Functions that convert the texts of some columns, by name.
+        null_values: Texts that stand for `None` in every column. So does the empty text, except in columns of
+            text.
     """
 
     _errors = (Exception,)  # whatever a user's function raises
@@ -177,8 +178,8 @@ class ArrowPlan(RowPlan):
 
     Args:
         header: Names of the file's columns, in its order.
-        schema: Those that are wanted, with their types.
-        inferred: Names of those whose types are inferred, and not text.
+        schema: The wanted columns with their types.
+        inferred: Names of the columns whose types are inferred, and not text.
     """
 
     _errors = (pa.ArrowException, UnicodeError)
@@ -186,11 +187,11 @@ class ArrowPlan(RowPlan):
     def __init__(
         self, header: Sequence[str], schema: pa.Schema, inferred: Set[str], dialect: CsvDialect
     ) -> None:
-        import pyarrow.csv as arrow_csv  # not for sources of other formats
+        import pyarrow.csv as arrow_csv  # late: sources of other formats don't need it
 
         super().__init__(len(header))
         places = {name: at for at, name in reversed(list(enumerate(header)))}
-        #: Wanted columns and their places. Arrow knows columns by these, for two may have one name.
+        #: Wanted columns and their indices. Arrow gets the indices as names, because two may have one name.
         self._columns = [(places[field.name], field) for field in schema]
         self._nulls = [text for text in dialect.null_values if text]
         self._schema = schema
@@ -240,7 +241,7 @@ class ArrowPlan(RowPlan):
         )
 
     def _read(self, data: bytes, parse_options: Any, alone: _Columns | None = None) -> pa.RecordBatch:
-        """The rows of a text; `alone` names the only column of a text that has one."""
+        """Parse the rows of a text; `alone` is the column of a text with a single column."""
         schema = self._schema if alone is None else pa.schema([field for _, field in alone])
         if not data.strip(b"\r\n"):
             return pa.RecordBatch.from_pylist([], schema)
@@ -256,7 +257,7 @@ class ArrowPlan(RowPlan):
 
     def _table(self, data: bytes, width: int, parse_options: Any, options: Any) -> pa.Table:
         if data.startswith(UTF8_BOM):
-            data = UTF8_BOM + data  # pyarrow takes the first away; here it is a character of a field
+            data = UTF8_BOM + data  # pyarrow removes the first one; here it is a character of a field
         # One block, so that no row is cut and the batch is whole.
         read = self._csv.ReadOptions(
             column_names=list(map(str, range(width))), use_threads=False, block_size=len(data) + 1
@@ -265,7 +266,7 @@ class ArrowPlan(RowPlan):
 
     def _refuse_hexadecimal(self, data: bytes, width: int, parse_options: Any, columns: _Columns) -> None:
         """Arrow reads `0x10` as 16; other readers, and rows of Python's `int`, refuse it."""
-        import pyarrow.compute as pc  # not for sources of other formats
+        import pyarrow.compute as pc  # late: sources of other formats don't need it
 
         places = [str(place) for place, field in columns if pa.types.is_integer(field.type)]
         if not places:
@@ -289,7 +290,7 @@ class ArrowPlan(RowPlan):
             elif columns[at].type != field.type:
                 columns[at] = columns[at].cast(field.type)
             if pa.types.is_decimal(field.type):
-                # Arrow's parser adds zeros up to the scale without a look at the precision.
+                # Arrow's parser adds zeros up to the scale without checking the precision.
                 columns[at].validate(full=True)
         for kind, places in inferred.items():
             # A file may have thousands of columns: all of one type are checked by one call.
@@ -301,7 +302,7 @@ class ArrowPlan(RowPlan):
 
 
 def _written(rows: Sequence[Sequence[str]]) -> bytes:
-    """Rows as CSV again; all are quoted, for Python's writer leaves a carriage return without quotes."""
+    """Write rows as CSV again. All fields are quoted, since Python's writer quotes no carriage return."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerows(rows)

@@ -75,10 +75,10 @@ class LineBlocks:
         return self._offset if self._ready else self._split.position
 
     def find_start(self) -> bool:
-        """Go to the first line; in a compressed file only some way each time.
+        """Go to the first line; in a compressed file each call skips a limited number of bytes.
 
         Returns:
-            Whether it is reached; call again if not.
+            Whether the line is reached; call again if not.
         """
         if self._ready:
             return True
@@ -95,7 +95,7 @@ class LineBlocks:
         return True
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next block and where it begins; `None` at the end of the range."""
+        """The next block and its offset; `None` at the end of the range."""
         end = self._split.end
         if self._offset >= end:
             return None
@@ -132,7 +132,7 @@ class LineBlocks:
         return (start, block) if block else None
 
     def _first_line_in_range(self) -> int:
-        """Start of the first line that begins in the range; its end if none does."""
+        """Start of the first line that begins in the range; without one, the end of the range."""
         at, end = self._split.start - 1, self._split.end
         self._handle.seek(at)
         while at < end - 1:
@@ -193,7 +193,7 @@ def offset_of_line(block: bytes, line: int, line_end: bytes = b"\n") -> int:
 
 
 def line_end_of(handle: InputFile, quote: bytes) -> bytes:
-    r"""The byte that ends the lines of a file: `\r` where the first line ends so, as in old files of a Mac.
+    r"""The byte that ends the lines of a file: `\r` if the first line ends with it, as in old Mac files.
 
     Args:
         handle: The open file, at its beginning; it is there again afterwards.
@@ -231,7 +231,7 @@ def lines_of(text: str, line_end: bytes) -> list[str]:
     return [f"{line}\r" for line in lines] + ([last] if last else [])
 
 
-#: Files of which a sample is taken, and bytes of each.
+#: Number of sampled files, and bytes of each sample.
 SAMPLED_FILES: Final = 4
 
 SAMPLED_BYTES: Final = 256 * 1024
@@ -255,7 +255,7 @@ def head_of(
     line_end: Callable[[InputFile], bytes] = lambda handle: b"\n",
     stored_as: str | None = None,
 ) -> tuple[bytes, bool]:
-    """The first lines of a file, decompressed and without a byte order mark; whether they are all it has.
+    """First lines of a file, decompressed, without a byte order mark; and whether they are the whole file.
 
     Args:
         line_end: Finds the byte that ends its lines.

@@ -1,7 +1,7 @@
 """`SimulatedExecution`: the real `JobExecution` of a simulated JobMaster, watched by the simulation.
 
-Everything that is decided about processes is decided by `runtime/execution`. Here are the moments that
-planned faults wait for, and the checks of what the scheduler asks for.
+`runtime/execution` makes all decisions about processes. This module has the moments at which planned faults
+happen, and checks the scheduler's calls.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class SimulatedExecution:
         on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
 
     Attributes:
-        running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
+        running_checkpoints: Checkpoints that were triggered and have not ended, as this JobMaster knows.
         end: How the job ended, and why; `None` while it lives.
-        on_end: Called when it has.
+        on_end: Called when the job has ended.
         on_fenced: Called when the JobMaster has left because another one owns the job.
     """
 
@@ -93,7 +93,7 @@ class SimulatedExecution:
         self._watch.begin(_nothing)
 
     def refuse_next_deployment(self) -> None:
-        """Let the next deployment find no room, or the one in progress."""
+        """Refuse the deployment in progress, or else the next one, for lack of room."""
         self._processes.refuse_next_deployment()
 
     def leave(self, *, work_goes_on: bool) -> None:
@@ -121,7 +121,7 @@ class SimulatedExecution:
                 world.places(world.storage),
             )
         except CorruptSnapshotError as error:
-            # A JobMaster that is past and does not know it may find that a later attempt has deleted files.
+            # A fenced JobMaster that does not know it yet may find that a later attempt has deleted files.
             if world.damage.explains(error) or world.fallbacks.is_past(job.id, attempt):
                 raise
             raise AssertionError(str(error)) from error
@@ -219,7 +219,7 @@ class ObservedScheduler:
     """The scheduler of a JobMaster; notes its calls.
 
     Args:
-        world: Counts failures, and knows what waits for a moment.
+        world: Counts failures, and runs the actions that wait for a moment.
     """
 
     def __init__(self, world: World, master: Master) -> None:
@@ -276,8 +276,8 @@ class NotedSilences:
 
 
 def _nothing() -> None:
-    """No part waits for it."""
+    """Do nothing: no part waits for this call."""
 
 
 def _not_counted(subtask: SubtaskId, counters: object) -> None:
-    """Counters are not looked at here."""
+    """Ignore counters."""

@@ -1,21 +1,19 @@
-"""The network of a simulated job: who can reach whom, frames on their way, and the rules that each must keep.
+"""The network of a simulated job: reachable processes, frames on their way, and the rules for frames.
 
 A *cut* puts some processes on an island. Calls between the island and the rest wait: the operating system
-sends their packets again until the cut is healed. If it lasts, the cluster declares everybody on the island
-dead. Calls from the rest to the island then fail, and will always fail. But the island lives on: its
+sends their packets again until the cut is healed. If it lasts, the cluster declares all processes on the
+island dead. Calls from the rest to the island then fail, and will always fail. But the island lives on: its
 processes step, send each other frames, and reach the storage and the systems behind the sinks. They are
 *zombies*. After the healing their own calls arrive. A while later the cluster ends them.
 
 One process may be believed dead without a cut. It is an island of its own, and its calls go through.
 
-The network of one attempt: frames on their way, and the answers that come back.
+The network of one attempt holds the frames on their way and their answers. A frame is a call from one process
+to another. It arrives after a while, perhaps twice, perhaps after a later one. Its answer takes a while, too.
+The code of real senders handles the answer.
 
-A frame is a call from one process to another. It arrives after a while, perhaps twice, perhaps after a later
-one. Its answer takes a while, too; what the sender makes of it is decided where real senders have it decided.
-
-The invariants of the data plane, checked on every frame that a simulated job sends.
-
-Sequence numbers have no gaps. Nothing follows the end of a channel. A channel never has more elements
+Every frame that a simulated job sends is checked against the invariants of the data plane. Sequence numbers
+have no gaps. Nothing follows the end of a channel. A channel never has more elements
 outstanding than it has credits. An aligned barrier ends its frame, and barrier ids only grow.
 """
 
@@ -55,7 +53,7 @@ class Links:
         self._gone: dict[str, int] = {}
         self._islands = count(1)
         self._waiting: list[tuple[Happening, Callable[[], None], tuple[object, ...]]] = []
-        #: Whether everybody reaches everybody, and always did.
+        #: Whether every process can reach every other one, and always could.
         self.is_whole = True
 
     @property
@@ -88,11 +86,11 @@ class Links:
         lose: Callable[[], None],
         *what: object,
     ) -> None:
-        """Let something of a call take effect now, or when the cut is healed.
+        """Deliver a call or its answer now, or when the cut is healed.
 
         Args:
-            arrive: What happens where it is open.
-            lose: What happens when the receiver of the call counts as dead.
+            arrive: Called when the way is open.
+            lose: Called when the receiver of the call counts as dead.
         """
         if self.is_whole:
             arrive()
@@ -122,7 +120,7 @@ class Links:
         self._try_again()
 
     def heal(self) -> None:
-        """Bring both parts together again; who counts as dead stays dead to the others."""
+        """Join both parts again; a process that counts as dead stays dead to the others."""
         self._cut_off.clear()
         self.is_whole = not self._gone
         self._try_again()
@@ -173,7 +171,7 @@ class ChannelRules:
         self.outstanding = 0
 
     def sent(self, first: int, elements: Sequence[bytes]) -> None:
-        """A frame is sent.
+        """Check a frame that is sent.
 
         Raises:
             AssertionError: It breaks a rule.
@@ -224,10 +222,10 @@ class ChannelRules:
         return None
 
 
-#: What callers hear of a process that the cluster has declared dead.
+#: Answer of calls to a process that the cluster has declared dead.
 COUNTS_AS_DEAD: Final = Died("the cluster has declared its node dead")
 
-#: What they hear of one that has died before its answer has left.
+#: Answer of calls to a process that died before it sent the answer.
 _DIED: Final = Died("killed by the simulation")
 
 #: Seconds after which a receiver that was not there is called again.
@@ -256,7 +254,7 @@ class SimulatedFrame:
 
     Attributes:
         receiver: The process that held the receiver's role when the sender was started.
-        end: Number after the last element.
+        end: Sequence number after the last element.
     """
 
     __slots__ = ("channel", "elements", "end", "first", "network", "receiver", "role")
@@ -286,12 +284,12 @@ class Receiver(Protocol):
 
     @property
     def id(self) -> str:
-        """Names it."""
+        """Name of the process."""
         ...
 
     @property
     def answers_are_lost(self) -> bool:
-        """Whether it has died before its last answers have left."""
+        """Whether the process died before it sent its last answers."""
         ...
 
     def deliver(self, frame: SimulatedFrame) -> None:
@@ -304,9 +302,9 @@ class SimulatedChannel:
 
     Attributes:
         to: The process that holds the receiver's role, and the role; `None` when no process does.
-        slowness: Most seconds that its frames take longer than others.
-        arrived: Number after the last element that has arrived.
-        has_ended: Whether its receiver takes nothing any more.
+        slowness: Maximum extra delay of its frames, in seconds.
+        arrived: Sequence number after the last element that has arrived.
+        has_ended: Whether its receiver takes no more frames.
     """
 
     __slots__ = ("arrived", "has_ended", "rules", "slowness", "spec", "to")
@@ -326,7 +324,7 @@ class AttemptNetwork:
     """All outgoing channels of one attempt of a subtask; see the module's text.
 
     Args:
-        process: Where the sender runs.
+        process: The process of the sender.
     """
 
     def __init__(self, world: World, sender: Sender, credits: int, process: str, links: Links) -> None:
@@ -353,7 +351,7 @@ class AttemptNetwork:
             self._travel(SimulatedFrame(self, sent, sent.to, first, elements))
 
     def answer(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
-        """The deliver call of a frame has ended; the sender is notified of it after a while."""
+        """End the deliver call of a frame; the sender is notified after a while."""
         self._world.send(Happening.CREDIT, lambda: self._answer_arrives(frame, answer), answer, "to", frame)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:

@@ -1,10 +1,9 @@
-"""The timers of one process, and what reaches it while it can't run.
+"""The timers of one process, and its suspension.
 
-`Suspension`: a process that can't run for a while, and what reaches it meanwhile.
-
-That is SIGSTOP and SIGCONT, a virtual machine that is moved, or C code that holds the interpreter. Nothing of
-the process runs: no step, no timer, no background work. What was sent before is on its way. What arrives
-is kept by the operating system, and is taken when the process wakes up. A frozen process can be killed.
+A `Suspension` models SIGSTOP and SIGCONT, a virtual machine that is moved, or C code that holds the
+interpreter. The process runs no step, no timer and no background work. Frames that it sent before are on
+their way. The operating system keeps arriving frames until the process wakes up. A frozen process can be
+killed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class Suspension:
     """Whether one process can run; see the module's text.
 
     Attributes:
-        is_frozen: Whether it can't.
+        is_frozen: Whether the process can't run.
     """
 
     __slots__ = ("_held", "_world", "is_frozen")
@@ -34,14 +33,14 @@ class Suspension:
         self.is_frozen = True
 
     def wake(self) -> None:
-        """Everything continues; what was kept comes in the order that chance gives it."""
+        """Continue the process; kept actions run in a random order."""
         self.is_frozen = False
         held, self._held = self._held, []
         for kind, act, what in held:
             self._world.agenda.add(kind, act, *what)
 
     def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool:
-        """Keep something for later if the process can't run now; whether it was kept."""
+        """Keep an action for later if the process can't run now; return whether it was kept."""
         if self.is_frozen:
             self._held.append((kind, act, what))
         return self.is_frozen
@@ -51,7 +50,7 @@ class ProcessTimers(ManualTimers):
     """Timers that fire in the order in which they are due, one in a move, until their owner is gone.
 
     Args:
-        suspension: Whether their owner can run.
+        suspension: Says whether the owner can run.
     """
 
     def __init__(self, world: World, clock: ManualClock, suspension: Suspension, name: str) -> None:
@@ -71,7 +70,7 @@ class ProcessTimers(ManualTimers):
         self._is_closed = True
 
     def _schedule(self) -> None:
-        """Put the next timer on the agenda, unless it stands there."""
+        """Put the next timer on the agenda, unless it is there."""
         due = self.next_due
         if due is None or (self._scheduled is not None and self._scheduled <= due):
             return

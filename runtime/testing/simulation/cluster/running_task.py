@@ -1,4 +1,4 @@
-"""`RunningTask`: one attempt of one subtask in a simulated process, with what an actor has around it.
+"""`RunningTask`: one attempt of one subtask in a simulated process; the counterpart of `Attempt` in an actor.
 
 As in its actor, it takes a step only if the last step left more to do, something arrived, or its timer is
 due. So a missing wake-up shows as a job that makes no progress. Its process may die before any external
@@ -49,7 +49,7 @@ from penstock.runtime.testing.state_backends import StateBackendsOfProcess
 
 
 class ProcessDied(BaseException):
-    """The process is gone in the middle of what it did; nothing of the task's may catch this."""
+    """The process died in the middle of an action; the task's code must not catch this."""
 
 
 class TaskState(Enum):
@@ -69,7 +69,7 @@ class TaskState(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether it still takes what arrives."""
+        """Whether the attempt still accepts frames and messages."""
         return self in (TaskState.DEPLOYED, TaskState.STARTED)
 
 
@@ -78,7 +78,7 @@ class TaskProcess(Protocol):
 
     @property
     def id(self) -> str:
-        """Names the process."""
+        """Name of the process."""
         ...
 
     @property
@@ -88,20 +88,20 @@ class TaskProcess(Protocol):
 
     @property
     def links(self) -> Links:
-        """Whom the process can reach."""
+        """The processes that this process can reach."""
         ...
 
     @property
     def stops_take_time(self) -> bool:
-        """Whether something may happen between a stop and the end of what it stops."""
+        """Whether other events may happen between a stop and its completion."""
         ...
 
     def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool:
-        """Keep something for later when the process can't run; whether it was kept."""
+        """Keep an action for later if the process can't run now; return whether it was kept."""
         ...
 
     def before_effect(self) -> None:
-        """Something is about to happen outside of the process.
+        """Called before an effect outside of the process.
 
         Raises:
             ProcessDied: The process dies first.
@@ -109,7 +109,7 @@ class TaskProcess(Protocol):
         ...
 
     def before_upload(self) -> None:
-        """A file is about to be written.
+        """Called before a file is written.
 
         Raises:
             ProcessDied: The process dies first.
@@ -117,14 +117,14 @@ class TaskProcess(Protocol):
         ...
 
     def died(self) -> None:
-        """The process has died in the middle of something."""
+        """Note that the process has died in the middle of an action."""
         ...
 
 
 #: The processes that hold the roles of receivers, and those roles.
 Receivers: TypeAlias = Mapping[SubtaskId, tuple[Receiver, Role]]
 
-#: Carries a report to the JobMaster, with what it says for the trace.
+#: Carries a report to the JobMaster, with its text for the trace.
 Report: TypeAlias = Callable[[SubtaskReport, str], None]
 
 #: Errors that the simulation injects; their subclasses, such as a missing file, are not among them.
@@ -237,7 +237,7 @@ class RunningTask:
             self.receive(something)
 
     def receive(self, something: Callable[[Subtask], None]) -> None:
-        """Something from outside reaches the subtask, when it is started and unless it is over."""
+        """Run an action on the subtask from outside: once it is started, and unless it has ended."""
         if self.state is TaskState.DEPLOYED:
             self._held.append(something)
         elif self.state is TaskState.STARTED:
@@ -248,7 +248,7 @@ class RunningTask:
         self.receive(lambda subtask: subtask.control(message))
 
     def stop(self) -> None:
-        """Step no more, and close it soon; what arrives before that is taken, as a thread takes its mail."""
+        """Stop stepping, and close soon; frames and messages that arrive before that are still handled."""
         if self.state.is_open and not self._is_stopping:
             self._is_stopping = True
             if self._process.stops_take_time:
@@ -275,7 +275,7 @@ class RunningTask:
         self._state_backends.die()
 
     def guard(self, action: Callable[..., object], *arguments: object) -> None:
-        """Run something of the task's; its failure is the task's, its death is the process's."""
+        """Run an action of the task; an error fails the task, `ProcessDied` ends the process."""
         self._world.before_effect = self._process.before_effect
         try:
             action(*arguments)
@@ -372,7 +372,7 @@ class RunningTask:
             )
 
     def _wake(self, at: float) -> None:
-        """The time has come that a step had named, unless a later step has named another one."""
+        """Step at the time that the last step asked for; ignore the time of an older step."""
         if self._result.wake_at == at and not self._is_scheduled:
             self._take_turn()
 
@@ -400,7 +400,7 @@ class RunningTask:
             storing.discard(self.id)
 
     def _end(self, state: TaskState, failure: BaseException | None) -> None:
-        """Close it, and tell how it has ended.
+        """Close the subtask, and report how it ended.
 
         Raises:
             ProcessDied: The process died meanwhile.
@@ -423,7 +423,7 @@ class RunningTask:
             self._events.ended(SubtaskStopped() if state is TaskState.STOPPED else SubtaskFinished(None))
 
     def _guard_work(self, work: Callable[[], object]) -> None:
-        """Run work beside the task: only a refusing storage may stop it."""
+        """Run work beside the task; only an injected storage error may stop it."""
         self._world.before_effect = self._process.before_effect
         try:
             work()
@@ -431,10 +431,10 @@ class RunningTask:
             self._process.died()
 
     def _require_wanted(self, error: BaseException) -> None:
-        """Only what the simulation has injected may fail a task; anything else is what it looks for.
+        """Raise an error that the simulation did not inject, because such an error is a bug.
 
         Raises:
-            BaseException: It was not injected.
+            BaseException: The error was not injected.
         """
         if not any(map(self._is_wanted, chain_of(error))):
             raise error

@@ -198,7 +198,7 @@ def test_windows_and_triggers_that_do_not_fit_are_refused_where_they_are_written
         (lambda s: s.key_by(abs).count_window(5, 9), "leave gaps; make the slide at most the size"),
         (
             lambda s: s.window_all(TEN).reduce("most", max, parallelism=2),
-            r"windows without keys run in one subtask, so parallelism 2 can't be; use key_by",
+            r"windows without keys run in one subtask, so parallelism 2 is not possible; use key_by",
         ),
         (
             lambda s: s.key_by("k").window(ProcessingTimeSessionWindows(5)).aggregate("sum", n=Sum("v")),
