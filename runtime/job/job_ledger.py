@@ -307,7 +307,7 @@ class JobLedger:
             StorageError: It could not be written.
             JobIdTakenError: The job is new, and its id has the log of another submission.
         """
-        if self._log.statistics().attempt == 0:
+        if self._log.attempt == 0:
             begun = self._log.begin_attempt(now, self._known_attempt, is_new=self._is_new)
             if isinstance(begun, Fenced):
                 return LostToOther()

@@ -77,7 +77,7 @@ from penstock.runtime.checkpoint.log.records import (
     Parallelism,
     encode_record,
 )
-from penstock.runtime.checkpoint.log.slots import PUT_TRIES, Claim, DecisionLogStatistics, LogSlots
+from penstock.runtime.checkpoint.log.slots import PUT_TRIES, Claim, LogSlots
 from penstock.runtime.checkpoint.log.slots import Claimed as Claimed
 from penstock.runtime.checkpoint.log.slots import Fenced as Fenced
 from penstock.runtime.checkpoint.log.slots import OutcomeUnknownError as OutcomeUnknownError
@@ -158,9 +158,7 @@ class DecisionLog:
         self._aged = (0.0, monotonic())
         self._fenced: Fenced | None = None
         self._slots = LogSlots(storage, paths, self._reader)
-        self._claimed = self._compactions = 0
         self._lost: tuple[str, ...] = ()
-        self._compaction_error = ""
 
     @property
     def view(self) -> LogView:
@@ -322,22 +320,14 @@ class DecisionLog:
             return None if past is None else past.last_attempt
         return found
 
-    def statistics(self) -> DecisionLogStatistics:
-        return DecisionLogStatistics(
-            self._attempt,
-            self._view.next_slot,
-            self._view.records_since_compaction,
-            self._claimed,
-            self._slots.conflicts,
-            self._slots.unanswered,
-            self._compactions,
-            self._compaction_error,
-        )
+    @property
+    def attempt(self) -> int:
+        """The attempt that this writer writes for; 0 before the first."""
+        return self._attempt
 
     def _begun(self, view: LogView, record: AttemptBegun) -> None:
         self._lost = view.damage
         self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
-        self._claimed += 1
         if view.compacted_at is not None:
             # The hint is missing because its writer died, or old because a paused writer wrote it. If this
             # fails, the next compaction writes it.
@@ -400,7 +390,6 @@ class DecisionLog:
                 if past is not None:
                     return past
             if found is None or found == record:
-                self._claimed += 1
                 self._view = self._view.after(record)
                 return Claimed(slot)
             self._follow(slot, found)
@@ -480,14 +469,11 @@ class DecisionLog:
                 return
             self._slots.in_doubt = -1
             self._view = self._view.after(record)
-            self._compactions += 1
             self._reader.hint.write(slot)
             if record.previous is not None:
                 self._delete_superseded(record.previous, {*record.begun_slots, *record.passed_slots})
-        except StorageError as error:
-            self._compaction_error = str(error)
-        else:
-            self._compaction_error = ""
+        except StorageError:
+            pass  # the next compaction makes up for it
 
     def _delete_superseded(self, before: int, keep: Collection[int]) -> None:
         for slot in self._reader.compactions_before(before):

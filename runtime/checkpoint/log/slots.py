@@ -37,31 +37,6 @@ class Fenced:
 Claim: TypeAlias = Claimed | Fenced
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionLogStatistics:
-    """Counters of one writer.
-
-    Attributes:
-        attempt: The attempt it writes for; 0 before the first.
-        next_slot: The slot it wants next.
-        records_since_compaction: Number of records that a replay has to read.
-        claimed: Records that were written.
-        conflicts: Puts that found the slot taken.
-        unanswered: Puts that failed for another reason.
-        compactions: Compactions written.
-        compaction_error: Cause of the last compaction's failure, else empty; a later compaction repairs it.
-    """
-
-    attempt: int
-    next_slot: int
-    records_since_compaction: int
-    claimed: int
-    conflicts: int
-    unanswered: int
-    compactions: int
-    compaction_error: str
-
-
 #: Number of puts without an answer after which the outcome counts as unknown.
 PUT_TRIES: Final = 3
 
@@ -85,7 +60,6 @@ class LogSlots:
         self.in_doubt = -1
         self.was_in_doubt = False
         self.may_hold: set[bytes] = set()
-        self.conflicts = self.unanswered = 0
 
     def put_once(self, slot: int, data: bytes) -> None:
         """Try to claim a slot, once.
@@ -94,14 +68,7 @@ class LogSlots:
             ObjectExistsError: It is taken.
             StorageError: There was no answer; the put may have succeeded.
         """
-        try:
-            self._storage.put(self._paths.log_slot(slot), data, create=True)
-        except ObjectExistsError:
-            self.conflicts += 1
-            raise
-        except StorageError:
-            self.unanswered += 1
-            raise
+        self._storage.put(self._paths.log_slot(slot), data, create=True)
 
     def claim(self, slot: int, data: bytes) -> LogRecord | None:
         """Claim a slot; return `None` on success, otherwise the record that has the slot.
