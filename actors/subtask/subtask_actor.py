@@ -1,6 +1,6 @@
 """`SubtaskActor`: the Ray actor that takes the role of a subtask.
 
-[SubtaskProcess][penstock.runtime.execution.subtask_process.SubtaskProcess] decides everything; the actor
+[SubtaskRunner][penstock.runtime.execution.subtask_process.SubtaskRunner] decides everything; the actor
 carries its calls on its event loop. The loop only receives: frames, control, leases. The subtask itself runs
 in a task thread (`Attempt`).
 
@@ -44,7 +44,7 @@ from penstock.runtime.execution.master_guard import MasterGuard
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
-from penstock.runtime.execution.subtask_process import AttemptEvents, Ends, SubtaskProcess
+from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 
@@ -62,7 +62,7 @@ _SOON: Final = 0.05
 
 
 class SubtaskActor:
-    """Carries the calls of a `SubtaskProcess`.
+    """Carries the calls of a `SubtaskRunner`.
 
     Args:
         calls: Maximum number of concurrent calls.
@@ -76,7 +76,7 @@ class SubtaskActor:
         spare_loaded_modules()
         self._loop = asyncio.get_running_loop()
         self._host = RayHost(self._loop, process, calls)
-        self._process: SubtaskProcess[ActorHandle[Any], Mapping[SubtaskId, RemotePeer]] = SubtaskProcess(
+        self._process: SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer]] = SubtaskRunner(
             needs, self._host
         )
         self._watchdog = self._loop.create_task(self._watch_lease())
@@ -99,8 +99,8 @@ class SubtaskActor:
 
     async def leave(self, role: Role, stays: bool) -> bool:
         """Give the role back. `True` when the process then waits for another role, otherwise it ends."""
-        left: bool | Ends = await self._answer(lambda answer: self._process.leave(role, stays, answer))
-        if isinstance(left, Ends):
+        left: bool | ProcessEnds = await self._answer(lambda answer: self._process.leave(role, stays, answer))
+        if isinstance(left, ProcessEnds):
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         if left:
             self._loop.call_later(_SOON, collect_what_has_ended)

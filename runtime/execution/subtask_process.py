@@ -1,4 +1,4 @@
-"""`SubtaskProcess`: what the process of a subtask does with the calls that reach it.
+"""`SubtaskRunner`: what the process of a subtask does with the calls that reach it.
 
 It takes a role, builds and runs attempts of its subtask one after the other, and gives the role back. It is
 single-threaded and knows no cluster. The actor on Ray and the simulation's process are thin shells around it.
@@ -95,7 +95,7 @@ class AttemptEvents(Protocol):
 
 
 class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
-    """The machine of a `SubtaskProcess`, given by its shell."""
+    """The machine of a `SubtaskRunner`, given by its shell."""
 
     @property
     def clock(self) -> Clock:
@@ -151,7 +151,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ProcessEnds:
     """The process has given its role back and serves no other one, so it is to be ended."""
 
     why: str
@@ -191,7 +191,7 @@ class _Deployed(Generic[PeersT]):
             tell(outcome)
 
 
-class SubtaskProcess(Generic[MasterT, PeersT]):
+class SubtaskRunner(Generic[MasterT, PeersT]):
     """The process of a subtask; see the module's text."""
 
     def __init__(self, needs: Needs, host: ProcessHost[MasterT, PeersT]) -> None:
@@ -269,7 +269,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
         self._host.role_given_back()
         answer(True)
 
-    def leave(self, role: Role, stays: bool, answer: Callable[[bool | Ends], None]) -> None:
+    def leave(self, role: Role, stays: bool, answer: Callable[[bool | ProcessEnds], None]) -> None:
         """Give the role back, and wait for another one if that is safe.
 
         Args:
@@ -284,7 +284,7 @@ class SubtaskProcess(Generic[MasterT, PeersT]):
             why = self._why_not_again() if stays else "the job does not allow it"
             if why is not None:
                 self._host.note(f"this process takes no other role: {why}")
-                answer(Ends(why))
+                answer(ProcessEnds(why))
                 return
             self._lease.change(WARM, self._host.clock.monotonic())
             self._may_be_offered = True

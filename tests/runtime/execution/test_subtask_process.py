@@ -24,9 +24,9 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import (
     WARM,
     AttemptEvents,
-    Ends,
     OnBuilt,
-    SubtaskProcess,
+    ProcessEnds,
+    SubtaskRunner,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import NotifyComplete, TaskDescriptor
@@ -158,7 +158,7 @@ class Machine:
         self.offers.append(answer)
 
 
-Process = SubtaskProcess[str, str]
+Process = SubtaskRunner[str, str]
 
 
 def a_process(needs: Needs | None = None) -> tuple[Process, Machine]:
@@ -309,21 +309,21 @@ def test_a_process_stays_only_where_the_next_job_finds_it_as_if_it_were_new(
     process, machine = a_process(needs)
     machine.left = left
     deployed(process, machine, 1).end(FAILED if failed else SubtaskFinished(None))
-    answers: list[bool | Ends] = []
+    answers: list[bool | ProcessEnds] = []
     process.leave(OTHER, stays, answers.append)
     process.leave(ROLE, stays, answers.append)
-    assert answers == [False, True if why is None else Ends(why)]
+    assert answers == [False, True if why is None else ProcessEnds(why)]
     assert machine.notes == ([] if why is None else [f"this process takes no other role: {why}"])
 
 
 def test_a_process_ends_after_so_many_roles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subtask_process, "_MOST_ROLES", 2)
     process, _ = a_process()
-    answers: list[bool | Ends] = []
+    answers: list[bool | ProcessEnds] = []
     process.leave(ROLE, True, answers.append)
     assert process.take(OTHER, LEASE, HEARTBEAT) != Stale()
     process.leave(OTHER, True, answers.append)
-    assert answers == [True, Ends("it has taken 2 roles")]
+    assert answers == [True, ProcessEnds("it has taken 2 roles")]
 
 
 def test_an_attempt_that_can_not_be_built_is_a_failure_in_the_process() -> None:
@@ -334,9 +334,9 @@ def test_an_attempt_that_can_not_be_built_is_a_failure_in_the_process() -> None:
     assert stops == []
     machine.attempts[0].built(FAILED)
     assert (built, stops) == ([FAILED], ["stopped"])
-    answers: list[bool | Ends] = []
+    answers: list[bool | ProcessEnds] = []
     process.leave(ROLE, True, answers.append)
-    assert answers == [Ends("users' code has failed here")]
+    assert answers == [ProcessEnds("users' code has failed here")]
 
 
 def test_a_process_that_can_not_serve_again_takes_no_role() -> None:

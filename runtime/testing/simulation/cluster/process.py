@@ -1,6 +1,6 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-`SubtaskProcess` decides what it does with calls, as in production. Here are its machine, and how it dies and
+`SubtaskRunner` decides what it does with calls, as in production. Here are its machine, and how it dies and
 freezes. When it dies, its memory is lost. Its sent messages still arrive, and mostly its answers do, too.
 """
 
@@ -16,7 +16,7 @@ from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.master_guard import MasterGuard
 from penstock.runtime.execution.processes import CallFailure, Counters, Died, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
-from penstock.runtime.execution.subtask_process import AttemptEvents, Ends, SubtaskProcess
+from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.messages import SubtaskReport
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -108,7 +108,7 @@ class SimulatedProcess:
         self._open: list[_OpenCall] = []
         self._guarded = GuardedBy(world, self.id, self._suspension, masters, links)
         self._timers = ProcessTimers(world, self.clock, self._suspension, self.id)
-        self.process: SubtaskProcess[Master, Receivers] = SubtaskProcess(needs, self)
+        self.process: SubtaskRunner[Master, Receivers] = SubtaskRunner(needs, self)
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
         # The same for all processes of a run, so that most runs don't depend on it.
@@ -301,8 +301,8 @@ class SimulatedProcess:
     def leave(self, role: Role, *, stays: bool, answer: Callable[[bool], None]) -> None:
         """Give the role back; callers hear of the death of a process that then ends."""
 
-        def left(given: bool | Ends) -> None:
-            if isinstance(given, Ends):
+        def left(given: bool | ProcessEnds) -> None:
+            if isinstance(given, ProcessEnds):
                 self._world.trace.note("!!", self, "ends:", given.why)
                 self.end()
             else:
