@@ -38,7 +38,7 @@ class EventAnswer(Protocol):
         ...
 
     def failed(self, error: BaseException) -> None:
-        """It was not sent, or it is unknown whether it arrived."""
+        """The event was not sent, or it is unknown whether it arrived."""
         ...
 
 
@@ -46,14 +46,14 @@ class CoordinatorAnswer(Protocol):
     """Takes a coordinator's snapshot, once; later answers are ignored."""
 
     def complete(self, state: Any | None) -> None:
-        """This is its state, with every event that it has handled by now.
+        """Give the coordinator's state, with every event that it has handled by now.
 
         Everything that it sends from now on comes after the checkpoint.
         """
         ...
 
     def fail(self, error: BaseException) -> None:
-        """It can't take a snapshot: the checkpoint is aborted."""
+        """The coordinator can't take a snapshot: the checkpoint is aborted."""
         ...
 
 
@@ -62,7 +62,7 @@ class OperatorCoordinatorContext(Protocol):
 
     @property
     def operator_id(self) -> str:
-        """Of which operator."""
+        """The id of its operator."""
         ...
 
     @property

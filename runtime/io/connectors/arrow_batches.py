@@ -135,7 +135,7 @@ class PathColumns:
         return names
 
     def in_file(self, names: Iterable[str], there: Container[str]) -> tuple[str, ...]:
-        """Those of some names that the file must have itself, as it does or as no other place has them."""
+        """The columns among `names` that come from the file: it has them, or no other place does."""
         return tuple(name for name in names if name in there or name not in self.names)
 
     def added_to(self, batch: pa.RecordBatch, wanted: Sequence[str] | None) -> pa.RecordBatch:

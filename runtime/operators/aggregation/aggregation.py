@@ -271,7 +271,7 @@ class Aggregation:
         )
 
     def results(self, table: ColumnTable, slots: Slots) -> dict[str, pa.Array]:
-        """What each function gives for some slots whose keys and results have one type a column, by name."""
+        """The results of each function for some slots, by name; keys and results have one type a column."""
         (only,) = self.emitted(table, slots)
         return only.columns
 
@@ -403,7 +403,10 @@ def _array_of(results: list[tuple[Any, pa.DataType]], rows: NDArray[np.int64]) -
 def _prepared(
     function: ColumnAggregate, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """What a function looks at in the form that it works on; any column as long as the batch if at none."""
+    """The column that a function reads, in the form that it works on.
+
+    If none, any column as long as the batch.
+    """
     names = function.columns
     if not names:
         return function.prepared(next(iter(keys.values())))

@@ -1,4 +1,4 @@
-"""What an aggregate function over columns is: what it keeps for a key, and how that changes.
+"""Aggregate functions over columns: the state for a key, and its changes.
 
 A function has *parts*: columns of state, one value a key. There are two kinds of functions.
 
@@ -95,14 +95,14 @@ class ColumnAggregate(ABC):
         """The parts for a prepared column of this type, with their types; their names are always the same."""
 
     def result(self, state: State, slots: Slots) -> pa.Array:
-        """What the function gives for each slot; by default its only part."""
+        """The function's result for each slot; by default its only part."""
         (part,) = state.values()
         return part.take(slots)
 
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """What a function of one part gives for each slot where the part has several types, with its type.
+        """The results of a function of one part, with their types, where the part has several types.
 
         By default the value that is there.
         """
@@ -118,7 +118,7 @@ class PartialAggregate(ColumnAggregate):
 
     @abstractmethod
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """What is computed of the prepared column of a batch for each key."""
+        """The reductions of the prepared column of a batch for each key."""
 
     def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """The parts, from the results of `reductions` in their order."""

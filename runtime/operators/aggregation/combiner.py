@@ -30,7 +30,7 @@ Why it is right.
    overlap, functions that go by the order of records do not combine.
 3. A receiver that was restored knows the watermark that it had reached. So this operator keeps its own in
    snapshots: the restored ones are not behind those of the receivers either, since both were taken at one
-   barrier. Where the aggregation did not combine, the snapshot has none. A job that goes on from it knows
+   barrier. Where the aggregation did not combine, the snapshot has none. A job that continues from it knows
    nothing about the receivers, and hands all records on.
 
 Idle senders are the exception: they do not hold the receiver's watermark back. When one is active again, its
@@ -96,7 +96,10 @@ class Gain:
         return False
 
     def learn(self, rows: int, left: int) -> bool:
-        """A batch of so many rows has become so many; whether reducing pays as far as that can be told."""
+        """A batch of so many rows has become so many.
+
+        Return whether reducing pays, as far as that is known.
+        """
         if rows < _TELLING or left <= (1 - _LEAST_GAIN) * rows:
             return True
         self._untried = _UNTRIED * rows
@@ -165,7 +168,7 @@ class Combiner(Operator):
             yield from self.flush()
 
     def _handed_on(self, batch: Batch) -> Iterator[Output]:
-        """What is kept, then a batch as it is: rows of a key keep their order."""
+        """The kept rows, then a batch as it is: rows of a key keep their order."""
         yield from self.flush()
         yield self._sent(batch)
 

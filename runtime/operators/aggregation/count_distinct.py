@@ -1,4 +1,4 @@
-"""How many different values a column has: exactly (`CountDistinct`), or about and in bounded memory.
+"""Number of different values of a column: exactly (`CountDistinct`), or about and in bounded memory.
 
 **`ApproxCountDistinct`**. Each key has a Theta sketch of Apache DataSketches: the hashes of its values that
 are smallest, up to `2**lg_k`. It hashes the stable hash of a value (`key_hashes`), so that a value counts
@@ -36,7 +36,7 @@ from penstock.runtime.state.typed_columns import Slots
 
 @dataclass(frozen=True)
 class CountDistinct(RowAggregate):
-    """How many different values a column has, exactly. Its state holds each pair of key and value once.
+    """Number of different values of a column, exactly. Its state holds each pair of key and value once.
 
     It does not combine in front of the exchange: all records travel.
     """

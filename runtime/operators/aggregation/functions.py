@@ -30,7 +30,7 @@ _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 
 @dataclass(frozen=True)
 class Count(PartialAggregate):
-    """How many rows a key has; with a column how many of its values are not null."""
+    """Number of rows of a key; with a column, of its values that are not null."""
 
     column: str = ""
 
@@ -43,7 +43,7 @@ class Count(PartialAggregate):
         return {"count": pa.int64()}
 
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """How many values."""
+        """Number of values."""
         mode = "only_valid" if self.column else "all"
         return [Reduction(column, "count", pc.CountOptions(mode))]
 

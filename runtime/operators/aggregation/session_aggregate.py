@@ -232,7 +232,7 @@ class _KeysWithSessions:
         self._of_slot[slots] = keys
 
     def count(self, keys: Numbers, stay: NDArray[np.bool_]) -> None:
-        """These are the keys of all sessions that some keys have now, and which of the sessions stay."""
+        """Count the sessions that some keys have now; `stay` says which of them stay."""
         self._sessions[keys] = 0
         np.add.at(self._sessions, keys, stay)
         self._forget(keys)
@@ -261,7 +261,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Moments:
 
 
 def _are_among(rows: Columns, chosen: Columns) -> NDArray[np.bool_]:
-    """Which rows are among the chosen ones, each of which occurs once."""
+    """The rows among the chosen ones, each of which occurs once."""
     table = ColumnTable("chosen rows", 1, tracks_changes=False)
     last = int(table.slots_of(chosen).max())
     are_among: NDArray[np.bool_] = table.slots_of(rows) <= last

@@ -1,7 +1,7 @@
 """`VectorizedAggregate`: an aggregate function that users write, over numpy arrays.
 
-The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it is
-told the place of its key in the arrays of state. It never sees the table of all keys. So a wrong shape or
+The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it gets
+the place of its key in the arrays of state. It never sees the table of all keys. So a wrong shape or
 type is found when a method returns, before anything of it is stored.
 
 `VectorCalls` calls its methods. What a class declares is checked when the graph is built: its columns, its
@@ -345,7 +345,7 @@ def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
 
 
 class _Vectors(ColumnAggregate):
-    """What both kinds have in common: they look at columns of any types, and keep what was declared."""
+    """The common part of both kinds: they read columns of any types, and keep the declared state."""
 
     is_ordered = True
 

@@ -165,7 +165,7 @@ class OnRequestEnumerator:
         self._serve()
 
     def reader_failed(self, subtask: int) -> None:
-        """It waits no longer, and asks again when it comes back."""
+        """The reader waits no longer, and asks again when it comes back."""
         self._waiting.pop(subtask, None)
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class TriggerResult(Enum):
-    """What a window does now (Flink's `TriggerResult`).
+    """The action of a window (Flink's `TriggerResult`).
 
     Example:
         >>> [result.name for result in TriggerResult if result.fires]
@@ -70,11 +70,11 @@ class TriggerState(Protocol):
 
 
 class TriggerContext(Protocol):
-    """What a trigger may know and use: the time, state and timers of the current key and window."""
+    """The surroundings of a trigger: the time, state and timers of the current key and window."""
 
     @property
     def current_watermark(self) -> int | None:
-        """How far event time has come, in microseconds; `None` before the first watermark."""
+        """The event time, in microseconds; `None` before the first watermark."""
         ...
 
     @property
@@ -181,7 +181,7 @@ class Trigger(ABC, Generic[T]):
 
     @property
     def shape(self) -> str:
-        """What kind of trigger it is. A job whose open windows have another one does not start from them."""
+        """The kind of the trigger. A job whose open windows have another one does not start from them."""
         return type(self).__qualname__
 
     def __repr__(self) -> str:

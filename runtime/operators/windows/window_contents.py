@@ -1,4 +1,4 @@
-"""What a window keeps of its records, and what it makes of that in the end."""
+"""The contents of a window, and its results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.runtime.time.windows import TimeWindow
 
 
 class WindowContents(Protocol):
-    """How a window operator folds records; created for each subtask.
+    """The fold of a window operator over records; created for each subtask.
 
     A record that is in several windows is copied for each. No function of the user's can change what a window
     keeps.
@@ -28,7 +28,7 @@ class WindowContents(Protocol):
 
     @property
     def keeps(self) -> str:
-        """What it keeps, in words: contents of one kind are not taken for those of another."""
+        """The kind of contents, in words: contents of one kind are not taken for those of another."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class WindowContents(Protocol):
         ...
 
     def copied(self, contents: Any) -> Any:
-        """Contents for `results` of a window that goes on: no result shares a part with what stays."""
+        """Contents for `results` of a window that continues: no result shares a part with what stays."""
         ...
 
 

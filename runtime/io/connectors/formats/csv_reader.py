@@ -66,7 +66,7 @@ from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """How CSV files are read.
+    """The reading of CSV files.
 
     Attributes:
         header: The first row of each file names the columns.

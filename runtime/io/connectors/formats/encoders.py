@@ -75,7 +75,7 @@ class SinkFormat(Protocol):
 
     @property
     def extension(self) -> str:
-        """Of its files, without a dot."""
+        """The extension of its files, without a dot."""
         ...
 
     def encoder(self) -> Encoder: ...

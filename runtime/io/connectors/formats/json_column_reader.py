@@ -50,7 +50,7 @@ _ZONE: Final = re.compile(rb'[:T ]\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)"')
 
 @dataclass(frozen=True, slots=True)
 class ColumnarJsonFormat:
-    """How JSON lines are read as columns.
+    """The reading of JSON lines as columns.
 
     Attributes:
         split_size: Largest range, in bytes.
