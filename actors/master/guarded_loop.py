@@ -14,7 +14,8 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -36,16 +37,22 @@ class GuardedLoop:
 
     def post(self, callback: Callable[[], None]) -> None:
         """Schedule a callback that uses the scheduler; may be called from any thread."""
-        self.loop.call_soon_threadsafe(self.guard, callback)
+        self.loop.call_soon_threadsafe(self.run, callback)
 
     def retire(self) -> None:
         """Stop ending the process on failures: the scheduler has ended, and the process may serve another."""
         self._is_retired = True
 
-    def guard(self, callback: Callable[[], None]) -> None:
-        """Run a callback that uses the scheduler; its failure ends the process."""
-        try:
+    def run(self, callback: Callable[[], None]) -> None:
+        """Run a callback that touches the scheduler, now."""
+        with self.guard():
             callback()
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Surrounds what touches the scheduler: a failure ends the process."""
+        try:
+            yield
         except Exception:
             if self._is_retired:
                 logger.exception("the ended scheduler of job %s failed", self._job_id)

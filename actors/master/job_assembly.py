@@ -56,7 +56,7 @@ def assemble_fleet(
     Args:
         cluster: Makes calls that block when Ray's GCS does not answer.
     """
-    timers = LoopTimers(guarded.loop, guarded.guard)
+    timers = LoopTimers(guarded.loop, guarded.run)
     processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, cluster, code)
     fleet = Fleet(job_id, graph, config, processes, timers, new_token=lambda: secrets.token_hex(8))
     return RayFleet(fleet, processes, timers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeAlias
 
 from penstock.actors.shared.job_report import JobReport
@@ -21,7 +22,7 @@ from penstock.actors.shared.snapshot_answers import (
     reply_of_report,
     savepoint_answer,
 )
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.messages import RescaleAnswer, RescaleRefused, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
@@ -30,8 +31,8 @@ from penstock.runtime.job.scheduler import JobScheduler
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
 
-#: Runs what touches the scheduler.
-Guard: TypeAlias = Callable[[Callable[[], None]], None]
+#: Surrounds what touches the scheduler.
+Guard: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class JobRequests:
@@ -62,7 +63,8 @@ class JobRequests:
         if scheduler is None:
             return reply_of_report(self._report())
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-        self._guard(lambda: scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full))
+        with self._guard():
+            scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full)
         if not await self._is_answered(answered):
             return reply_of_report(self._report())
         return checkpoint_reply(answered.result(), self._storage_url)
@@ -71,7 +73,10 @@ class JobRequests:
         scheduler = await self._settled()
         if scheduler is None:
             return answer_of_report(self._report())
-        return await self._save(lambda put: scheduler.take_savepoint(target, put))
+        answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
+        with self._guard():
+            scheduler.take_savepoint(target, answered.set_result)
+        return await self._saved(answered)
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; returns when it has ended, or why it continues.
@@ -94,9 +99,10 @@ class JobRequests:
 
     async def _stop_once(self, scheduler: JobScheduler, request: StopRequest) -> SavepointAnswer:
         try:
-            answer = await self._save(
-                lambda put: scheduler.stop_with_savepoint(request, put), drain=request.drain
-            )
+            answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
+            with self._guard():
+                scheduler.stop_with_savepoint(request, answered.set_result)
+            answer = await self._saved(answered, drain=request.drain)
             # A stop that is requested again after a JobMaster died may come when the job has ended.
             if isinstance(answer, SnapshotRefused) and not scheduler.state.is_terminal:
                 return answer
@@ -113,7 +119,8 @@ class JobRequests:
         if scheduler is None:
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
         answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
-        self._guard(lambda: scheduler.rescale(parallelism, answered.set_result))
+        with self._guard():
+            scheduler.rescale(parallelism, answered.set_result)
         if not await self._is_answered(answered):
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
         return answered.result()
@@ -129,9 +136,9 @@ class JobRequests:
             await asyncio.sleep(_POLL)
         return None if self._ended.is_set() else scheduler
 
-    async def _save(self, ask: Callable[[OnAnswer], None], *, drain: bool = False) -> SavepointAnswer:
-        answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-        self._guard(lambda: ask(answered.set_result))
+    async def _saved(
+        self, answered: asyncio.Future[CheckpointAnswer], *, drain: bool = False
+    ) -> SavepointAnswer:
         if not await self._is_answered(answered):
             return answer_of_report(self._report(), drain=drain)
         return savepoint_answer(answered.result(), self._storage_url)

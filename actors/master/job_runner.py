@@ -211,7 +211,8 @@ class JobRunner:
         scheduler = self._scheduler
         if scheduler is None or role.job_id != self._job_id:
             return
-        self._guarded.guard(lambda: scheduler.report(role.attempt, report))
+        with self._guarded.guard():
+            scheduler.report(role.attempt, report)
 
     # -- the job's life -------------------------------------------------------------------------------------
 

@@ -280,7 +280,8 @@ class RayProcesses:
         answer = call if isinstance(call, CallFailure) else await settled(call)
         if isinstance(answer, Died) and process in self._killed:
             answer = Died(self._killed[process])
-        self._guarded.guard(lambda: reply(answer))
+        with self._guarded.guard():
+            reply(answer)
 
 
 def _start(job_id: str, process: ProcessId, calls: int, needs: Needs) -> ActorHandle[Any]:

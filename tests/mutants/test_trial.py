@@ -18,7 +18,11 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trial_that_stands_still_is_killed_with_all_that_it_has_started() -> None:
-    with subprocess.Popen(["sh", "-c", "sleep 300 & echo $!; wait"], stdout=subprocess.PIPE) as process:
+    # It outlives what it has started, whichever of the two is killed first.
+    program = (
+        "import signal, subprocess; print(subprocess.Popen(['sleep', '300']).pid, flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         started = int(process.stdout.readline())
         watch = trial.Watch(process.pid)

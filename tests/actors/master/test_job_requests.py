@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -40,7 +41,7 @@ def requests_to(scheduler: Any, ended: asyncio.Event, report: Any) -> JobRequest
     """The requests of a job that has been taken up; used inside an event loop."""
     prepared = asyncio.Event()
     prepared.set()
-    requests = JobRequests(lambda call: call(), prepared, ended, lambda: cast("Any", report))
+    requests = JobRequests(nullcontext, prepared, ended, lambda: cast("Any", report))
     requests.serve(scheduler, "/jobs")
     return requests
 
@@ -346,7 +347,7 @@ def test_a_job_that_could_not_be_taken_up_answers_requests_with_its_end() -> Non
     async def scenario() -> tuple[Any, ...]:
         ended, prepared = asyncio.Event(), asyncio.Event()
         report = SimpleNamespace(savepoint=None, drained=False, status=JobStatus.CANCELLED, failure=None)
-        requests = JobRequests(lambda call: call(), prepared, ended, lambda: cast("Any", report))
+        requests = JobRequests(nullcontext, prepared, ended, lambda: cast("Any", report))
         answers = asyncio.gather(
             requests.checkpoint(full=False),
             requests.savepoint(None),

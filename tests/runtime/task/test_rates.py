@@ -19,7 +19,8 @@ from penstock.runtime.task.statistics import (
 )
 
 COUNTS = st.integers(0, 10**12)
-TIMES = st.floats(0.0, 10**6)
+#: Clocks count no less than nanoseconds.
+TIMES = st.integers(0, 10**15).map(lambda nanoseconds: nanoseconds / 10**9)
 
 
 @st.composite
