@@ -92,7 +92,7 @@ WALKS: Final = (
     Walk(
         "acknowledgement, from the subtask to the pending checkpoint",
         6,
-        8,
+        7,
         (
             Leg(
                 "penstock.actors.subtask.master_link:MasterLink.report",
@@ -107,7 +107,7 @@ WALKS: Final = (
     Walk(
         "savepoint by REST, from the handler to the coordinator",
         10,
-        10,
+        9,
         (
             Leg("penstock.actors.web.server:WebServer.begin", "savepoint"),
             Leg("penstock.actors.client.master_calls:MasterCalls._find", "savepoint.<locals>.take"),

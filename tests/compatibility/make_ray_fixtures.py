@@ -3,8 +3,7 @@
     .venv/bin/python tests/compatibility/make_ray_fixtures.py FOLDER
 
 Run a copy of this folder, and give /tmp/kept-for-compatibility: it stands in what is written. Copy the result
-to `data`. As with `make_fixtures.py`: once for each version, with its own code. In the storages of version
-0.1 the files that the first two attempts have committed were put together to one.
+to `data`. As with `make_fixtures.py`: once for each version, with its own code.
 """
 
 from __future__ import annotations

@@ -45,11 +45,11 @@ def arrived(actor: Any) -> InputChannelStatistics:
 
 def open_deliveries(actor: Any) -> list[int]:
     """To be called in a subtask's actor: how far the frames of its first channel go that have no answer."""
-    return sorted(number for number, _, _ in actor._attempt._deliveries._waiting[0])
+    return sorted(number for number, _, _ in actor._process.attempt._deliveries._waiting[0])
 
 
 def _gate(actor: Any) -> InputGate:
-    gate: InputGate = actor._attempt._runner.subtask._input.gate.gate
+    gate: InputGate = actor._process.attempt._thread.subtask._input.gate.gate
     return gate
 
 
