@@ -266,6 +266,8 @@ def test_frames_are_answered_when_they_are_consumed_and_at_the_end(
     for token, attempt in ((OTHER.token, 1), (ROLE.token, 0)):
         process.deliver(token, attempt, 0, 0, [b"of another"], answers.append)
     assert answers[1:] == [DeliveryAnswer.STALE] * 2
+    process.deliver(ROLE.token, 2, 0, 0, [b"of the next attempt"], answers.append)
+    assert answers.pop() is DeliveryAnswer.NOT_YET
     process.deliver(ROLE.token, 1, 3, 0, [b"one", b"two"], answers.append)
     running.consumed(3, 1)
     assert len(answers) == 3
