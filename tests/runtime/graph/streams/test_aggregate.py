@@ -235,7 +235,7 @@ def test_every_stream_in_groups_refuses_the_same_calls(
         ),
         (
             lambda s: s.window_all(TEN).aggregate("a", n=Count(), parallelism=2),
-            "windows without keys run in one subtask, so parallelism 2 can't be",
+            "windows without keys run in one subtask, so parallelism 2 is not possible",
         ),
         (
             lambda s: s.window_all(TEN).aggregate("a", None, len, n=Count()),
