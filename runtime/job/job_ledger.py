@@ -49,8 +49,8 @@ class AttemptStart:
         highest_id: The highest id of a completed checkpoint, -1 for none.
         given_id: The highest id that was given to any checkpoint, as far as it is known; -1 for none.
         orphans: Files that earlier attempts have left behind.
-        taken_over: What the restart strategy goes on from, if this JobMaster has taken the job over from
-            another one; else `None`.
+        taken_over: The memory with which the restart strategy continues, if this JobMaster has taken the job
+            over from another one; else `None`.
         warning: A warning about `restore`, for the user.
         parallelism: Of the vertices that were rescaled since the job was submitted.
         restarts: Restarts of the job's life, with the one that this attempt may be.
@@ -334,7 +334,7 @@ class JobLedger:
         try:
             return self.newest()
         except CorruptSnapshotError:
-            return None  # nobody can start from it
+            return None  # no job can start from it
 
     def _ended_before(self, ended: JobEnded) -> EndedBefore:
         view = self._log.view
@@ -414,7 +414,7 @@ class JobLedger:
     def _start(
         self, begun: AttemptBegun, loaded: LoadedCheckpoint | None, now: float
     ) -> AttemptStart | LostToOther:
-        """What an attempt starts from whose record is in the log."""
+        """The start of an attempt whose record is in the log."""
         start = self._load(begun, loaded, now)
         if isinstance(start, AttemptStart):
             taken_over, self._succeeds = begun.restarts if self._succeeds else None, False
