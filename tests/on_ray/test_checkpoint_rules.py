@@ -16,7 +16,6 @@ from jobs.checkpoint_rules import (
     HandsOutMeanwhile,
     KeepsOpaque,
     Visits,
-    arrived,
     break_connections,
     moment,
     of_one_key,
@@ -199,7 +198,6 @@ def test_a_barrier_that_is_sent_twice_over_a_broken_connection_counts_once(tmp_p
     (tmp_path / "open").touch()
     assert ray.get(asked, timeout=PATIENCE).checkpoint_id == 1
     assert (taken(job, "lines"), taken(job, "held")) == (1, 1)
-    assert inside(receiver, arrived).duplicates >= len(unanswered)
     assert job.checkpoint(timeout=PATIENCE).checkpoint_id == 2
     (tmp_path / "go").touch()
     assert finish(job).statistics.restarts == 0

@@ -15,8 +15,6 @@ from jobs.pieces import Pieces
 
 from penstock import KeyedProcessFunction, RuntimeContext, StateTtl, ValueState
 from penstock.connectors import OnRequest, SplitEnumerator
-from penstock.runtime.network.input_channel import InputChannelStatistics
-from penstock.runtime.network.input_gate import InputGate
 
 _POLL: Final = 0.02
 
@@ -38,19 +36,9 @@ def break_connections(actor: Any, ports: set[int]) -> int:
     return broken
 
 
-def arrived(actor: Any) -> InputChannelStatistics:
-    """To be called in a subtask's actor: what has arrived on its first channel."""
-    return _gate(actor).statistics().channels[0]
-
-
 def open_deliveries(actor: Any) -> list[int]:
     """To be called in a subtask's actor: how far the frames of its first channel go that have no answer."""
-    return sorted(number for number, _, _ in actor._process.attempt._deliveries._waiting[0])
-
-
-def _gate(actor: Any) -> InputGate:
-    gate: InputGate = actor._process.attempt._thread.subtask._input.gate.gate
-    return gate
+    return sorted(number for number, _, _ in actor._process._current.deliveries._waiting[0])
 
 
 #: Seconds of event time of the visits, and how many of them each one remembers: 3 s are too long ago.
