@@ -107,7 +107,7 @@ def test_failing_seed_says_how_to_see_it_again(
     assert command.startswith("python tests/simulate.py --seed ")
     assert not verdict.endswith(" 0 failed")
     begins = max(number for number, line in enumerate(failure) if " FAILED after " in line)
-    assert main(shlex.split(command)[3:]) == 1
+    assert main(shlex.split(command)[2:]) == 1
     again = capsys.readouterr().out.splitlines()
     assert again[-len(failure[begins:]) :] == failure[begins:]
     assert any("steps" in line for line in again), "it shows what happened on the way"
