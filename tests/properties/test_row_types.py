@@ -217,9 +217,12 @@ BY_K: Final = ColumnKey(("k",))
 class Pipeline:
     """Senders, with or without a combiner, in front of receivers of an aggregation by key."""
 
-    def __init__(self, functions: Sequence[ColumnAggregate], *, combine: bool, receivers: int) -> None:
-        # Their sums of floats depend on the order of additions.
+    def __init__(
+        self, functions: Sequence[ColumnAggregate], largest: float, *, combine: bool, receivers: int
+    ) -> None:
+        # Their sums of floats depend on the order of additions, by a part of the largest value.
         self._rounds = any(isinstance(function, Mean | StdDev) for function in functions)
+        self._largest = largest
         self._functions = {f"f{number}": function for number, function in enumerate(functions)}
         self._combine = combine
         self._receivers = self._open(receivers, [])
@@ -268,8 +271,19 @@ class Pipeline:
         for owner, receiver in enumerate(self._receivers):
             for row in receiver.push_batch(chosen_rows(batch, owners == owner)):
                 key = row.pop("k")
-                rounded = {n: round(v, 9) if self._rounds and v is not None else v for n, v in row.items()}
+                rounded = {name: self._rounded(value) for name, value in row.items()}
                 self.results[key] = f"{key!r}: {rounded!r}"
+
+    def _rounded(self, value: Any) -> Any:
+        if not self._rounds or value is None:
+            return value
+        return type(value), round(float(value) / self._largest, 6)
+
+
+def largest_of(rows: Sequence[Any]) -> float:
+    """The largest absolute value among finite numbers, at least 1."""
+    values = [row["v"] for row in rows if isinstance(row["v"], int | float | Decimal)]
+    return max([1.0, *(abs(float(value)) for value in values if math.isfinite(value))])
 
 
 def aggregated(
@@ -282,7 +296,7 @@ def aggregated(
     restart: tuple[int, int] = (0, 1),
 ) -> dict[Any, str] | str:
     """The last result of each key, with the types of its values; or that it failed."""
-    pipeline = Pipeline(functions, combine=combine, receivers=receivers)
+    pipeline = Pipeline(functions, largest_of(rows), combine=combine, receivers=receivers)
     place, after = restart
     try:
         pipeline.send(cut(rows[:place], lengths))
