@@ -9,9 +9,9 @@ rewrite too. It changes nothing for addresses of other machines.
 Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
 not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine:
 to addresses in the command lines of their processes. Anybody on the machine can write any address into the
-command line of a process of his own. So only processes of this user and of root are asked.
+command line of their own process. So only processes of this user and of root are read.
 
-What Ray says for itself goes to the logger `penstock.ray` and to `penstock logs` (`ray_notices`), unless the
+Ray's own notices go to the logger `penstock.ray` and to `penstock logs` (`ray_notices`), unless the
 user asks for `log_to_driver`.
 """
 
@@ -36,13 +36,13 @@ from penstock.runtime.errors import DeploymentError
 
 _LOOPBACK: Final = "127.0.0.1"
 _CLUSTER_SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-#: Of the command line of a node's raylet: its program, and the address of its cluster.
+#: The program and the cluster's address in the command line of a node's raylet.
 _RAYLET: Final = "raylet"
 _GCS: Final = "--gcs-address="
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
 #: Seconds to wait for a connection; a busy machine may need many.
 _PROBE_TIMEOUT: Final = 20.0
-#: Seconds for a new node to register, and between two looks.
+#: Seconds for a new node to register, and between two checks.
 _START_PATIENCE: Final = 180.0
 _LOOK_AGAIN: Final = 0.5
 
@@ -74,7 +74,7 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
     """Start a local cluster that lives as long as this process and listens on loopback only.
 
     Args:
-        fork_workers: Whether workers are forked from a template, which takes a fifth of the time of their
+        fork_workers: Whether workers are forked from a template, in a fifth of the time of a normal
             start. Only on Linux; workers with a runtime environment of their own are never forked.
         **options: For `ray.init`, such as `num_cpus`.
     """
@@ -97,7 +97,7 @@ def join_existing(address: str | None = None) -> None:
     """Join the cluster of `address`, else of `RAY_ADDRESS`, else the one that runs on this machine.
 
     Raises:
-        DeploymentError: None runs, or several do and none was named.
+        DeploymentError: No cluster runs, or several run and none was named.
     """
     if ray.is_initialized():
         return
@@ -155,7 +155,7 @@ def _join(address: str, what: str, advice: str) -> None:
 
 
 def _silence_of(address: str) -> str | None:
-    """Why nothing listens at an address; `None` if something does.
+    """Return why no server listens at an address; `None` if one does.
 
     Ray itself would try for most of a minute and then end the process.
     """

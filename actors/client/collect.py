@@ -35,7 +35,7 @@ from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.time.durations import Duration
 
 _PREFIX: Final = "collector:"
-#: Seconds after which a collector that does not answer is taken for gone.
+#: Seconds after which a silent collector counts as ended.
 _TIMEOUT: Final = 60.0
 
 
@@ -47,11 +47,11 @@ class CollectorActor:
         self._by_run: dict[str, dict[CollectKey, bytes]] = {}
 
     def add(self, key: CollectKey, rows: bytes, run: str = "") -> None:
-        """Keep the pickled rows of one transaction; a key that came before is ignored."""
+        """Keep the pickled rows of one transaction; ignores a known key."""
         self._by_run.setdefault(run, {}).setdefault(key, rows)
 
     def rows(self, start: int, run: str = "") -> list[bytes]:
-        """The transactions of a run from the `start`-th on; those of other runs are dropped."""
+        """The transactions of a run from the `start`-th on; drops those of other runs."""
         self._by_run = {run: self._by_run.get(run, {})}
         return list(self._by_run[run].values())[start:]
 
@@ -60,7 +60,7 @@ class RayCollector:
     """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
 
     Making one joins the cluster, or starts a local one, just as submitting a job does. All rows are held in
-    memory, and in checkpoints until they are committed: it is for results that fit.
+    memory, and in checkpoints until they are committed. Use it for results that fit.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class RayCollector:
         return self.rows_of_run("")
 
     def rows_of_run(self, run: str) -> list[Any]:
-        """Like `rows`, of one run of a sink; those of other runs are dropped."""
+        """Like `rows`, for one run of a sink; drops the rows of other runs."""
         if run != self._run:
             self._transactions, self._run = [], run
         if self._actor is None:
@@ -144,23 +144,23 @@ class RayCollector:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at the rows that have come.
+#: Seconds between two checks for new rows.
 _POLL: Final = 0.1
-#: Seconds for a job that is cancelled to end.
+#: Seconds for a cancelled job to end.
 _LAST: Final = 30.0
 
 
 def bring_rows(
     submit: Callable[[Sink[Any]], RayJobHandle], limit: int | None, timeout: Duration | None
 ) -> list[Any]:
-    """Run a job until its end, or until so many rows are there.
+    """Run a job until its end, or until `limit` rows have arrived.
 
     The job has ended afterwards in any case, also when the user interrupts the call.
 
     Raises:
         JobFailedError: The job failed.
-        JobCancelledError: Another program cancelled it.
-        JobTimeoutError: The time was over first.
+        JobCancelledError: Another program cancelled the job.
+        JobTimeoutError: The timeout passed first.
     """
     if limit == 0:
         return []

@@ -43,7 +43,7 @@ from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.time.durations import Duration
 
-#: Where `ray job submit` leaves the job's runtime environment for `ray.init`.
+#: Environment variable in which `ray job submit` passes the job's runtime environment to `ray.init`.
 _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
@@ -64,7 +64,7 @@ def _installed() -> set[Path]:
 
 
 def _is_beside(module: ModuleType, folder: Path) -> bool:
-    """Whether a module is found in this folder: it, or the package that it is in, lies there."""
+    """Return whether a module, or the package around it, lies in this folder."""
     top = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
     if top == "__main__" or file is None:
@@ -108,25 +108,25 @@ class RayExecutor:
         limit: int | None,
         timeout: Duration | None,
     ) -> list[Any]:
-        """Run the job of a quick look, and bring its rows back; the job has ended then.
+        """Run the job of a preview and return its rows; the job has ended then.
 
         Args:
-            limit: Cancel the job when so many rows are there; `None` waits for its end.
+            limit: Number of rows after which the job is cancelled; `None` waits for its end.
             timeout: Seconds after which the job is cancelled; `None` waits for ever.
 
         Raises:
-            GraphError: Something of the user's can't be sent to the cluster.
+            GraphError: A part of the user's program can't be sent to the cluster.
             JobFailedError: The job failed.
-            JobTimeoutError: The time was over first.
+            JobTimeoutError: The timeout passed first.
         """
         return bring_rows(lambda sink: self._submit(job(sink), config), limit, timeout)
 
     def collector(self) -> RayCollector:
-        """A new collector, for a `CollectSink()` that was given none; joins the cluster."""
+        """Return a new collector for a `CollectSink()` without one; joins the cluster."""
         return RayCollector()
 
     def interrupts_held(self) -> AbstractContextManager[None]:
-        """Hold Ctrl-C inside, until the job that is submitted there is known to its user."""
+        """Hold Ctrl-C inside, until the job that is submitted there has a handle."""
         return InterruptsHeld()
 
     def _submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
@@ -168,7 +168,7 @@ def with_storage(config: JobConfig) -> JobConfig:
 def with_restore(job: JobGraph) -> JobGraph:
     """The job with the snapshot to start from made absolute.
 
-    A program that names none starts from the one that `penstock restore` has put into its environment.
+    Without one, the job starts from the snapshot that `penstock restore` has put into the environment.
     """
     if job.restore_from is not None:
         return replace(job, restore_from=absolute_location(job.restore_from))
@@ -182,8 +182,8 @@ def with_restore(job: JobGraph) -> JobGraph:
 def make_job_id(name: str) -> str:
     """A new id for a job of this name: readable, safe in paths, and with 128 random bits.
 
-    So many bits never meet again, in all jobs of all clusters that share a storage. With the 32 bits of older
-    versions two of 10,000 jobs of one name had the same id in one case of a hundred.
+    128 bits never collide among all jobs of all clusters that share a storage. With 32 bits, two of 10,000
+    jobs of one name had the same id in one case of a hundred.
 
     Example:
         >>> make_job_id("Word Count!").startswith("word-count-")

@@ -1,12 +1,11 @@
 """Removes leftovers of ended jobs from Ray's key-value store and the nodes' disks, for `penstock gc`.
 
 Ray deletes neither before its cluster ends. A cluster that lives for months then holds a report for every job
-that it has ever run, and the lines that each has printed.
+that it has ever run, and for its printed lines.
 
-What must stay. A job that lives needs its records: who its JobMaster is, which processes are its own, whether
-it was cancelled. So does a job that Ray is about to bring back. A job whose JobMaster was killed for good
-("lost") has not ended either: its report tells where its checkpoints are. So a job's records go only if
-all of this is true:
+What must stay. A running job needs its records: its JobMaster, its processes, its cancellation. So does a job
+that Ray is about to restart. A job whose JobMaster was killed for good ("lost") has not ended either: its
+report names the folder of its checkpoints. So a job's records are deleted only if all of this is true:
 
 1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes that, after
    the decision log has the end. No later attempt begins.
@@ -15,17 +14,17 @@ all of this is true:
    record of an actor that is not listed belongs to an actor that has ended: an actor exists before it writes.
 3. All nodes have deleted the job's lines. Otherwise its report stays, and the next run finds it again.
 
-The record of what a JobMaster's process does on its return (`job-of-master`) goes if its actor is gone for
-good and its job has ended. Offers of processes go with their actors. Records of unknown kinds stay.
+The record of the job of a JobMaster's process (`job-of-master`) is deleted if its actor has ended for
+good and its job has ended. Offers of processes are deleted with their actors. Records of unknown kinds stay.
 
-Lines may outlive the records of their job. Their node was away when those were deleted, or the cluster's
-head has lost its memory. Lines of such a job go when none was written for as long, on any node. They are
+Lines may outlive the records of their job: their node was away when those were deleted, or the cluster's
+head has lost its memory. They are deleted when no node has written one for that long. They are
 listed *before* the records are read. A job has a record before it prints, so one that has just begun stays.
 
-What is never touched. Checkpoints, savepoints and decision logs are in storages, and nothing here opens a
-storage. So whatever could be restored before can be restored after. `penstock status --storage` still shows
-how the job has ended. The clock on the wall decides the age, because people ask for it in days. A wrong clock
-costs reports of ended jobs at most.
+What is never touched. Checkpoints, savepoints and decision logs are in storages, and this module opens no
+storage. So every snapshot can still be restored. `penstock status --storage` still shows the job's outcome.
+The wall clock decides the age, because users give it in days. A wrong clock costs reports of ended jobs at
+most.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Records:
     """The key-value store at one moment, and the actors that were there after it.
 
     Attributes:
-        values: By key; only those of `master-of` and `job-of-master` are needed.
+        values: Values by key; only those of `master-of` and `job-of-master` are needed.
     """
 
     values: Mapping[str, bytes]
@@ -122,10 +121,10 @@ def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
 def find_unknown(
     written: Mapping[str, float], records: Records, now: float, older_than: float
 ) -> tuple[str, ...]:
-    """Ids of jobs that have lines and no record, and have printed nothing for long; sorted.
+    """Return the sorted ids of jobs with lines, without a record, that have long printed nothing.
 
     Args:
-        written: Names of files of lines, and the wall-clock seconds at which each was written last.
+        written: Wall-clock seconds of the last write, by name of the file of lines.
         records: The records; read after the files were listed.
     """
     known: set[str | None] = {key.partition(":")[2].partition(":")[0] for key in records.values}
@@ -210,7 +209,7 @@ def _records() -> Records:
 
 
 def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[dict[str, float], _Silent]:
-    """Run work on the files of lines of every node: results by name, and the nodes that did not answer."""
+    """Run work on every node's files of lines; returns results by name, and the silent nodes."""
     asked = {node: _ask_node(node, work, given) for node in alive_nodes()}
     found: dict[str, float] = {}
     silent = []
@@ -230,7 +229,7 @@ def _ask_node(node: str, work: Callable[..., dict[str, float]], given: tuple[Any
 
 
 def list_files(folder: Path | None = None) -> dict[str, float]:
-    """Time of the last write of each file of lines on this node: wall-clock seconds by name."""
+    """Return wall-clock seconds of the last write of each file of lines on this node, by name."""
     found: dict[str, float] = {}
     for path in (folder or logs_folder()).glob(LOG_FILES):
         with suppress(FileNotFoundError):  # another program has deleted it
@@ -239,7 +238,7 @@ def list_files(folder: Path | None = None) -> dict[str, float]:
 
 
 def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = None) -> dict[str, float]:
-    """Delete files of this node's folder of logs; sizes by name."""
+    """Delete files of this node's folder of logs; returns sizes by name."""
     found: dict[str, float] = {}
     for pattern in patterns:
         for path in (folder or logs_folder()).glob(pattern):

@@ -1,6 +1,6 @@
-"""Interrupts (Ctrl-C) of a program that starts a job: none comes at a moment at which the job would be lost.
+"""Holds interrupts (Ctrl-C) of a program while it starts a job, so that no job is lost.
 
-A job is detached. Between the birth of its JobMaster and the first line that holds its id, an interrupt would
+A job is detached. Between the start of its JobMaster and the first line that holds its id, an interrupt would
 leave a job that no handle knows. So SIGINT is *held* while a job is begun and watched, and *delivered*
 where the program waits. There, a handle knows the job and ends it, or names it to the user.
 
@@ -44,7 +44,7 @@ class _Held:
         self._before: Any = None
 
     def begin(self) -> bool:
-        """Hold interrupts from now on; `False` where none can come."""
+        """Hold interrupts from now on; `False` in a thread or program that gets none."""
         if threading.current_thread() is not threading.main_thread():
             return False
         if self.depth == 0:
@@ -102,7 +102,7 @@ class InterruptsHeld:
 
 @contextmanager
 def interrupts_delivered() -> Iterator[None]:
-    """Let interrupts come inside, and the one that has waited; without `InterruptsHeld` nothing changes."""
+    """Deliver interrupts inside, also a held one; without `InterruptsHeld` nothing changes."""
     if not _HELD.depth or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -116,7 +116,7 @@ def interrupts_delivered() -> Iterator[None]:
 
 
 def name_job(stop: BaseException, job_id: str, what: str) -> None:
-    """Name the job that an interrupt has left to the user, and how to stop it; `what` is like `runs on`."""
+    """Add the job that an interrupt has left running, and how to stop it; `what` is like `runs on`."""
     stop.add_note(
         f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.actors.job({job_id!r}).cancel(), "
         "ends it"

@@ -1,4 +1,4 @@
-"""`RayJobHandle`: what a program holds of a submitted job."""
+"""`RayJobHandle`: a program's handle of a submitted job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from penstock.runtime.names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.time.durations import Duration
 
-#: Seconds between two checks of a job that is rescaled.
+#: Seconds between two checks of a job that is being rescaled.
 _LOOK: Final = 0.2
 _COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL: Final = 0.5
@@ -131,7 +131,7 @@ class RayJobHandle(NearestMembers):
             open_browser: Open a browser; without one `login` of the answer is the address to open.
 
         Raises:
-            DeploymentError: It does not start.
+            DeploymentError: The server does not start.
         """
         if self._interface is None:
             storage = None if self._ended is None else self._ended.storage
@@ -160,9 +160,10 @@ class RayJobHandle(NearestMembers):
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
-            CheckpointError: There is none; the message says why. The job continues, unless it is ending.
+            CheckpointError: The checkpoint failed; the message says why. The job continues, unless it is
+                ending.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since.
-            JobTimeoutError: It is not complete after `timeout`, and continues.
+            JobTimeoutError: The checkpoint is not complete after `timeout`, and continues.
         """
         deadline = request_deadline("checkpoint", self._job_id, timeout)
         reply: CheckpointReply = self._master.ask(
@@ -178,21 +179,22 @@ class RayJobHandle(NearestMembers):
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
         Args:
-            savepoint: Folder in which it gets a folder of its own: a path or URL that all nodes see. The
+            savepoint: Parent of the savepoint's own folder: a path or URL that all nodes see. The
                 default is the job's checkpoint storage.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
+            URL of the savepoint's folder, for `restore_from`. The job does not need it, unless the call
+            warns.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken after it. The job
-                would restart from it, so its files must stay until the job has completed a checkpoint.
+            SavepointStillNeededWarning: The savepoint is complete, but no checkpoint could be taken after it.
+                The job would restart from it. Keep its files until the job has completed a checkpoint.
 
         Raises:
-            SavepointError: There is none; the message says why. The job continues.
-            RequestLostError: The JobMaster died meanwhile, and the job has ended since. There may be a
-                savepoint in that folder.
+            SavepointError: The savepoint failed; the message says why. The job continues.
+            RequestLostError: The JobMaster died meanwhile, and the job has ended since. The folder
+                may hold a savepoint.
             JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
@@ -226,20 +228,19 @@ class RayJobHandle(NearestMembers):
         """Take a savepoint and end the job; nothing is read after it.
 
         Args:
-            savepoint: Folder in which the savepoint gets a folder of its own, as for `savepoint`.
-            drain: Let event time go to its end first. Open windows then fire unfinished; without it they
-                stay in the savepoint. For a job that is not to go on from the savepoint later.
+            savepoint: Parent of the savepoint's own folder, as for `savepoint`.
+            drain: Advance event time to its end first. Open windows then fire unfinished; without it they
+                stay in the savepoint. Use it for a job that will not be resumed from the savepoint.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            URL of the savepoint's folder. The job is `FINISHED` then, and all that the savepoint covers is
+            URL of the savepoint's folder. The job is `FINISHED` then, and all output before the savepoint is
             committed.
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
-                job restarts from its last checkpoint, else it continues. Or the job is being stopped already,
-                with another `drain` or place; the same request waits for the same answer. A job that was
-                stopped without a drain refuses one that asks for it.
+                job restarts from its last checkpoint, else it continues. Also raised when the job is already
+                being stopped with another `drain` or folder; the same request waits for the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         target = None if savepoint is None else absolute_location(savepoint)
@@ -258,21 +259,22 @@ class RayJobHandle(NearestMembers):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, redeploy, go on.
+        """Change the parallelism of operators while the job runs: save state, redeploy, continue.
 
         Returns when the job runs again. Records that were read after the checkpoint are read again, as after
         a failure; results stay exactly once.
 
         Args:
-            parallelism: By operator id; an operator takes its whole chain along.
+            parallelism: New parallelism by operator id; the operator's whole chain changes with it.
             timeout: Seconds to wait at most; `None` waits for ever.
-            **operators: The same, for ids that are Python names: `rescale(count=4)`.
+            **operators: Like `parallelism`, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
-            RescaleError: The job continues as it was; the message says why.
+            RescaleError: The job was not rescaled and continues; the message says why.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since.
             JobFailedError: The job has failed at the new parallelism.
-            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change continues.
+            JobTimeoutError: The job does not run at the new parallelism after `timeout`; the change
+                continues.
         """
         wanted = {**(parallelism or {}), **operators}
         deadline = request_deadline("rescale", self._job_id, timeout)
@@ -316,7 +318,7 @@ class RayJobHandle(NearestMembers):
     def checkpoint_details(self, checkpoint_id: int) -> CheckpointDetails | None:
         """The newest checkpoint or savepoint with this id; `None` when it is not remembered.
 
-        It costs the JobMaster less than `checkpoints`.
+        Costs the JobMaster less than `checkpoints`.
         """
         found = self._master.quick(
             "checkpoints",
@@ -328,14 +330,14 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
-        """Recent output and log lines of its operators and its JobMaster, sorted by time.
+        """Recent output and log lines of the job's operators and JobMaster, sorted by time.
 
-        Of each file the last 4 MiB are read.
+        Reads the last 4 MiB of each file.
 
         Args:
-            operator: Only of the chain that this operator is in; `job-master` for the JobMaster, and `ray`
-                for what Ray itself says.
-            subtask: Only of this subtask, from 0.
+            operator: Show only the chain of this operator; `job-master` is the JobMaster, and `ray` shows
+                Ray's own notices.
+            subtask: Show only this subtask, counted from 0.
 
         Raises:
             ConfigurationError: The job has no such operator.
@@ -345,7 +347,7 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
-        """Reads its log piece by piece; the arguments are those of `logs`.
+        """Return a reader of the job's log; takes the arguments of `logs`.
 
         Raises:
             ConfigurationError: The job has no such operator.
@@ -373,9 +375,9 @@ class RayJobHandle(NearestMembers):
             on_progress: Called with a report about twice a second.
 
         Raises:
-            JobFailedError: It failed; the message begins with the root cause.
-            JobCancelledError: It was cancelled.
-            JobTimeoutError: It still runs after `timeout`, and continues running.
+            JobFailedError: The job failed; the message begins with the root cause.
+            JobCancelledError: The job was cancelled.
+            JobTimeoutError: The job still runs after `timeout`, and continues running.
         """
         watchers = [] if on_progress is None else [on_progress]
         try:
@@ -389,7 +391,7 @@ class RayJobHandle(NearestMembers):
         return _result(report)
 
     def ends_within(self, timeout: Duration) -> bool:
-        """Wait for the job to end, but not longer; `wait` says then how it has ended."""
+        """Wait up to `timeout` for the job to end; return whether it has."""
         return self._wait_once(request_deadline("end", self._job_id, timeout)).status.is_terminal
 
     def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
@@ -430,8 +432,8 @@ def _result(report: JobReport) -> JobResult:
     """The result of a job that has ended.
 
     Raises:
-        JobFailedError: It failed; the message begins with the root cause.
-        JobCancelledError: It was cancelled.
+        JobFailedError: The job failed; the message begins with the root cause.
+        JobCancelledError: The job was cancelled.
     """
     if report.status is JobStatus.FAILED:
         cause = (

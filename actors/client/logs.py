@@ -4,7 +4,7 @@ Every node of the cluster has files with the output of the actors that ran on it
 task on each node reads them; then the lines are sorted by time. Files are found by their names, also those of
 dead actors and of ended jobs, for as long as their node and Ray's session live.
 
-Any user may have put a file there, or something that is no file. Only plain files are opened. A line is shown
+Any user may have put a file, a pipe or a link there. Only plain files are opened. A line is shown
 if the key of the job confirms it (`log_files`).
 """
 
@@ -28,10 +28,10 @@ from penstock.actors.shared.log_files import known_log_key, log_file_name, log_f
 from penstock.actors.shared.output_capture import logs_folder
 from penstock.runtime.error_text import escaped
 
-#: Most bytes that are read of one file at a time: its end, when it is longer.
+#: Maximum number of bytes read from one file at a time; the end of a longer file.
 _MOST: Final = 4 * 1024 * 1024
 _NODE_TIMEOUT: Final = 30.0
-#: Most bytes of a file's first line.
+#: Maximum length of a file's first line, in bytes.
 _LONGEST_HEADER: Final = 64 * 1024
 
 
@@ -39,10 +39,10 @@ _LONGEST_HEADER: Final = 64 * 1024
 class LogLine:
     """One line that an actor of a job printed or logged.
 
-    As text, what a terminal would obey is written out.
+    The text form escapes control characters.
 
     Attributes:
-        at: When, as ISO 8601 in UTC.
+        at: Time of the line, as ISO 8601 in UTC.
         vertex: Id of the vertex (the chain of operators) that printed it. `job-master` is the JobMaster.
             `ray` is Ray itself: notices to the program that has submitted the job.
         subtask: Index of the subtask; `None` for the JobMaster and for Ray.
@@ -80,17 +80,17 @@ class FilePart:
 
 
 class LogReader:
-    """Reads the lines of a job; each call gives what is new.
+    """Reads the lines of a job; each call returns the new ones.
 
     Args:
-        vertices: Read only lines of these; `None` for all, the JobMaster's included.
-        subtask: Index of one subtask only.
+        vertices: Ids of the vertices to read; `None` for all, the JobMaster's included.
+        subtask: Index of the only subtask to read; `None` for all.
 
     Attributes:
         silent_nodes: Nodes that did not answer the last time, by the beginning of their ids.
-        refused_files: Files of the job's that this user may not read, nor Ray on their node.
-        foreign_lines: Lines in files of the job's that no process of the job has written.
-        key: Gives the key of the job's lines; `None` while no process of the job has begun.
+        refused_files: Files of the job that neither this user nor Ray on their node may read.
+        foreign_lines: Lines in files of the job that no process of the job has written.
+        key: Returns the key of the job's lines; `None` while no process of the job has begun.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LogReader:
         self._job_id = job_id
 
     def read(self) -> list[LogLine]:
-        """The lines since the last call, in the order of their times; blocks while nodes are asked."""
+        """Return the lines since the last call, ordered by time; blocks while nodes are asked."""
         self._key = self.key() if self._key is None else self._key
         if self._key is None:
             return []
@@ -131,7 +131,7 @@ class LogReader:
         return sorted(lines, key=lambda line: line.at)
 
     def _owner(self, part: FilePart) -> tuple[str, int | None] | None:
-        """The vertex and the index that a file is of; `None` if its first line does not fit its name."""
+        """Return a file's vertex and subtask index; `None` if its first line does not fit its name."""
         header = part.header
         vertex, index, incarnation = header.get("vertex"), header.get("index"), header.get("incarnation")
         if not isinstance(vertex, str) or not isinstance(incarnation, str):
@@ -177,11 +177,11 @@ class LogReader:
 
 
 def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None) -> list[FilePart]:
-    """The parts of this node's files that have not been read."""
+    """Return the unread parts of this node's files."""
     parts = []
     for path in sorted((folder or logs_folder()).glob(pattern)):
         if path.suffix == ".1" and read_to:
-            continue  # what it holds was read when it was the newest file, or is past
+            continue  # its lines were read when it was the newest file, or are too old
         part = _read_file(path, read_to.get(path.name, 0))
         if part is not None:
             parts.append(part)
@@ -201,7 +201,7 @@ def ask_node(node: str, pattern: str, read_to: dict[str, int]) -> Any:
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:
-    """The part of a file behind `start`; `None` for what is no plain file, or is gone."""
+    """Return the part of a file after `start`; `None` if it is no plain file, or was deleted."""
     try:
         with open(path, "rb", opener=_open_plain) as file:
             return _part_of(file, path.name, start)
@@ -212,7 +212,7 @@ def _read_file(path: Path, start: int) -> FilePart | None:
 
 
 def _open_plain(path: str, flags: int) -> int:
-    """Open a plain file; a pipe is never waited for, and a link is not followed."""
+    """Open a plain file; never waits for a pipe, and follows no link."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

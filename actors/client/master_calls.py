@@ -1,19 +1,15 @@
-"""`MasterCalls`: questions to the JobMaster of one job, which may be away for a while, or have left for good.
+"""`MasterCalls`: calls of one job's JobMaster, which may be restarting, or have ended.
 
-A JobMaster that has died is brought back by Ray under its old name, so a question is asked again until the
-next process answers. One that hangs is killed first (`ClientGuard`). A job that has ended has left a record,
-which answers when no JobMaster does.
+Ray restarts a dead JobMaster under its old name, so a call is repeated until the
+next process answers. One that hangs is killed first (`ClientGuard`). An ended job's record answers when no
+JobMaster does.
 
-Deadlines of calls to a job, and the errors for those that pass.
-
-A call of a JobMaster can't be taken back. So each error says what still continues, how to look at it,
-and what asking again would do.
-
-`ClientGuard`: ends a JobMaster that hangs, on behalf of a client that waits for its answer.
+A call of a JobMaster can't be taken back. So the error of a passed `Deadline` says what still continues, how
+to see it, and what a repeated call would do.
 
 A JobMaster is guarded by some of its subtasks (`MasterGuard`). When these hang with it, or it has none yet,
 only its clients are left to notice. Some calls are answered late by a JobMaster that is well, such as a wait
-for the end of the job. So the guard asks it by itself, every few seconds. Only a JobMaster whose processor
+for the end of the job. So the guard calls it every few seconds. Only a JobMaster whose processor
 time stands still is killed. One that is busy is left to its subtasks. How long it may stand still is a
 setting of its job (`heartbeat_timeout`), which stands in the job's last report.
 """
@@ -48,7 +44,7 @@ class Deadline:
 
     Args:
         timeout: Seconds, or a `timedelta`; `None` for ever.
-        late: What has not happened, for the error.
+        late: The event that has not happened, for the error.
 
     Raises:
         ConfigurationError: `timeout` is no duration.
@@ -73,7 +69,7 @@ class Deadline:
         return self._at is not None and time.monotonic() >= self._at
 
     def left(self, at_most: float | None = None) -> float | None:
-        """Seconds until then, 0 when it has passed; `None` for ever.
+        """Return the seconds left, 0 when the deadline has passed; `None` for ever.
 
         Args:
             at_most: Upper limit of the result; with it the result is never `None`.
@@ -87,7 +83,7 @@ class Deadline:
         """The error of a deadline that has passed.
 
         Args:
-            late: What has not happened, where more is known than at first.
+            late: The event that has not happened, if more is known than at first.
         """
         what = f"{late or self._late} after {self._seconds or 0:g} s"
         return JobTimeoutError(f"{what}; {advice or self._advice}")
@@ -103,7 +99,7 @@ def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadlin
 
 
 _SNAPSHOT_CONTINUES: Final = "it goes on: `penstock checkpoints {job}` shows how far it is and how it ends. "
-#: By request to a job, what is late in words, and what the user can do.
+#: Text of what is late, and advice to the user, by request to a job.
 _LATE: Final = {
     "checkpoint": (
         "the checkpoint of job {job} is not complete",
@@ -127,7 +123,7 @@ _LATE: Final = {
     "end": ("job {job} has not ended", "it goes on"),
 }
 
-#: Requests that take their time.
+#: Requests that may take long.
 Request: TypeAlias = Literal["checkpoint", "savepoint", "stop", "rescale", "end"]
 
 
@@ -138,7 +134,7 @@ def request_deadline(request: Request, job_id: str, timeout: Duration | None) ->
 
 logger = logging.getLogger(__name__)
 
-#: Those of a job with default settings, until a report of the job is there.
+#: Limits of a job with default settings, until the job's report is known.
 _LIMITS: Final = HeartbeatLimits.of(
     as_seconds(AdvancedConfig().heartbeat_timeout), as_seconds(AdvancedConfig().lease_timeout)
 )
@@ -158,11 +154,11 @@ class ClientGuard:
 
     @property
     def interval(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two checks."""
         return self._limits.interval
 
     def look(self) -> None:
-        """Look at the JobMaster; blocks only while it is being killed."""
+        """Check the JobMaster; blocks only while it is being killed."""
         self._take_answer()
         self._take_reading()
         pulse = self._heartbeat.look(time.monotonic(), self._limits.interval)
@@ -183,13 +179,13 @@ class ClientGuard:
         try:
             self._question = find_master(self._job_id).answers.remote()
         except ValueError:
-            self._heartbeat.heard(time.monotonic())  # there is none: no caller hangs
+            self._heartbeat.heard(time.monotonic())  # no JobMaster: no caller hangs
 
     def _take_answer(self) -> None:
         if self._question is None or not _is_done(self._question):
             return
         question, self._question = self._question, None
-        with suppress(ray.exceptions.RayError):  # the process has answered, or Ray has said something of it
+        with suppress(ray.exceptions.RayError):  # answered, or an error of Ray about the process
             ray.get(question)
         self._heartbeat.heard(time.monotonic())
 
@@ -211,7 +207,7 @@ class ClientGuard:
             self._heartbeat.read(None)
 
     def _has_other_limits(self, report: JobReport) -> bool:
-        """Whether the job gives its processes another time; the silence then counts from now on."""
+        """Return whether the job sets other limits; the silence then counts from now on."""
         settings = report.settings
         if not settings:
             return False
@@ -245,11 +241,11 @@ def _is_done(reference: Any) -> bool:
 
 T = TypeVar("T")
 
-#: How long a JobMaster may take to answer what needs no waiting.
+#: Seconds for a JobMaster to answer a call that needs no waiting.
 ANSWER_TIMEOUT: Final = 120.0
-#: How long a JobMaster may take to come back before it counts as gone.
+#: Seconds for a JobMaster to restart before it counts as ended.
 _RETURN_TIMEOUT: Final = 120.0
-#: How long Ray may take to find the name of a JobMaster.
+#: Seconds for Ray to find the name of a JobMaster.
 _NAME_TIMEOUT: Final = 5.0
 
 
@@ -274,15 +270,15 @@ class MasterCalls:
         timeout: float | None = ANSWER_TIMEOUT,
         within: Deadline | None = None,
     ) -> T:
-        """Ask what a JobMaster answers at once.
+        """Make a call that a JobMaster answers at once.
 
         Args:
-            timeout: Seconds after which a JobMaster that is silent is said to be stuck; `None` for never.
-            within: A deadline of the user's; it counts instead if it comes first.
+            timeout: Seconds after which a silent JobMaster is reported as stuck; `None` for never.
+            within: The user's deadline; it counts instead if it comes first.
 
         Raises:
-            JobTimeoutError: It is silent, or the user's deadline has passed.
-            DeploymentError: There is none, and the cluster has no report of the job's end.
+            JobTimeoutError: The JobMaster is silent, or the user's deadline has passed.
+            DeploymentError: The job has no JobMaster, and the cluster has no report of its end.
         """
         own = answer_deadline(self._job_id, name, timeout)
         return self.ask(call, of_ended, own if within is None else min(own, within, key=_comes))
@@ -295,16 +291,15 @@ class MasterCalls:
         *,
         request: str = "",
     ) -> T:
-        """Ask, and again while the JobMaster is restarted; of an ended job its last report answers.
+        """Call the JobMaster, repeatedly while it is restarted; an ended job's last report answers.
 
         Args:
-            deadline: Until when.
-            request: What is asked, if the report of an ended job does not say whether it was done.
+            request: Name of the request, if an ended job's report does not say whether it was done.
 
         Raises:
             RequestLostError: The JobMaster died with this `request`, and the job has ended since.
             JobTimeoutError: The deadline has passed.
-            DeploymentError: There is no JobMaster, and the cluster has no report of the job's end.
+            DeploymentError: The job has no JobMaster, and the cluster has no report of its end.
         """
         if self._ended is not None:
             return of_ended(self._ended)
@@ -322,7 +317,7 @@ class MasterCalls:
             if report is not None and report.status.is_terminal:
                 ends.append(report)
                 return None
-            # Of a `ValueError`: the job has no JobMaster, not even one that comes back.
+            # After a `ValueError`, the job has no JobMaster, not even one that restarts.
             return _NAME_TIMEOUT if isinstance(error, ValueError) else _RETURN_TIMEOUT
 
         absence = RetryDeadline(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)

@@ -29,7 +29,7 @@ _START_TIMEOUT: Final = 60.0
 _CANCEL_TIMEOUT: Final = 30.0
 #: Seconds for a process that waits for a job to take one.
 _TAKE_TIMEOUT: Final = 5.0
-#: Calls that a JobMaster holds at the same time: reports of subtasks, clients that wait, status.
+#: Maximum number of concurrent calls of a JobMaster: reports of subtasks, clients that wait, status.
 _MASTER_CALLS: Final = 10_000
 
 
@@ -45,7 +45,7 @@ class OwnMasters:
         job = submitted()
         master = self._reused(job) if may_reuse else None
         if master is None:
-            # A process that has not answered may have taken the job: that one is not begun a second time.
+            # A process that has not answered may have taken the job, so the job is not begun a second time.
             job = submitted()
             master = self._started(job)
         try:
@@ -81,7 +81,7 @@ class OwnMasters:
         return master
 
     def _reused(self, job: SubmittedJob) -> Any | None:
-        """The process that has taken the job; `None` when none waits, or the one that did has failed."""
+        """Return the process that has taken the job; `None` when none waits, or it has failed."""
         for process in self._known():
             if registry.claim_master(process):
                 return self._given(process, job)
@@ -114,7 +114,7 @@ class OwnMasters:
         return master if taken else None
 
     def _known(self) -> list[str]:
-        """The processes in this cluster, newest first; those that have ended are forgotten."""
+        """Return the processes in this cluster, newest first; forgets those that have ended."""
         context = ray.get_runtime_context()
         cluster = (context.gcs_address, context.get_job_id())
         with self._lock:
@@ -134,11 +134,11 @@ class OwnMasters:
 
 
 def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) -> None:
-    """End a job that was interrupted before its handle was known; `stop` then names its fate.
+    """End a job that was interrupted before its handle was known; notes the outcome on `stop`.
 
     Args:
         master: The actor that was given the job; it may not have started yet.
-        begun: The answer that comes when the actor has begun the job; `None` if it has no other job.
+        begun: Reference of the answer that the actor has begun the job; `None` if it has no other job.
     """
     try:
         with suppress(ValueError), interrupts_delivered():  # the job may have ended already

@@ -4,11 +4,8 @@ On a terminal one line is redrawn below what the program prints. In a notebook t
 Anywhere else (a file, a pipe, the log of a CI run) a plain line is printed every two seconds. All of it goes
 to stderr: stdout has only what the program printed.
 
-A job in the output of a notebook's cell: a card that follows the job.
-
-A handle at the end of a cell is shown as a card. While the job runs, a thread draws the card anew each
-second, in the place where it stands. A notebook that is kept has the last one. Without a notebook the handle
-is text.
+A handle at the end of a notebook's cell is shown as a card. While the job runs, a thread redraws the card
+each second, in the same place. A saved notebook has the last one. Elsewhere the handle is text.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ _COLOURS: Final = {
     JobStatus.FAILED: "red",
 }
 
-#: Most characters that are shown of the cause of a restart.
+#: Maximum number of characters shown of the cause of a restart.
 _LONGEST_CAUSE: Final = 500
 
 
@@ -104,7 +101,7 @@ def _checkpoint(report: JobReport) -> str:
 
 
 def _cause(report: JobReport) -> str:
-    """Why a job restarts: it may do so again and again, and its program shows nothing else."""
+    """Return why a job restarts; the program shows no other sign of repeated restarts."""
     if report.status is not JobStatus.RESTARTING or not report.failures:
         return ""
     cause = str(report.failures[-1].root).partition("\n")[0]
@@ -126,11 +123,11 @@ class Display(Protocol):
     """Shows a line that changes."""
 
     def show(self, line: str, status: JobStatus) -> None:
-        """Show it instead of the one before."""
+        """Replace the line shown before."""
         ...
 
     def close(self) -> None:
-        """No more lines come."""
+        """End the display; no more lines follow."""
         ...
 
 
@@ -265,7 +262,7 @@ class LiveCard:
         return report
 
     def follow(self) -> threading.Thread:
-        """Draw it in a thread from now on."""
+        """Start a thread that draws the card."""
         thread = threading.Thread(target=self._follow, name="job card", daemon=True)
         thread.start()
         return thread
@@ -277,7 +274,7 @@ class LiveCard:
                 if self.draw().status.is_terminal:
                     return
             except (PenstockError, ray.exceptions.RayError, ValueError):
-                return  # the cluster has gone; the last card stays
+                return  # the cluster has ended; the last card stays
 
 
 def show_card(report: Callable[[], JobReport], link: Callable[[], str | None]) -> None:

@@ -1,15 +1,15 @@
 """Keeps Ray's own notices to a program out of the program's output.
 
-A raylet tells every driver of its cluster when a worker was killed, or when many were started. Ray's thread
-`ray_listen_error_messages` prints that on standard output, also with `log_to_driver=False`. There it stands
-between the lines of a live display, and inside of what a command prints as JSON.
+A raylet notifies every driver of its cluster when a worker was killed, or when many were started. Ray's
+thread `ray_listen_error_messages` prints that on standard output, also with `log_to_driver=False`. There it
+stands between the lines of a live display, and inside the JSON that a command prints.
 
 Ray has no setting for it. So the thread of a connection that Penstock makes is marked. `print_to_stdstream`,
 which prints for it, hands the marked thread's notices to `take`.
 
-A connection that a user has made serves his own tasks, too. When a job is submitted over it,
+A user's connection serves other tasks, too. When a job is submitted over it,
 `take_notices_of_processes` takes the deaths of Penstock's processes, and nothing else. A notice names node,
-process and port. Ray's table of actors says whose that was. Ray prints all other notices as before. It prints
+process and port. Ray's table of actors names the owner. Ray prints all other notices as before. It prints
 everything with `start_local(log_to_driver=True)`, and where it names the two functions in another way.
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
@@ -41,7 +41,7 @@ logger = logging.getLogger("penstock.ray")
 
 _LISTEN: Final = "listen_error_messages"
 _PRINT: Final = "print_to_stdstream"
-#: Jobs that a process follows at most: the newest ones.
+#: Maximum number of jobs that a process follows: the newest ones.
 _MOST_JOBS: Final = 16
 #: The name of Ray's thread.
 _THREAD: Final = "ray_listen_error_messages"
@@ -68,7 +68,7 @@ class NoticeFiles:
                 self._close(next(iter(self._jobs)))
 
     def leave(self, job_id: str) -> None:
-        """Write no more for a job; an unknown one is no error."""
+        """Stop writing for a job; an unknown job is no error."""
         with self._lock:
             if job_id in self._jobs:
                 self._close(job_id)
@@ -170,7 +170,7 @@ def _is_taken(lines: Sequence[object]) -> bool:
 
 
 def _is_of_penstock(notice: str) -> bool:
-    """Whether a notice reports the death of a process of a job; `False` when Ray does not say."""
+    """Return whether a notice reports the death of a job's process; `False` when Ray does not say."""
     found = _DEAD_WORKER.search(notice)
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""Opens `penstock ui` for a program: a process of its own that ends with the program."""
+"""Opens `penstock ui` for a program, in a separate process that ends with the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.runtime.errors import DeploymentError
 
 #: Seconds for the process to end when it is asked to.
 _PATIENCE: Final = 10.0
-#: What this program has opened: it stays when no variable holds it, as that of `env.run(ui=True)`.
+#: The servers of this program. Each stays open when no variable holds it, as with `env.run(ui=True)`.
 _OPEN: Final[list[UserInterface]] = []
 
 
@@ -25,7 +25,8 @@ class UserInterface:
 
     Attributes:
         login: The address that begins a session, once, with the page of the job.
-        process: Its process. It ends when its standard input is closed, also when this program is killed.
+        process: The server's process. It ends when its standard input is closed, also when this program is
+            killed.
     """
 
     address: str
@@ -53,10 +54,10 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
     """Start a server beside this program, and show a job.
 
     Args:
-        open_browser: Open a browser; without one the address is in the answer.
+        open_browser: Open a browser; without one the answer has the address.
 
     Raises:
-        DeploymentError: It does not start; says why.
+        DeploymentError: The server does not start; the message says why.
     """
     command = [sys.executable, "-m", "penstock.actors.command_line", "ui", "--json", "--with-parent"]
     command += ["--job", job_id, "--open" if open_browser else "--no-open"]

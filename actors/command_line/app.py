@@ -41,7 +41,7 @@ from penstock.runtime.errors import ConfigurationError, PenstockError
 
 #: Group of the entry points of further commands; each names a function without arguments.
 COMMAND_GROUP: Final = "penstock.commands"
-#: Their help, so that it is shown without loading them.
+#: Help texts of those commands, shown without loading them.
 _HELP: Final = {"doctor": "Check versions of Ray, RayDP, Spark, Java and Arrow."}
 
 _POLL: Final = 0.5
@@ -155,7 +155,7 @@ def gc(
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete what ended jobs have left in the cluster: their records and what they have printed.
+    """Delete the records and the printed lines that ended jobs have left in the cluster.
 
     Checkpoints and savepoints are never touched. `penstock status --storage` still shows the job.
     """

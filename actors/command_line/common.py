@@ -13,7 +13,7 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import find_job
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 
-#: Columns where the output is no terminal: nothing is cut there.
+#: Width of output that is no terminal; nothing is cut there.
 _WIDE: Final = 240
 
 JobArgument = Annotated[
@@ -43,10 +43,11 @@ def join(address: str | None, storage: str | None) -> DeploymentError | None:
     """Join the cluster of `--address`.
 
     Returns:
-        Why there is none, if `--storage` was given without `--address`; the storage alone is read then.
+        The reason why no cluster was joined, if `--storage` was given without `--address`; only the
+        storage is read then.
 
     Raises:
-        DeploymentError: There is no such cluster.
+        DeploymentError: The cluster does not exist.
     """
     try:
         join_existing(address)
@@ -61,8 +62,8 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
     """The handle of the job that the arguments of a command mean.
 
     Raises:
-        ConfigurationError: There is no such job, or there are several.
-        DeploymentError: There is no such cluster.
+        ConfigurationError: No job matches, or several do.
+        DeploymentError: The cluster does not exist.
     """
     join(address, storage)
     if not job.strip():
@@ -72,11 +73,11 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
 
 
 def print_json(value: object) -> None:
-    """Print for programs."""
+    """Print a value as JSON, for programs."""
     print(json.dumps(value, indent=2))
 
 
 def console() -> Console:
-    """Prints for people; wide where the output is no terminal."""
+    """Return a console for people; wide where the output is no terminal."""
     made = Console(highlight=False, markup=False, emoji=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)

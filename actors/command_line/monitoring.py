@@ -1,4 +1,4 @@
-"""`penstock metrics grafana | rules`: what to look at in Prometheus, and when a person should be woken up.
+"""`penstock metrics grafana | rules`: a dashboard for Grafana, and alert rules for Prometheus.
 
 Both read what `docs/operations.md` lists under "Metrics". Ray puts `ray_` in front of each name, and its
 counters of a process begin at 0 again with each process. So queries add up rates over processes.
@@ -18,7 +18,7 @@ metrics = typer.Typer(
     rich_markup_mode=None,
 )
 
-#: Which jobs a panel shows: those of the dashboard's variable.
+#: Selects the jobs of a panel by the dashboard's variable.
 _JOBS: Final = '{job_name=~"$job_name"}'
 _OF_JOB: Final = "sum by (job_name) "
 _OF_OPERATOR: Final = "sum by (job_name, operator) "
@@ -129,7 +129,7 @@ class AlertRule:
 
     Attributes:
         limit: The comparison that must hold.
-        lasting: For how long it must hold, as Prometheus writes durations.
+        lasting: Duration for which it must hold, in Prometheus's notation.
         summary: One sentence for the person who is woken up; `$labels` and `$value` are filled in.
     """
 

@@ -60,8 +60,8 @@ def ui(
 ) -> None:
     """Show jobs in a browser, and over REST. Runs until Ctrl-C.
 
-    The address that it prints begins one session, once. Nothing but this machine reaches it, unless --host
-    says so.
+    The address that it prints begins one session, once. Only this machine reaches it, unless --host
+    says otherwise.
     """
     if openapi:
         print(json.dumps(description(), indent=2))
@@ -88,7 +88,7 @@ def ui(
 
 
 def page_that_leads_to(login: str, folder: Path) -> Path:
-    """Write a page for a browser to open: every user of the machine can read a browser's command line."""
+    """Write a page that leads to `login`: every user of the machine can read a browser's command line."""
     page = folder / "penstock.html"
     page.touch(0o600, exist_ok=False)
     at = escape(login)

@@ -5,13 +5,12 @@ is back, or for a minute. On the event loop such a call would stop leases and ch
 would get no answer either, and would kill a JobMaster that is well.
 
 - Calls are made one at a time, in the order in which they were begun. So a process is noted before it is
-  started, and a report that says that the job has ended comes behind all that ends it.
-- A job's report is written every two seconds. Of several that wait only the newest is written, in the last
-  place.
+  started, and the report of a job's end is written after all calls that end the job.
+- A job's report is written every two seconds. Only the newest waiting report is written, in the last place.
 - A caller waits for an answer with a bound, and gets a `ClusterTimeoutError` from a silent store. The call
   keeps its place: it is made when the store answers again.
-- A few decisions need their answer at once. They come in front of all that waits, and change nothing that it
-  depends on. All together may hold up the event loop for two of ten seconds; the others continue without.
+- A few decisions need their answer at once. Their calls overtake the waiting ones, and change nothing that
+  those depend on. Together they may block the event loop for two of ten seconds; further ones get a default.
 
 What it must never do: make a call on the event loop, or let the end of a job wait for ever. The thread does
 not keep its process from ending.
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 #: Seconds for which the event loop waits for answers that it needs at once. Usual ones take milliseconds.
 _AT_ONCE: Final = 2.0
-#: It does so again after as many seconds.
+#: Seconds after which that time is available again.
 _PERIOD: Final = 10.0
 #: Calls that take longer than this, in seconds, are logged.
 _LONG: Final = 5.0
@@ -62,13 +61,13 @@ class ClusterCall(Generic[T]):
         self.future: Future[T] = Future()
 
     async def answered(self, within: float | None) -> T:
-        """Wait for its answer, in an event loop.
+        """Wait for the call's answer, in an event loop.
 
         Args:
             within: Seconds to wait; the call is made all the same. `None` waits for ever.
 
         Raises:
-            ClusterTimeoutError: There is none yet.
+            ClusterTimeoutError: The call has no answer yet.
             Exception: The call's own error.
         """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -105,7 +104,7 @@ class ClusterCalls:
         threading.Thread(target=self._make_all, name="cluster-calls", daemon=True).start()
 
     def begin(self, what: str, make: Callable[[], T]) -> ClusterCall[T]:
-        """Make a call when all earlier ones were made; a failure is always logged."""
+        """Make a call after all earlier ones; a failure is always logged."""
         call = ClusterCall(what, make)
         with self._changed:
             self._waiting.append(call)
@@ -113,9 +112,9 @@ class ClusterCalls:
         return call
 
     def begin_newest(self, what: str, make: Callable[[], None]) -> ClusterCall[None]:
-        """Like `begin`; an earlier call of this kind that still waits is not made.
+        """Like `begin`, but replaces an earlier call of this kind that still waits.
 
-        Its waiters get the answer of this one.
+        Waiters of the earlier call get this answer.
         """
         call = ClusterCall(what, make)
         with self._changed:
@@ -130,11 +129,11 @@ class ClusterCalls:
     def at_once(
         self, what: str, make: Callable[[], T], otherwise: T, late: Callable[[T], None] | None = None
     ) -> T:
-        """The answer of a call in front of all that waits, for which the event loop waits a short while.
+        """Make a call before all waiting ones; the event loop waits a short while for its answer.
 
         Args:
-            otherwise: The answer when the store gives none in time, or Ray an error.
-            late: Given an answer that has come too late, in the thread that makes the calls.
+            otherwise: Default answer when the store is silent too long, or Ray raises an error.
+            late: Called with an answer that arrives too late, in the thread that makes the calls.
         """
         begun = time.monotonic()
         if begun >= self._next_period:
@@ -168,7 +167,7 @@ class ClusterCalls:
         begun = time.monotonic()
         try:
             answer = call.make()
-        except BaseException as error:  # of Ray, whose store can't be reached; or of what was called
+        except BaseException as error:  # Ray's, when the store can't be reached, or the call's own
             logger.warning("can't %s: %s: %s", call.what, type(error).__name__, error)
             call.future.set_exception(error)
         else:

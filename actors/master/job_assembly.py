@@ -1,4 +1,4 @@
-"""Puts the scheduler of a job together with what acts for it on Ray."""
+"""Assembles the scheduler of a job with its fleet of processes on Ray."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def assemble_scheduler(
 
     Args:
         processes: From `assemble_fleet`.
-        storage: For checkpoints; in memory when the job takes none.
-        pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.
-        earlier: The last report of an earlier JobMaster of a job that has a log; `None` for none.
-        is_new: Whether the job was only just submitted, so that its id must have no log.
-        submission: A token that all processes have that are given the job.
+        storage: Storage of checkpoints; in memory when the job takes none.
+        pool: Runs blocking work, except hooks and work of enumerators: users' code may hang.
+        earlier: The last report of an earlier JobMaster, for a job with a decision log.
+        is_new: Whether the job was just submitted; its id must then have no log.
+        submission: Token shared by all processes that are given the job.
         on_end: Called when the job has ended, with its last state and, if it has failed, the cause.
         on_fenced: Called when another JobMaster has taken the job over.
         warn: Called in the event loop with a warning for the user.

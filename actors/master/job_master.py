@@ -6,7 +6,7 @@ Ray loads an actor's class in every process that gets a handle of it, and each s
 has only the calls. `MasterProcess`, which the actor's own process alone imports, carries them out.
 
 The process serves several jobs, one after the other. So every call of a client names its job. It raises
-`ValueError` when the process does not run that job (any more), as Ray does for an actor that has gone.
+`ValueError` when the process does not run that job (any more), as Ray does for an actor that has ended.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class JobMaster:
     """Answers the calls of clients and subtasks.
 
     Args:
-        job: The first job that it runs, without its chunks.
-        chunks: They are arguments of their own. Ray keeps small ones in the actor's specification, also when
-            the program has ended; a large one would die with it.
+        job: The first job to run, without its chunks.
+        chunks: The job's chunks, as separate arguments. Ray keeps small ones in the actor's specification,
+            also when the program has ended; a large one would die with it.
     """
 
     def __init__(self, process: str, job: SubmittedJob, *chunks: bytes) -> None:
@@ -38,13 +38,13 @@ class JobMaster:
         self._process = MasterProcess(process, job, chunks)
 
     async def take(self, job: SubmittedJob) -> bool:
-        """Run another job; `False` when this process must not. For the program that has claimed it."""
+        """Run another job for the program that has claimed this process; `False` when it must not."""
         return await self._process.take(job)
 
     # -- calls of clients -----------------------------------------------------------------------------------
 
     async def ready(self, job_id: str) -> None:
-        """Return when the job has been taken up."""
+        """Return when the job's scheduler has started, or could not be made."""
         await self._process.runner(job_id).ready()
 
     async def status(self, job_id: str, fresh: bool = True) -> JobReport:

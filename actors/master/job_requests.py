@@ -31,7 +31,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
 
-#: Surrounds what touches the scheduler.
+#: Context manager around each use of the scheduler.
 Guard: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
@@ -39,7 +39,7 @@ class JobRequests:
     """Passes users' requests to the scheduler of one job, and waits for its answers.
 
     Args:
-        prepared: Set when the job has been taken up, or has ended without that.
+        prepared: Set when the job's scheduler has started, or the job has ended without it.
         ended: Set when the job has ended.
     """
 
@@ -90,7 +90,7 @@ class JobRequests:
             if wanted != request:
                 return SnapshotRefused(_is_stopped_already(wanted))
             return await asyncio.shield(answer)
-        # Without a request to this process, an earlier JobMaster got it: the job will end.
+        # If this process got no such request, an earlier JobMaster did: the job will end.
         if scheduler is None or scheduler.state is JobState.STOPPING:
             return await self._end(request)
         stopping = asyncio.ensure_future(self._stop_once(scheduler, request))
@@ -103,7 +103,7 @@ class JobRequests:
             with self._guard():
                 scheduler.stop_with_savepoint(request, answered.set_result)
             answer = await self._saved(answered, drain=request.drain)
-            # A stop that is requested again after a JobMaster died may come when the job has ended.
+            # A stop that is repeated after the JobMaster's death may arrive when the job has ended.
             if isinstance(answer, SnapshotRefused) and not scheduler.state.is_terminal:
                 return answer
             return await self._end(request)
@@ -126,7 +126,7 @@ class JobRequests:
         return answered.result()
 
     async def _settled(self) -> JobScheduler | None:
-        """The scheduler, once it takes requests; it refuses them while the job starts.
+        """Wait until the scheduler takes requests; it refuses them while the job starts.
 
         `None` after the end.
         """

@@ -8,11 +8,11 @@ A job without checkpoints has nothing in storage. What it has done is then unkno
 its subtasks run. A restarted JobMaster fails such a job, instead of starting it again over its own output.
 
 Its event loop is the only thread that touches the scheduler. Blocking work runs in a small pool of threads,
-and what the cluster's key-value store must answer in `ClusterCalls`. Users' code (master hooks, the work of
+and calls of the cluster's key-value store run in `ClusterCalls`. Users' code (master hooks, the work of
 enumerators) may hang, so it runs in threads of its own.
 
-A cancellation is taken at any moment, also when the storage does not let the job be started. Then the job
-ends without a record in its log. The cluster's store remembers it.
+A cancellation is accepted at any moment, also when the storage does not let the job start. Then the job ends
+without a record in its log. The cluster's store remembers the cancellation.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
 
-#: The newest checkpoints, among which those that have completed since the last look are: two seconds ago.
+#: Number of newest checkpoints that include all that completed since the last round, two seconds ago.
 _PUBLISHED: Final = 100
-#: Seconds that a wait for the end of an ended job waits for its report to be kept.
+#: Seconds that `wait_end` waits for the report of an ended job to be kept.
 _KEEPING: Final = 10.0
-#: Seconds that a JobMaster waits for what the cluster knows of its job.
+#: Seconds that a JobMaster waits for the cluster's records of its job.
 _LOOKING_UP: Final = 30.0
-#: Seconds that a client who cancels waits until the cluster has noted it.
+#: Seconds that a cancelling client waits for the cluster to note it.
 _NOTING: Final = 10.0
-#: Seconds for what still runs in threads when a job has ended.
+#: Seconds for work that still runs in threads when a job has ended.
 _LAST_WORK: Final = 2.0
 #: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes together.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
-#: As many tries are enough for a job that was cancelled: eight seconds together.
+#: Number of tries for a cancelled job: eight seconds together.
 _TRIES_OF_CANCELLED: Final = 4
 #: The failure of a job without a log whose JobMaster has died.
 _NOTHING_KNOWN: Final = (
@@ -98,8 +98,8 @@ class JobRunner:
     Args:
         came_back: Whether Ray has restarted the process that ran it.
         log_key: The key of the job's lines; without it the output of this process is not kept.
-        on_over: Called when the job has ended and its report is kept. Its argument says whether the process
-            may run another job, as far as this one knows. It must not wait for ever.
+        on_over: Called when the job has ended and its report is kept. The argument says whether this job
+            lets the process run another one. The call must not wait for ever.
         on_fenced: Called when another process has begun an attempt of the job.
     """
 
@@ -119,7 +119,7 @@ class JobRunner:
         self._on_over = on_over
         self._on_fenced = on_fenced
         self._is_over = False
-        #: Whether what lies under the job's id in the storage is another job's.
+        #: Whether the storage holds another job's files under this job's id.
         self._is_taken = False
         self._reuse_processes = False
         self._loop = asyncio.get_running_loop()
@@ -162,8 +162,8 @@ class JobRunner:
     async def wait_end(self, seconds: float) -> JobReport:
         """Wait at most `seconds` for the job to end; returns its report.
 
-        When it says that the job has ended, the report has been kept, unless the storage does not answer. The
-        program may end next, and its cluster with it.
+        A report of an ended job has been kept, unless the storage does not answer: the program may end next,
+        and its cluster with it.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
@@ -178,7 +178,8 @@ class JobRunner:
         """Cancel the job; does nothing when it has ended. A cancellation outlives this process.
 
         Raises:
-            ClusterTimeoutError: The cluster could not note it. The job is being cancelled all the same.
+            ClusterTimeoutError: The cluster could not note the cancellation. The job is being cancelled
+                anyway.
         """
         self._to_be_cancelled.set()
         scheduler = self._scheduler
@@ -232,12 +233,12 @@ class JobRunner:
             self._prepared.set()
 
     async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
-        """Start the scheduler; a restarted process waits for a storage that can't be reached for a while."""
+        """Start the scheduler; a restarted process waits a while for an unreachable storage."""
         for tried, delay in enumerate(_STORAGE_RETRIES if self._came_back else (), start=1):
             try:
                 await self._prepare(chunks)
             except (StorageError, ClusterTimeoutError, RayError) as error:
-                # A storage that hung was waited for.
+                # The hanging storage was already waited for.
                 is_enough = tried >= _TRIES_OF_CANCELLED or isinstance(error, StorageTimeoutError)
                 if self._to_be_cancelled.is_set() and is_enough:
                     raise
@@ -259,7 +260,7 @@ class JobRunner:
         earlier = await self._look_up()
         graph, config = await self._unpack(chunks)
         if self._came_back and earlier is not None and earlier.status.is_terminal:
-            # Its process has died before it left. A log in a storage that did not answer has no end of it.
+            # Its process died before it left. A log whose storage did not answer has no record of the end.
             await self._take_over(graph, config, chunks)
             if config.checkpointing is not None:
                 await self._keep_again(config, earlier)
@@ -292,7 +293,7 @@ class JobRunner:
             scheduler.cancel()
 
     async def _look_up(self) -> JobReport | None:
-        """The last report of the job in the cluster, and whether the job is to be cancelled."""
+        """Return the cluster's last report of the job; notes whether the job is to be cancelled."""
 
         def look() -> tuple[JobReport | None, bool]:
             return load_from_cluster(self._job_id), is_to_be_cancelled(self._job_id)
@@ -327,7 +328,7 @@ class JobRunner:
         storage = await self._loop.run_in_executor(self._pool, opened)
         if isinstance(storage, Fenced):
             self._fenced()
-            await asyncio.Event().wait()  # until this process ends: no client takes it for ready
+            await asyncio.Event().wait()  # until this process ends, so that no client considers it ready
         else:
             self._storage = storage
 
@@ -345,7 +346,7 @@ class JobRunner:
         try:
             graph, config = await self._unpack(chunks)
             await self._take_over(graph, config, chunks)
-        except Exception:  # whatever it is, the job ends
+        except Exception:  # the job ends after any error
             logger.exception("the processes of job %s end by themselves", self._job_id)
 
     def _serve(self, scheduler: JobScheduler, processes: RayFleet, config: JobConfig) -> None:
@@ -392,7 +393,7 @@ class JobRunner:
             self._traces.publish(report, checkpoints)
 
     async def _end_again(self) -> None:
-        """A JobMaster was restarted whose job had ended: nothing is done again."""
+        """Answer clients of a job that had ended before the JobMaster restarted; repeats no work."""
         if self._processes is not None:
             await happened(self._processes.fleet.leave)
         await self._over(False)
@@ -445,13 +446,13 @@ class JobRunner:
         try:
             await saved.answered(_KEEPING)
         except ClusterTimeoutError as error:
-            # It keeps its place, and the process waits for it once more before it leaves.
+            # The call keeps its place, and the process waits for it once more before it leaves.
             logger.warning("job %s ends all the same: %s", self._job_id, error)
         finally:
             scheduler = self._scheduler
             is_fenced = scheduler is not None and scheduler.statistics().is_fenced
             if self._reporter.has_storage and not (self._is_taken or is_fenced):
-                # A storage that hangs holds up no end; the cluster has the report.
+                # A hanging storage delays no end; the cluster has the report.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._keep_beside_checkpoints(report), _KEEPING)
 
@@ -473,12 +474,12 @@ class JobRunner:
 
     async def _end_traces(self) -> None:
         if self._traces is not None:
-            # A collector that hangs holds up no end.
+            # A hanging collector delays no end.
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.to_thread(self._traces.close), _LAST_WORK)
 
     def retire(self) -> None:
-        """From now on no event of the ended job can end the process."""
+        """Prevent events of the ended job from ending the process."""
         self._guarded.retire()
 
     def release_output(self) -> None:

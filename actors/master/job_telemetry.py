@@ -1,9 +1,9 @@
 """Metrics of a job in Prometheus form, through Ray's own metrics agent.
 
-**Latency.** Flink sends markers along with the records, one a source and interval, and each operator measures
-how long they took. Here the barriers of checkpoints are the markers. They leave the sources between two
-records and wait in the same queues. Each subtask measures when the first one comes. At a sink's subtask that
-is how long a record was on its way. It costs nothing more, and there is one value a checkpoint. A barrier
+**Latency.** Flink sends markers along with the records, one per source and interval, and each operator
+measures their delay. Here the barriers of checkpoints are the markers. They leave the sources between two
+records and wait in the same queues. Each subtask measures the arrival of the first one. At a sink's subtask
+that is the latency of a record. It adds no cost, and yields one value per checkpoint. A barrier
 that has overtaken records is no measure, so subtasks with data in flight in their part of a checkpoint are
 left out. Operators that hold records back, such as windows, let a barrier pass: as with Flink's markers, that
 time is not included.
@@ -38,7 +38,7 @@ _TAGS: Final = ("job", "job_name")
 #: Buckets of durations, in seconds.
 _SECONDS: Final = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0]
 
-#: Makes a counter known before anything was counted: Ray refuses 0, and any sum with this is as before.
+#: Registers a counter before its first count: Ray refuses 0, and this amount changes no sum.
 _NOTHING: Final = 5e-324
 
 _OF_CHECKPOINTS: Final = ("completed_checkpoints", "failed_checkpoints")
@@ -66,16 +66,16 @@ class JobMetrics:
         self._state = _gauge("state_bytes", "State in the newest checkpoint", "operator", "subtask")
         self._running = _gauge("running", "1 while the job runs")
         self._seen: dict[str, int] = {}
-        #: What was measured before was published by earlier JobMasters.
+        #: Earlier JobMasters published all measurements before this time.
         self._since = time.time()
         self._newest_id = -1
         self._failed_attempt = 0
 
     def publish(self, report: JobReport, checkpoints: Callable[[], Sequence[CheckpointDetails]]) -> None:
-        """Publish what is new since the last time.
+        """Publish the measurements since the last call.
 
         Args:
-            checkpoints: Gives the last checkpoints, oldest first; called only when one has completed.
+            checkpoints: Returns the last checkpoints, oldest first; called only when one has completed.
         """
         statistics = report.statistics
         self._running.set(float(report.status is JobStatus.RUNNING), self._tags)
@@ -148,12 +148,12 @@ class JobTraces:
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("penstock")
-        #: What began before was sent by earlier JobMasters, or is too old.
+        #: Earlier JobMasters sent the spans that began before, or those are too old.
         self._since = self._sent_to = time.time()
         self._sent: set[tuple[int, int]] = set()
 
     def publish(self, report: JobReport, checkpoints: Callable[[], Sequence[CheckpointDetails]]) -> None:
-        """Send what has ended since the last time; `checkpoints` gives the last checkpoints, oldest first."""
+        """Send the spans since the last call; `checkpoints` returns the last checkpoints, oldest first."""
         for episode in episodes(report.transitions):
             if episode.ended > self._sent_to:
                 self._sent_to = episode.ended
@@ -168,7 +168,7 @@ class JobTraces:
         self._sent &= {(each.record.checkpoint_id, each.record.attempt) for each in known}
 
     def close(self) -> None:
-        """Send what waits, for a few seconds at most."""
+        """Send waiting spans, for a few seconds at most."""
         self._provider.force_flush(_LAST)
         self._provider.shutdown()
 

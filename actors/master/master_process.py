@@ -2,10 +2,10 @@
 
 Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
 ended well waits for the next job of the same program, as the processes of subtasks do (`SubtaskActor`).
-`ProcessResidue` says when what users' code has left forbids that. The process ends when no job has come for a
+`ProcessResidue` detects remains of users' code that forbid it. The process ends when no job arrives for a
 while.
 
-Ray restarts a process that dies. The cluster's key-value store (`registry.py`) says what it then does,
+Ray restarts a process that dies. It then finds its job in the cluster's key-value store (`registry.py`),
 because it may have taken another job since its start. A process that had no job leaves. It never repeats a
 job that has ended, because its key is emptied before the next program can claim it.
 
@@ -42,15 +42,15 @@ logger = logging.getLogger(__name__)
 _FAREWELL: Final = 5.0
 #: Seconds that a process without a job waits for one.
 _WARM: Final = 60.0
-#: Seconds that a process waits for the cluster to say or note something that it could do without.
+#: Seconds that a process waits for an optional call of the cluster.
 _NOTING: Final = 10.0
 #: Seconds that a process that takes a job, or leaves, waits for the cluster.
 _LAST_NOTES: Final = 60.0
 #: Seconds after which a process whose job has ended collects garbage; the last answers have left then.
 _SOON: Final = 0.05
-#: Processes of JobMasters that wait in a cluster.
+#: Maximum number of waiting JobMaster processes in a cluster.
 _MOST_WARM: Final = 16
-#: Jobs that a process runs in its life; bounds what users' code leaves in its memory.
+#: Maximum number of jobs of a process; bounds the memory that users' code leaves behind.
 _MOST_JOBS: Final = 50
 
 
@@ -58,10 +58,10 @@ class MasterProcess:
     """Runs the jobs of one process; to be made in the actor's event loop.
 
     Args:
-        first: The job that it was started with, without its chunks.
+        first: The process's first job, without its chunks.
 
     Attributes:
-        current: Runs the job that this process has, or had last; `None` when it waits for one.
+        current: Runner of the current or last job; `None` while the process waits for one.
     """
 
     def __init__(self, process: str, first: SubmittedJob, chunks: tuple[bytes, ...]) -> None:
@@ -69,7 +69,7 @@ class MasterProcess:
         first = replace(first, chunks=chunks)
         self._loop = asyncio.get_running_loop()
         self._process = process
-        #: Tells this process from others of the same actor, which share its name and its calls.
+        #: Distinguishes this process from others of the same actor, which share its name and its calls.
         self._incarnation = secrets.token_hex(8)
         self._cluster = ClusterCalls()
         log_to_ray()
@@ -91,15 +91,15 @@ class MasterProcess:
             else:
                 registry.set_master(job.job_id, process)
                 self._begin(job, log_key(job.job_id))
-        except Exception:  # what Ray raises when its store can't be reached
+        except Exception:  # Ray's error when its store can't be reached
             logger.exception("this JobMaster can't find its job; Ray restarts it")
             os._exit(1)
 
     def runner(self, job_id: str) -> JobRunner:
-        """The runner of a job that runs here, or that has ended and still answers.
+        """Return the runner of a job that runs here, or that has ended and still answers.
 
         Raises:
-            ValueError: Another job or none runs here.
+            ValueError: The process runs another job or none.
         """
         if self.current is None or self.current.job_id != job_id:
             msg = f"this process is not the JobMaster of {job_id}"
@@ -122,7 +122,7 @@ class MasterProcess:
             key = await self._cluster.begin(f"accept job {job.job_id}", accept).answered(_LAST_NOTES)
             if key is not None:
                 self._begin(job, key)
-        except Exception:  # what Ray raises when its store can't be reached
+        except Exception:  # Ray's error when its store can't be reached
             logger.exception("this process can't begin job %s; Ray restarts it", job.job_id)
             os._exit(1)
         if key is None:
@@ -147,7 +147,7 @@ class MasterProcess:
         )
 
     def _fenced(self, job_id: str) -> None:
-        """Another process has begun an attempt of the job, so this one is obsolete.
+        """End this process: another one has begun an attempt of the job.
 
         The other one may be a process that the cluster counts as dead, and that ends soon. If this one left
         for good, the job would then have no JobMaster. So this process dies, and Ray restarts it. Ray does
@@ -161,7 +161,7 @@ class MasterProcess:
             is_gone = not await self._cluster.begin(f"ask who is the JobMaster of {job_id}", ask).answered(
                 _NOTING
             )
-        except Exception:  # what Ray raises when its store can't be reached
+        except Exception:  # Ray's error when its store can't be reached
             logger.exception("this process can't ask who is the JobMaster of %s", job_id)
             is_gone = False
         if is_gone:
@@ -173,7 +173,7 @@ class MasterProcess:
         os._exit(1)
 
     async def _job_over(self, runner: JobRunner, may_stay: bool) -> None:
-        """The job has ended, and its report is kept: wait for another job, or leave."""
+        """Wait for another job, or leave; called when the job's report is kept."""
         runner.retire()
         if may_stay:
             try:
@@ -181,14 +181,14 @@ class MasterProcess:
                 if why is None:
                     await self._wait_for_another(runner)
                     return
-            except Exception:  # what Ray raises when its store can't be reached
+            except Exception:  # Ray's error when its store can't be reached
                 logger.exception("this process takes no other job")
             else:
                 logger.info("this process takes no other job: %s", why)
         self._loop.call_later(_FAREWELL, lambda: self._spawn(self._leave_job(runner.job_id)))
 
     async def _wait_for_another(self, runner: JobRunner) -> None:
-        """Forget the job, then let this process be claimed; a job may come before the answer to the offer."""
+        """Forget the job, then offer this process; a job may arrive before the answer to the offer."""
         forget = partial(_forget_job, self._process, runner.job_id)
         await self._cluster.begin(f"note that job {runner.job_id} has left", forget).answered(_NOTING)
         runner.release_output()
@@ -196,7 +196,7 @@ class MasterProcess:
         self._patience = self._loop.call_later(_WARM, self._waited, True)
         self._loop.call_later(_SOON, self._collect)
         offer = partial(registry.offer_master, self._process)
-        # Without an answer this process waits as if it had been offered: that is taken back later.
+        # Without an answer this process waits as if it had been offered, and withdraws the offer later.
         with suppress(ClusterTimeoutError, ray.exceptions.RayError):
             await self._cluster.begin("offer this process", offer).answered(_NOTING)
 
@@ -205,11 +205,11 @@ class MasterProcess:
             collect_what_has_ended()
 
     async def _leave_job(self, job_id: str) -> None:
-        """Leave when the cluster has noted it; the job's report is in front of that in the row."""
+        """Leave when the cluster has noted it; the call to keep the job's report comes before."""
         forget = partial(_forget_job, self._process, job_id)
         try:
             await self._cluster.begin(f"note that job {job_id} has left", forget).answered(_LAST_NOTES)
-        except Exception:  # what Ray raises when its store can't be reached
+        except Exception:  # Ray's error when its store can't be reached
             logger.exception("this process leaves all the same")
         self._leave_soon()
 
@@ -227,7 +227,7 @@ class MasterProcess:
         self._spawn(self._wait_no_longer(may_be_claimed))
 
     async def _wait_no_longer(self, may_be_claimed: bool) -> None:
-        """No job has come. A program that claims the process at this moment has as long again to give one."""
+        """Leave without a job; a program that claims the process just now gets the same time again."""
         is_free = not may_be_claimed or await self._withdraws()
         if self._patience is None:
             return  # it was given a job meanwhile
@@ -238,13 +238,13 @@ class MasterProcess:
         self._leave_soon()
 
     async def _withdraws(self) -> bool:
-        """Take the offer back; also true when that fails, because a process without a job may always end."""
+        """Withdraw the offer; also true when that fails, because a process without a job may always end."""
         withdraw = partial(registry.claim_master, self._process)
         try:
             return await self._cluster.begin("take the offer of this process back", withdraw).answered(
                 _NOTING
             )
-        except Exception:  # what Ray raises when its store can't be reached
+        except Exception:  # Ray's error when its store can't be reached
             logger.exception("the offer of this process can't be taken back")
             return True
 
@@ -271,7 +271,7 @@ class MasterProcess:
 
 
 def _accept(process: str, job: SubmittedJob) -> bytes | None:
-    """Note that a process has its job; `None` if the job was taken back, else the key of its lines.
+    """Note that a process has its job; returns the key of its lines, or `None` if the job was withdrawn.
 
     Blocks.
     """

@@ -1,8 +1,8 @@
 """`RayProcesses`: the processes of a job on Ray. Each is a detached actor whose name tells no role.
 
-It carries out what `runtime/execution` decides, and turns Ray's errors into values. Everything runs on the
-JobMaster's event loop, except calls that Ray's GCS must answer: to note, start and find processes. They wait
-for their turn in `ClusterCalls`, so a process may have no handle yet. Its calls wait for that.
+It carries out the decisions of `runtime/execution`, and turns Ray's errors into values. Everything runs on
+the JobMaster's event loop, except calls that Ray's GCS must answer: to note, start and find processes. They
+wait for their turn in `ClusterCalls`, so a process may have no handle yet. Its calls wait for that.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ T = TypeVar("T")
 #: An actor, or the call that starts it.
 _Handle: TypeAlias = "ActorHandle[Any] | ClusterCall[ActorHandle[Any]]"
 
-#: Calls that an actor must be able to hold besides deliveries: control, leases, statistics.
+#: Concurrent calls of an actor besides deliveries: control, leases, statistics.
 _CONTROL_CALLS: Final = 1_000
-#: Warm processes of one program; each has about 70 MB.
+#: Maximum number of warm processes of one program; each has about 70 MB.
 _MOST_WARM: Final = 16
-#: As many warm processes that no further one may wait, for a cluster that does not count them.
+#: Count of warm processes when the cluster does not answer; no further one may then wait.
 _NOBODY_STAYS: Final[Sequence[str]] = ("",) * _MOST_WARM
 #: Seconds for the cluster to say which processes a job has.
 _FINDING: Final = 30.0
-#: Barriers, markers and ends that may be on their way on one channel besides its credits.
+#: Barriers, markers and ends in flight on one channel besides its credits.
 _EVENTS_PER_CHANNEL: Final = 64
 
 
@@ -99,7 +99,7 @@ class RayProcesses:
         """Look for the processes of the job that live; to be awaited before `left_behind`.
 
         Raises:
-            ClusterTimeoutError: The cluster does not say which they are.
+            ClusterTimeoutError: The cluster does not answer.
         """
 
         def look() -> dict[ProcessId, ActorHandle[Any]]:
@@ -163,7 +163,7 @@ class RayProcesses:
             self._remove(process)
 
     def offer(self, process: ProcessId) -> None:
-        """Let other jobs claim it; no handle and no record of it stays here."""
+        """Let other jobs claim a process; this job keeps no handle and no record of it."""
         if self._handles.pop(process, None) is not None:
             offer = partial(registry.offer, self._job_id, process)
             self._cluster.begin(f"offer process {process} of job {self._job_id}", offer)
@@ -216,7 +216,7 @@ class RayProcesses:
         self._call(process, lambda actor: actor.stop.remote(role), reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Call `renew`; a guard learns where this process runs."""
+        """Call `renew`; a guard receives this process's location."""
         guarded = self._place if guards else None
         self._call(process, lambda actor: actor.renew.remote(role, guarded), reply)
 
@@ -304,7 +304,7 @@ def _start(job_id: str, process: ProcessId, calls: int, needs: Needs) -> ActorHa
 
 
 def _kill_started(start: ClusterCall[ActorHandle[Any]]) -> None:
-    """Kill what another call, which was made before, has started; blocks."""
+    """Kill the process that an earlier call has started; blocks."""
     if start.future.exception() is None:
         ray.kill(start.future.result())
 
@@ -318,17 +318,17 @@ def _find(process: ProcessId) -> ActorHandle[Any] | None:
 
 
 async def settled(call: Awaitable[T]) -> T | CallFailure:
-    """The answer of a call of an actor; Ray's errors are values here."""
+    """Return the answer of an actor's call; Ray's errors become values."""
     try:
         return await call
     except ray.exceptions.ActorUnavailableError:
         return Away()
     except ray.exceptions.RayActorError as error:
         return Died(first_line(error))
-    except Exception as error:  # what the call itself has raised
+    except Exception as error:  # the call's own error
         return Raised(cause_of(error))
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type."""
+    """Return the first line of an error's text, or its type."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
