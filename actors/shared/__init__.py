@@ -2,10 +2,10 @@
 
 - The JobMaster's answers to clients: `job_report`, with `job_summaries`, and `snapshot_answers`. `telemetry`
   makes traces of them.
-- Which process serves which job: `registry`. What a job has left in its process: `process_residue` and
+- Assignment of processes to jobs: `registry`. Remains of a job in its process: `process_residue` and
   `process_state`.
-- How a job graph travels: `graph_shipping`. Calls of actors: `actor_calls`.
-- What a job leaves when it has ended: `archive`.
+- Transport of a job graph: `graph_shipping`. Calls of actors: `actor_calls`.
+- Reports of ended jobs: `archive`.
 - Their surroundings: `system_ports`, `output_capture`, `log_files`, `node_processes`, and `fault_injection`
   for tests of recovery.
 

@@ -1,7 +1,7 @@
 """Calls of actors: waits for an answer with a deadline, and repeats a call that got none.
 
-Ray raises `ActorUnavailableError` for an actor that may be back in a moment, and another `RayActorError` for
-one that has died. [RetryDeadline][penstock.runtime.execution.deadlines.RetryDeadline] decides when a call is
+Ray raises `ActorUnavailableError` for an actor that may soon be reachable again, and another `RayActorError`
+for a dead one. [RetryDeadline][penstock.runtime.execution.deadlines.RetryDeadline] decides when a call is
 made again. Calls may reach the actor more than once, so only idempotent ones are made in this way.
 """
 
@@ -24,15 +24,15 @@ ANSWER: Final = 60.0
 
 
 class NoAnswerError(PenstockError, TimeoutError):
-    """A living actor did not answer in time; the message names it, and where to look."""
+    """A living actor did not answer in time; the message names the actor and its log."""
 
 
 def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
-    """The answer of a call.
+    """Wait for the answer of a call.
 
     Raises:
-        NoAnswerError: It has taken longer than `seconds`.
-        ray.exceptions.RayActorError: The actor is gone.
+        NoAnswerError: The answer took longer than `seconds`.
+        ray.exceptions.RayActorError: The actor has ended.
     """
     try:
         return ray.get(call, timeout=seconds)
@@ -63,7 +63,7 @@ def while_unavailable(seconds: float = inf) -> Patience:
 
 
 class RepeatedCall(Generic[T]):
-    """Makes a call, and makes it again while its actor is away. Its owner may poll, block on or await it.
+    """Makes a call, and repeats it while its actor is unreachable. Its owner may poll, block on or await it.
 
     Args:
         make: Makes the call, which may reach the actor more than once; returns its reference.
@@ -99,7 +99,7 @@ class RepeatedCall(Generic[T]):
         return self._future.exception() if self._future.done() else None
 
     def is_done(self) -> bool:
-        """Whether there is a result; makes the call again when it is time. Never waits."""
+        """Return whether a result has arrived; repeats the call when it is due. Never waits."""
         if self._is_settled:
             return True
         if not self._future.done():
@@ -143,7 +143,7 @@ class RepeatedCall(Generic[T]):
         Raises:
             NoAnswerError: Ray could not reach the actor for too long.
             ray.exceptions.RayActorError: The actor is dead.
-            Exception: What the actor has raised.
+            Exception: An error of the actor.
         """
         if self._gave_up_after is not None:
             msg = (
@@ -157,9 +157,9 @@ class RepeatedCall(Generic[T]):
         """Wait for the answer.
 
         Raises:
-            NoAnswerError: There is none within these seconds.
+            NoAnswerError: No answer arrived within these seconds.
             ray.exceptions.RayActorError: The actor is dead.
-            Exception: What the actor has raised.
+            Exception: An error of the actor.
         """
         if not self.wait(seconds):
             raise no_answer(self._who, seconds)
@@ -169,7 +169,7 @@ class RepeatedCall(Generic[T]):
         self._again_at, self._asked_at = None, self._clock()
         try:
             self._future = self._make().future()
-        except Exception as error:  # the actor was not even found: an answer like any other
+        except Exception as error:  # the actor was not found: also an answer
             self._future = futures.Future()
             self._future.set_exception(error)
 

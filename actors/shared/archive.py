@@ -116,7 +116,7 @@ _NAMESPACE: Final = b"penstock"
 _PREFIX: Final = b"job:"
 
 _CANCELLED: Final = b"cancelled:"
-#: Where the report stands in a checkpoint storage, below the job's folder.
+#: Path of the report in a checkpoint storage, below the job's folder.
 _FILE: Final = "status.json"
 
 
@@ -124,7 +124,7 @@ def report_from(data: dict[str, Any]) -> JobReport:
     """A report from its plain values.
 
     Raises:
-        Exception: Of any kind, if the values make no report.
+        Exception: The values make no report; may be of any type.
     """
     if data["format"] != FORMAT:
         msg = f"it has format {data['format']!r:.20}; this version of Penstock reads {FORMAT}"
@@ -136,11 +136,10 @@ def report_from(data: dict[str, Any]) -> JobReport:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableReport:
-    """A report that can't be read, so that others are shown all the same.
+    """An entry for a report that can't be read; the other reports are still listed.
 
     Attributes:
-        job_id: The job whose report it should be.
-        reason: Why it can't be read, for people.
+        reason: Why the report can't be read, for people.
     """
 
     job_id: str
@@ -194,7 +193,7 @@ def keep_beside_checkpoints(storage: SnapshotStorage, report: JobReport) -> None
     """Keep the report beside the job's checkpoints. A failure is logged only: the cluster has the report."""
     try:
         save_to_storage(storage, report)
-    except Exception:  # whatever it is, the end of the job must not hang on it
+    except Exception:  # no error here may affect the job's end
         logger.exception("the report of job %s could not be kept beside its checkpoints", report.job_id)
 
 
@@ -202,8 +201,8 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
     """The report beside a job's checkpoints; blocks.
 
     Raises:
-        ObjectNotFoundError: There is none.
-        CorruptSnapshotError: What is there is no report.
+        ObjectNotFoundError: The job has no report there.
+        CorruptSnapshotError: The file is no report.
     """
     path = f"{job_id}/{_FILE}"
     return _decoded(storage.get(path), job_id, f"{storage.url}/{path}")
@@ -212,7 +211,7 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
 def _decoded(data: bytes, job_id: str, where: str) -> JobReport:
     try:
         report = report_from(json.loads(data))
-    except Exception as error:  # whatever the bytes are, they hide no other job's report
+    except Exception as error:  # invalid bytes must not hide other jobs' reports
         msg = f"{where} is no report of a job ({error_text(error, 300)})"
         raise CorruptSnapshotError(msg) from error
     if report.job_id != job_id:
@@ -224,11 +223,11 @@ def _decoded(data: bytes, job_id: str, where: str) -> JobReport:
 def open_proven(
     url: str, job_id: str, *, is_new: bool = False, submission: str = "", timeout: float = STORAGE_TIMEOUT
 ) -> SnapshotStorage | Fenced:
-    """Open the storage of a job, and leave the proof there by which its nodes see that it is the same.
+    """Open the storage of a job, and write the proof by which its nodes recognize the same storage.
 
     Args:
-        is_new: Whether the job was only just submitted. The log of another submission under its id is then
-            another job's.
+        is_new: Whether the job was just submitted. The log of another submission under its id then belongs
+            to another job.
         timeout: Seconds without progress after which a call is given up.
 
     Returns:
@@ -236,7 +235,8 @@ def open_proven(
         nothing was written.
 
     Raises:
-        JobIdTakenError: The job is new, and its id has the log of another one there; nothing was written.
+        JobIdTakenError: The job is new, and the storage has another job's log under its id; nothing was
+            written.
     """
     storage = open_storage(url, timeout=timeout)
     paths = SnapshotPaths(job_id)
@@ -256,13 +256,13 @@ def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str
     """`Fenced` if the log in the storage is of this submission."""
     try:
         view = DecisionLogReader(storage, paths).replay()
-    except CorruptSnapshotError:  # nothing tells whose it is
+    except CorruptSnapshotError:  # the owner is unknown
         return None
     return Fenced(view.last_attempt) if view.is_of(submission) else None
 
 
 def _to_keep(report: JobReport) -> dict[str, Any]:
-    """Plain values without processes: no program can reach those of a job that has ended."""
+    """Return plain values without processes: no program can reach those of an ended job."""
     if report.status.is_terminal:
         subtasks = tuple(replace(subtask, process=None) for subtask in report.subtasks)
         report = replace(report, master=None, subtasks=subtasks)

@@ -13,7 +13,7 @@ _LONGEST_SECONDARY: Final = 500
 
 
 def failure_text(cause: FailureCause) -> str:
-    """Operator, subtask, the user's line and what was raised; below it the user's traceback.
+    """Return operator, subtask, the user's line and the error; below them the user's traceback.
 
     Example:
         >>> from penstock.runtime.snapshot.ids import SubtaskId

@@ -16,10 +16,10 @@ _KILL_TIMEOUT: Final = 60.0
 
 
 def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
-    """SIGKILL a process of a job, on whatever node it runs; returns when the signal is sent.
+    """SIGKILL a process of a job, on any node; returns when the signal is sent.
 
     Raises:
-        ProcessLookupError: It is gone already.
+        ProcessLookupError: The process has already ended.
         ray.exceptions.GetTimeoutError: Its node has not sent the signal within a minute.
     """
     if process.node_id == ray.get_runtime_context().get_node_id():
@@ -31,5 +31,5 @@ def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
 
 
 def _kill(pid: int) -> None:
-    """Runs as a task on the node of the process; Ray takes no builtin such as `os.kill` as a task."""
+    """Kill a process; runs as a task on its node. Ray takes no builtin such as `os.kill` as a task."""
     os.kill(pid, signal.SIGKILL)

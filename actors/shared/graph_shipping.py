@@ -2,7 +2,7 @@
 
 The graph is pickled with Ray's cloudpickle; functions of the user's script are pickled by value. It is cut
 into small arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted after
-its driver has gone still gets them. Large arguments would have died with the driver.
+its driver has ended still gets them. Large arguments would have died with the driver.
 
 In a worker `__main__` is Ray's own module, so a class of the user's script or notebook can't be imported
 there. Functions bring such classes along by value, but a codec looks classes up by name. So the classes of
@@ -24,7 +24,7 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 
-#: Bytes of a pickled class. A larger one holds on to data through its methods; it is no record.
+#: Maximum bytes of a pickled class. A larger one holds data through its methods; it is no record.
 LARGEST_CLASS: Final = 256 * 1024
 
 
@@ -54,7 +54,7 @@ def classes_of(module: ModuleType) -> list[type]:
 def _fits(cls: type) -> bool:
     try:
         data: bytes = cloudpickle.dumps(cls)  # type: ignore[no-untyped-call]
-    except Exception:  # whatever the user's class raises; the codec names it, should a record be one
+    except Exception:  # any error of the user's class; the codec names the class if a record needs it
         return False
     return len(data) <= LARGEST_CLASS
 
@@ -69,13 +69,13 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     """Pickle a job into chunks, with the classes that only this program knows.
 
     Raises:
-        GraphError: An object of the user's can't be pickled, or the job is too large; the message names the
+        GraphError: A user's object can't be pickled, or the job is too large; the message names the
             operator and the user's line.
     """
     job = replace(job, classes=main_classes())
     try:
         data = _dumps((job, config))
-    except Exception as error:  # whatever a user's object raises when pickled
+    except Exception as error:  # any error of a user's object when pickled
         raise _explain(job, error) from error
     if len(data) > _LIMIT:
         msg = (
@@ -91,7 +91,7 @@ def unpack_job(chunks: tuple[bytes, ...]) -> tuple[JobGraph, JobConfig]:
     """The job graph and its settings from the chunks of `pack_job`.
 
     Raises:
-        GraphError: A module of the user's can't be imported here; the message says which and what to do.
+        GraphError: A user's module can't be imported here; the message names it and says what to do.
     """
     try:
         job, config = cloudpickle.loads(b"".join(chunks))

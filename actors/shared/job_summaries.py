@@ -1,4 +1,4 @@
-"""Sums of a job's report: what its vertices do together, how full its edges are, and what it waits for.
+"""Sums of a job's report: work of its vertices, fill of its edges, and its bottleneck.
 
 A vertex is as slow as its slowest subtask, so shares of time have an average and a maximum. Sums of rates
 leave out subtasks that have none yet.
@@ -7,7 +7,7 @@ leave out subtasks that have none yet.
 credits and are back-pressured; theirs are, too, up to the sources. Such a vertex is not the cause: it would
 like to send. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has a
 back-pressured vertex in front of it. A vertex that is busy nearly all of the time limits the job as well,
-although no subtask waits for it: a source, for example. Of several the busiest is named.
+although no subtask waits for it: a source, for example. The busiest of several is named.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Share of its time from which a subtask that others wait for counts as busy.
 BUSY: Final = 0.5
-#: The same of a subtask that no other waits for.
+#: The same limit for a subtask that no other waits for.
 BUSY_ALONE: Final = 0.9
 #: Share of its time from which a subtask counts as back-pressured.
 BACKPRESSURED: Final = 0.1
@@ -38,11 +38,11 @@ class VertexSummary:
 
     Attributes:
         parallelism: Number of its subtasks.
-        running: Number of them that run.
+        running: Number of its running subtasks.
         busy: Average share of the time at work; `None`, as all rates, before any is known.
-        busy_max: That of the busiest subtask.
+        busy_max: Share of the busiest subtask.
         backpressured: Average share of the time in which an output had no credit.
-        backpressured_max: That of the subtask with the most.
+        backpressured_max: Share of the most back-pressured subtask.
         idle: Average share of the time with nothing to do.
         records_in: Records per second from the source or from channels.
         records_out: Records per second to channels.
@@ -50,8 +50,8 @@ class VertexSummary:
         bytes_out: Encoded bytes per second to channels.
         total_records_in: Records in this attempt.
         total_records_out: Records in this attempt.
-        watermark: The lowest of its subtasks, in microseconds since the epoch; `None` while one has none.
-            Idle subtasks are left out.
+        watermark: Lowest watermark of its subtasks, in microseconds since the epoch; `None` while one has
+            none. Idle subtasks are left out.
         state_bytes: Bytes of its state in the newest completed checkpoint.
     """
 
@@ -84,7 +84,7 @@ class EdgeSummary:
         source: Id of the vertex that sends.
         target: Id of the vertex that receives.
         fill: Share of the credits of all channels that is in use; `None` before it is known.
-        fill_max: That of the fullest channel.
+        fill_max: Fill of the fullest channel.
         queued: Elements that wait for a credit.
     """
 

@@ -1,4 +1,4 @@
-"""Files that hold what the actors of a job printed: their names, and which lines are the job's own.
+"""Files with the output of a job's actors: their names, and the signatures of the job's own lines.
 
 Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and a
 header prove nothing. So a process signs each line with the key of its job, and a reader leaves out lines that
@@ -32,7 +32,7 @@ LOG_FILES: Final = "penstock@*@*.log*"
 
 
 def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str) -> str:
-    """The file of one actor.
+    """Return the name of an actor's file.
 
     Args:
         vertex: Any text; `JOB_MASTER` or `RAY` if `index` is `None`.
@@ -98,6 +98,6 @@ def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
     Args:
         file: Name of its file, without the suffix of an older one.
     """
-    # A stranger's file may have a name that is no text: what is found then is no signature of the job's.
+    # A foreign file's name may be no text: the result is then no signature of the job.
     signed = b" ".join((file.encode("utf-8", "surrogatepass"), at, stream, text))
     return blake2b(signed, key=key, digest_size=_SIGNATURE).hexdigest().encode()

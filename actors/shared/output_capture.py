@@ -1,10 +1,10 @@
-"""Keeps what users print and log in an actor, in a file that `penstock logs` finds.
+"""Keeps users' output and log lines of an actor in a file that `penstock logs` finds.
 
 Ray has a log file for each worker process, too. But its lines have no time and no subtask, and it may begin
 with output of other work of that process. Ray reads it through the dashboard, which a local cluster does not
 start. So an actor writes its own file into Ray's log folder on its node. Each complete line is written at
-once, with its time, so the file has everything that was printed before a SIGKILL. It stays when the actor is
-gone. Everything is still written to Ray's own file as well. See docs/decisions/0004-logs.md.
+once, with its time, so the file has everything that was printed before a SIGKILL. It stays after the actor's
+end. Everything is still written to Ray's own file as well. See docs/decisions/0004-logs.md.
 
 A file begins with a line of JSON that names its actor. Each line is signed with the job's key (`log_files`).
 At `MAX_BYTES` it becomes the only older file and a new one begins, so a job that prints without end does not
@@ -36,7 +36,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Bytes after which a new file begins; the one before is kept.
 MAX_BYTES: Final = 16 * 1024 * 1024
-#: Longest piece of a line that never ends, in characters.
+#: Maximum length of a piece of an endless line, in characters.
 _LONGEST: Final = 64 * 1024
 _LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
@@ -62,7 +62,7 @@ class LogFile:
             mark: The stream that it was written to: `out`, `err` or `log`.
 
         Raises:
-            OSError: The disk refuses it.
+            OSError: The file can't be written.
         """
         key = (threading.get_ident(), mark)
         with self._lock:
@@ -123,7 +123,7 @@ def own_file(path: str, flags: int) -> int:
 
 
 class _Formatter(logging.Formatter):
-    """Takes secrets out of what Penstock logs: tracebacks of libraries name what they could not open."""
+    """Removes secrets from log lines: tracebacks of libraries contain URLs that they could not open."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -133,8 +133,9 @@ class _Formatter(logging.Formatter):
 class _Tee(io.TextIOBase):
     """Writes to a stream, and to an output file while there is one.
 
-    After an error of the file it reports that and leaves it. Libraries keep the `sys.stderr` that they find
-    when they are imported. So a process has one `_Tee` for each stream, for all jobs that it serves.
+    After an error of the file it reports the error and stops writing there. Libraries keep the `sys.stderr`
+    that they find when they are imported. So a process has one `_Tee` for each stream, for all jobs that it
+    serves.
     """
 
     def __init__(self, stream: TextIO, mark: str) -> None:
@@ -191,7 +192,7 @@ class _FileHandler(logging.Handler):
 
 
 class OutputCapture:
-    """Writes what this process prints and logs to a file, too, until it is released.
+    """Copies the output and log lines of this process to a file until released.
 
     The root logger passes INFO from then on. Ray's own loggers don't propagate to it and stay as they are.
     """

@@ -1,11 +1,11 @@
-"""`ProcessResidue`: what users' code has left in a process, and whether another job may run there.
+"""`ProcessResidue`: detects remains of users' code in a process that forbid another job there.
 
 A process that has served one job may serve the next one of the same program. It keeps what is loaded: the
 interpreter, libraries, and the user's own modules with their globals. So a module's counter or cache
 continues from job to job, as it does in the workers of Ray and Spark. When a role is given back, this looks
 for changes that a later job must not meet:
 
-- a module of the user's whose file has changed since it was loaded: the next job wants the new one;
+- a user's module whose file has changed since it was loaded: the next job needs the new one;
 - environment variables, the working directory or `sys.path`, if they differ from the start of the process;
 - settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
   handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
@@ -43,7 +43,7 @@ from penstock.actors.shared.process_state import (
 
 #: Threads that outlive roles: those of event loops and of fsspec.
 _LASTING_THREADS: Final = ("asyncio_", "fsspecIO")
-#: Seconds for a thread of the role that has just ended to end, too.
+#: Seconds for threads of an ended role to end.
 _THREAD_ENDS: Final = 0.2
 
 
@@ -76,14 +76,14 @@ class ProcessResidue:
         self._open_files = set(read_open_files().values())
 
     def role_taken(self) -> None:
-        """Modules that are loaded from now on belong to a new role, which gets its own random numbers."""
+        """Assign modules loaded from now on to a new role, and seed its random numbers."""
         self._taken_at = _now()
         random.seed()
         if (numpy := sys.modules.get("numpy.random")) is not None:
             numpy.seed()
 
     def note_modules(self) -> None:
-        """Modules were loaded before a role is taken: `changed_module` watches their files from now on.
+        """Watch the files of modules that were loaded before a role is taken; see `changed_module`.
 
         A file that may have been written after it was loaded counts as changed.
         """
@@ -93,7 +93,7 @@ class ProcessResidue:
             self._files.setdefault(file, stamp if is_older else (0, 0))
 
     def left(self) -> str | None:
-        """Why no other job may run here; `None` when one may. Call it when a role has been given back."""
+        """Return why no other job may run here; `None` when one may. Call it after a role's end."""
         changed = sorted({name for name, _ in dict(os.environ).items() ^ self._environment.items()})
         if changed:
             return f"environment variables have changed: {', '.join(changed)}"
@@ -179,7 +179,7 @@ def _is_installed(module: str) -> bool:
     return isinstance(file, str) and os.path.realpath(file).startswith(INSTALLED)
 
 
-#: As it was when the process began: a job may exchange it.
+#: The function at the start of the process: a job may replace it.
 _now: Final = time.time
 
 
@@ -191,7 +191,7 @@ def _working_folder() -> str | None:
 
 
 def _stamp(file: str) -> tuple[int, int] | None:
-    """Modification time of a file in nanoseconds, and its size; `None` when it is gone."""
+    """Return a file's modification time in nanoseconds, and its size; `None` if it was deleted."""
     try:
         status = os.stat(file)
     except OSError:

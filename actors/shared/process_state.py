@@ -38,7 +38,7 @@ from typing import Any, Final
 
 from ray.util.annotations import RayDeprecationWarning
 
-#: Where modules live that users do not edit between two jobs.
+#: Folders of modules that users do not edit between two jobs.
 INSTALLED: Final = tuple(
     folder + os.sep
     for name, path in sysconfig.get_paths().items()
@@ -48,7 +48,7 @@ INSTALLED: Final = tuple(
 #: Packages of the standard library; setuptools puts another one in the place of `distutils`.
 _STANDARD: Final = sys.stdlib_module_names - {"__main__", "distutils"}
 _PROC: Final = Path("/proc/self")
-#: What `/proc/self/status` says of a process that a job may change.
+#: Fields of `/proc/self/status` that a job may change.
 _OF_STATUS: Final = frozenset({"Uid", "Gid", "Groups", "Umask", "SigIgn", "SigCgt", "NoNewPrivs", "Seccomp"})
 #: Kinds of values that are part of a module's code; others are its data, which changes as it works.
 _CODE: Final = (
@@ -74,7 +74,7 @@ def read_settings() -> dict[str, object]:
 
 
 def prepare_settings() -> None:
-    """Do now what libraries set up at their first use, so that it does not count as a job's change."""
+    """Run the first-use setup of libraries now, so that it does not count as a job's change."""
     _exits.watch()
     tempfile.gettempdir()
     asyncio.get_event_loop_policy()
@@ -147,7 +147,7 @@ def _warnings() -> object:
 
 def _logging() -> object:
     root = logging.getLogger()
-    # A JobMaster still keeps its output when this is asked.
+    # A JobMaster still keeps its output at this time.
     handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("penstock.")]
     return (
         (root.level, handlers, list(root.filters), root.manager.disable),
@@ -329,7 +329,7 @@ class Patches:
         return None
 
 
-#: Of `type.__flags__`: made by a class statement, so that its attributes can be set.
+#: Bit of `type.__flags__` of a class statement's class, whose attributes can be set.
 _HEAP_TYPE: Final = 1 << 9
 
 

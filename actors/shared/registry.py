@@ -9,7 +9,7 @@ job that it serves.
   job has ended and its report is kept.
 - `job-of-master:<process>`: the job that the process took last, or nothing when it waited for one. A process
   that Ray has restarted continues by it. Without it the process runs the job that it was started with. So the
-  process never deletes the key; the program that has started it does when the process is gone.
+  process never deletes the key; the program that started the process does after its end.
 - `warm-master:<process>`: a process that waits for a job. Only one program can delete the key, and the one
   that does has the process.
 - `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
@@ -20,7 +20,7 @@ job that it serves.
 
 - `process-of:<job>:<process>`: a JobMaster has started or claimed this process. The key is written before the
   process learns its role, and deleted when the process has ended or has given its role back. So a
-  JobMaster that comes back finds every process that may hold a role of its job, and asks it. Its value is the
+  restarted JobMaster finds every process that may hold a role of its job, and asks it. Its value is the
   number of calls that the process can hold.
 - `warm:<program>:<calls>:<process>`: a process without a role that waits for one. Only one JobMaster can
   delete the key, and the one that does has the process.
@@ -88,7 +88,7 @@ class SubmittedJob:
     Attributes:
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
-        submission: A token that only the processes have that are given the job.
+        submission: Token of the submission; only processes that are given the job have it.
     """
 
     job_id: str
@@ -114,7 +114,7 @@ def find_master(job_id: str) -> Any:
     """The handle of a job's JobMaster.
 
     Raises:
-        ValueError: It has none, as Ray says of an actor that it does not know.
+        ValueError: The job has no JobMaster; Ray's error for an unknown actor.
     """
     process = _get(_MASTER_OF + job_id)
     if process is None:
@@ -136,7 +136,7 @@ def jobs_with_master() -> set[str]:
 
 
 def keep_job(process: str, job: SubmittedJob | None) -> None:
-    """Note which job a process has taken, for the time when Ray restarts it; `None` for no job."""
+    """Note the job that a process has taken, in case Ray restarts it; `None` for no job."""
     data = b"" if job is None else _packed(job)
     _put(_JOB_OF + process, data)
 
@@ -160,7 +160,7 @@ def give_job(job_id: str) -> None:
 
 
 def accept_job(job_id: str) -> bool:
-    """Accept a job that was given, or take it back; `False` when the other side was faster."""
+    """Accept a given job, or withdraw it; `False` when the other side was faster."""
     return _delete(_GIVEN + job_id)
 
 
@@ -169,7 +169,7 @@ def offer_master(process: str) -> None:
 
 
 def claim_master(process: str) -> bool:
-    """Claim a process, or take its offer back; `False` when it is not offered, or was claimed before."""
+    """Claim a process, or withdraw its offer; `False` when it is not offered, or already claimed."""
     return _delete(_WARM + process)
 
 
@@ -248,12 +248,12 @@ def offer(job_id: str, process: str) -> None:
 
 
 def withdraw(process: str, calls: int) -> bool:
-    """Take an offer back; `False` when a JobMaster has claimed the process, or it was not offered."""
+    """Withdraw an offer; `False` when a JobMaster has claimed the process, or it was not offered."""
     return _delete_record(_warm(process, calls))
 
 
 def claim(job_id: str, calls: int) -> str | None:
-    """Claim a warm process of this program for a job; `None` when none can hold so many calls."""
+    """Claim a warm process of this program for a job; `None` when none can hold `calls` calls."""
     for key in internal_kv._internal_kv_list(_warm_prefix(), namespace=_NAMESPACE):
         _, _, holds, process = key.decode().split(":")
         if int(holds) >= calls and _delete_record(key):

@@ -32,7 +32,7 @@ class SavepointTaken:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRefused:
-    """There is no checkpoint or savepoint."""
+    """The checkpoint or savepoint failed."""
 
     why: str
 
@@ -67,7 +67,7 @@ def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnsw
     """The answer that follows from a job's last report: the savepoint that it was stopped with, if any.
 
     Args:
-        drain: Whether event time has to have gone to its end first, as a stop asks for.
+        drain: Whether the stop requires that event time had advanced to its end.
     """
     if report.savepoint is not None and report.status is JobStatus.FINISHED:
         if not drain or report.drained:
@@ -83,7 +83,7 @@ def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
     """The refusal of a job that has ended.
 
     Args:
-        more: What else is known, behind the state that it ended in.
+        more: Further facts, appended to the final state.
     """
     why = f"the job has ended: {report.status.value}{more}"
     if report.failure is not None:
@@ -95,11 +95,11 @@ def taken(answer: T | SnapshotRefused, job_id: str, error: type[CheckpointError 
     """The checkpoint or savepoint.
 
     Args:
-        error: Raised where there is none.
+        error: Class of the error for a refusal.
 
     Raises:
-        CheckpointError: There is no checkpoint; the message says why.
-        SavepointError: There is no savepoint, likewise.
+        CheckpointError: The checkpoint failed; the message says why.
+        SavepointError: The savepoint failed; the message says why.
     """
     if isinstance(answer, SnapshotRefused):
         kind = "savepoint" if error is SavepointError else "checkpoint"
@@ -119,7 +119,7 @@ def path_of(answer: SavepointAnswer, job_id: str) -> str:
     """The savepoint's URL; warns with a `SavepointStillNeededWarning` when the job still builds on it.
 
     Raises:
-        SavepointError: There is none; the message says why.
+        SavepointError: The savepoint failed; the message says why.
     """
     savepoint = taken(answer, job_id, SavepointError)
     warning = warning_of(savepoint, job_id)

@@ -56,7 +56,7 @@ class BackgroundRunner:
     """Runs work in threads and posts outcomes to the owner (the `AsyncRunner` port).
 
     Args:
-        post: Brings a callable into the owner's thread; may be called from any thread.
+        post: Schedules a callable in the owner's thread; may be called from any thread.
     """
 
     def __init__(self, threads: Threads, post: Post) -> None:
@@ -77,7 +77,7 @@ class BackgroundRunner:
         def job() -> None:
             try:
                 result = work()
-            except BaseException as error:  # in a pool's thread nothing would report it
+            except BaseException as error:  # a pool's thread would not report it
                 failure = error
                 answer(lambda: on_error(failure))
             else:
@@ -95,9 +95,9 @@ _COLLECT_AFTER: Final = (20_000, 10, 100)
 def spare_loaded_modules() -> None:
     """Make the cycle collector run rarely, and never over objects that exist now.
 
-    For a process that has loaded its modules and holds nothing of a job yet. A batch is thousands of small
-    containers that die together. By default each batch causes several collections, and now and then a walk
-    over every module. That took half of the time of a chain of cheap operators.
+    Call it in a process that has loaded its modules and holds no object of a job yet. A batch is thousands of
+    small containers that die together. By default each batch causes several collections, and now and then a
+    walk over every module. That took half of the time of a chain of cheap operators.
 
     Objects of a job are walked after twenty million containers, and when an attempt or a job has ended. A
     walk over a million values of state takes a quarter of a second or more, and no record is processed
@@ -109,5 +109,5 @@ def spare_loaded_modules() -> None:
 
 
 def collect_what_has_ended() -> None:
-    """Collect what an attempt or a job has left, before the process continues with another one."""
+    """Collect the garbage of an ended attempt or job, before the process takes another one."""
     gc.collect()

@@ -32,12 +32,12 @@ _ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class TraceSpan:
-    """Something that took a while.
+    """A span of time with its name and parts.
 
     Attributes:
         begun: Wall-clock seconds.
         ended: Wall-clock seconds.
-        failure: Why it failed, without secrets; empty when it did not.
+        failure: Cause of its failure, without secrets; empty for a success.
     """
 
     name: str
@@ -96,7 +96,7 @@ def _subtask_span(subtask: SubtaskId, measured: CheckpointMetrics, triggered_at:
 
 
 def episodes(transitions: Iterable[Transition]) -> Iterator[TraceSpan]:
-    """The episodes in which a job did not run and that are over, oldest first."""
+    """Return the ended episodes in which a job did not run, oldest first."""
     begun: list[Transition] = []
     for step in transitions:
         if step.source is JobState.CREATED or (step.source in _WORKING and step.target not in _WORKING):

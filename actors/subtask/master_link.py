@@ -1,4 +1,4 @@
-"""Reports of a subtask to its JobMaster, which must not be lost.
+"""Reports of a subtask to its JobMaster; none may be lost.
 
 A report is a call whose answer is watched. It is repeated when it is lost while the JobMaster lives, or while
 it is restarted. The JobMaster ignores reports that it already has, and those of an old attempt.
@@ -73,14 +73,14 @@ class MasterLink:
         except ray.exceptions.RayActorError as error:
             logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
         except Exception:
-            # The JobMaster has failed over it and deals with that itself; repeating it would not help.
+            # The report made the JobMaster fail, and it handles that itself; repeating would not help.
             logger.exception("the JobMaster could not take a %s", type(report).__name__)
 
     def _patience(self, error: BaseException) -> float | None:
         return None if self._closed else _repeat(error)
 
 
-#: Reasons that lie in this process, so that its log is where people look.
+#: Reasons that lie in this process, so that errors point to its log.
 _CAUSED_HERE: Final = frozenset(
     {
         CheckpointFailureReason.CHECKPOINT_DECLINED,
@@ -94,7 +94,7 @@ class ActorGateway:
     """The `SubtaskGateway` of a subtask in an actor; called in the task thread.
 
     Args:
-        consumed: Called with a channel and the number up to which it was consumed.
+        consumed: Called with a channel and its highest consumed number.
     """
 
     def __init__(self, subtask: SubtaskId, consumed: Callable[[int, int], None], master: MasterLink) -> None:
@@ -190,6 +190,6 @@ async def _reply(call: Awaitable[T], reply: Reply[T]) -> None:
         answer = Away()
     except ray.exceptions.RayActorError as error:
         answer = Died(str(error))
-    except Exception as error:  # of the node, or of what was called there
+    except Exception as error:  # the node's, or the call's own
         answer = Raised(cause_of(error))
     reply(answer)

@@ -1,4 +1,4 @@
-"""Counters of subtasks and metrics of the user's own in Prometheus form, through Ray's own metrics agent."""
+"""Counters of subtasks and users' metrics in Prometheus form, through Ray's own metrics agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTERVAL: Final = 2.0
 _TAGS: Final = ("job", "job_name", "operator", "subtask")
 _OWN: Final = "A metric of the program's own"
 
-#: Names of metrics of the user's own, whose own name replaces `NAME`.
+#: Names of users' metrics; the metric's own name replaces `NAME`.
 _COUNTER: Final = "penstock_counter_NAME_total"
 _GAUGE: Final = "penstock_gauge_NAME"
 _HISTOGRAM: Final = "penstock_histogram_NAME"
@@ -33,7 +33,7 @@ _QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
 class OwnMetrics:
-    """Publishes the metrics of the user's own, each with the tags of its subtask and its operator.
+    """Publishes users' metrics, each with the tags of its subtask and its operator.
 
     The kind is part of the name, so that a counter of one operator never meets a gauge of another. A
     histogram has quantiles with the tag `quantile`, a count, a sum and buckets. The buckets have the tag
@@ -47,7 +47,7 @@ class OwnMetrics:
         self._seen: dict[tuple[str, str], int] = {}
 
     def begin(self) -> None:
-        """Begin a new attempt: its counters begin with 0."""
+        """Begin a new attempt, with counters at 0."""
         self._seen = {}
 
     def publish(self, operators: Mapping[str, OperatorStatistics], tags: Mapping[str, str]) -> None:
@@ -93,7 +93,7 @@ class SubtaskMetrics:
     """Publishes the statistics of the attempt that runs in this process, every two seconds.
 
     Names begin with `penstock_`; docs/operations.md lists them. Each has the tags `job` (the id), `job_name`,
-    `operator` (the first one of the subtask's chain) and `subtask`. For metrics of the user's own see
+    `operator` (the first one of the subtask's chain) and `subtask`. For users' metrics see
     `OwnMetrics`.
     """
 
@@ -127,7 +127,7 @@ class SubtaskMetrics:
         self._source: Callable[[], SubtaskStatistics | None] | None = None
         self._tags: dict[str, str] = {}
         self._seen: dict[str, float] = {}
-        #: When the attempt began at the latest, by its clock.
+        #: Latest possible start of the attempt, by its clock.
         self._counting_since: float | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -155,7 +155,7 @@ class SubtaskMetrics:
         self._thread.join()
         self._thread = None
         self._source = None  # it holds the attempt, with all its state
-        for gauge in (self._running, self._lag):  # they would stay as they are, whatever the time is
+        for gauge in (self._running, self._lag):  # they would keep their last value
             gauge.set(0, self._tags)
 
     def _publish_forever(self) -> None:
@@ -174,7 +174,7 @@ class SubtaskMetrics:
             self._advance("declined", self._declined, statistics.checkpoints.declined)
             self._running.set(statistics.checkpoints.running, self._tags)
         reached = statistics.current_watermark
-        if reached is not None and reached != END_OF_TIME:  # the end is no time that a graph could show
+        if reached is not None and reached != END_OF_TIME:  # a graph can't show the end of time
             self._watermark.set(reached / 1_000_000, self._tags)
             self._lag.set(0.0 if statistics.is_idle else time.time() - reached / 1_000_000, self._tags)
         elif reached is not None:

@@ -32,9 +32,9 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Most bytes of an argument that are surely copied into the call, with what Ray adds.
+#: Maximum bytes of an argument that Ray copies into the call, less Ray's own overhead.
 _ARGUMENT_BYTES: Final = 96_000
-#: Most bytes of a frame that is cut.
+#: Maximum bytes of a frame that is cut.
 _CUT_BYTES: Final = 1_000_000
 
 
@@ -60,7 +60,7 @@ def arguments_of(elements: list[bytes]) -> list[FirstArgument | bytes]:
 
 
 def elements_of(first: FirstArgument, pieces: Sequence[bytes]) -> list[bytes]:
-    """The elements of a frame again.
+    """Reassemble the elements of a frame.
 
     Example:
         >>> sizes, *pieces = arguments_of([b"x" * 100_000, b"y"])
@@ -83,7 +83,7 @@ class RemotePeer:
     """The receiver of a channel.
 
     Attributes:
-        role: The role that it must hold; its token and attempt are in every call.
+        role: Expected role; its token and attempt are in every call.
     """
 
     handle: ActorHandle[Any]
@@ -94,9 +94,9 @@ class RemoteChannels:
     """Sends the frames of one attempt of one subtask.
 
     Args:
-        post: Brings a callable into the task thread.
+        post: Schedules a callable in the task thread.
         frame_consumed: Called in the task thread when a frame was consumed.
-        receiver_gone: Called in the task thread when the receiver of a channel is gone.
+        receiver_gone: Called in the task thread when the receiver of a channel has ended.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ It runs as a script and imports little, because it is run for each worker. The s
 
 1. Connect to the template, and send what the worker inherits from this process.
 2. The template agrees, or closes the connection. It also gets no answer while it is still importing.
-3. Say yes. From here on only the template makes this worker: two with the same id must not exist.
+3. Confirm. From here on only the template makes this worker: two with the same id must not exist.
 4. Wait for the fork.
 
 When there is no agreement, this process becomes the worker, as without a template.
@@ -29,14 +29,14 @@ ARENAS = "MALLOC_ARENA_MAX"
 ONE = "1"
 #: Seconds to wait for a template that imports, and for a fork.
 _PATIENCE = 30.0
-#: What the template and this process say.
+#: Messages between the template and this process.
 AGREED, YES = b"a", b"y"
 
 
 def main() -> None:
     try:
         connection = _agreement()
-    except Exception:  # whatever is wrong with the template: the node gets its worker
+    except Exception:  # the node gets its worker after any error of the template
         connection = None
     if connection is None:
         worker = os.environ[WORKER]

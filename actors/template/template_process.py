@@ -4,8 +4,8 @@
 
 `LISTENER` is the file descriptor of its socket, `NODE` the process id of the node, with which it ends.
 
-It has one thread of Python and calls no user's code, so a fork copies nothing that is in the midst of
-something. Libraries may have threads of their own (Arrow's allocator); those take care of forks.
+It has one thread of Python and calls no user's code, so a fork copies no half-finished
+operation. Libraries may have threads of their own (Arrow's allocator); those take care of forks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.actors.template.entry import AGREED, ARENAS, WORKER, YES
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for an `entry` to say what it wants; the next one waits meanwhile.
+#: Seconds for an `entry` to send its request; the next one waits meanwhile.
 _PATIENCE: Final = 5.0
 #: Variables that may differ: those that shells and process titles set, and the program that a worker is for.
 #: Ray has read that one when it was imported, as "any"; such a worker learns it with its first call.
@@ -59,8 +59,8 @@ def main() -> None:
     if end in select.select([listener.fileno(), end], [], [])[0]:
         return
     _import_all()
-    # Forked processes share the pages of what exists now, until one writes there: the collector would. It
-    # never dies, so it stays frozen there.
+    # Forked processes share the pages of existing objects until one writes there, as the collector would.
+    # These objects live as long as the process, so they stay frozen.
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers that end leave no zombies
@@ -77,7 +77,7 @@ def _import_all() -> None:
     worker = "ray._private.workers.default_worker"
     for name in (
         worker,
-        # Ray imports these when the first call with arguments comes.
+        # Ray imports these at the first call with arguments.
         "pydantic",
         "pyarrow.json",
         "penstock.actors.master.job_master",
@@ -89,7 +89,7 @@ def _import_all() -> None:
     for public in ("", ".windows", ".aggregates", ".state", ".operators", ".connectors"):
         module = importlib.import_module(f"penstock{public}")
         for name in module.__all__:
-            getattr(module, name)  # a third of a second for the first module of a user that needs them
+            getattr(module, name)  # saves a third of a second at a user's first module
     del sys.modules[worker]  # in a worker it is the main module
 
 

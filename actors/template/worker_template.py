@@ -16,7 +16,7 @@ A forked worker is like any other because:
 - Random numbers of Python and numpy are seeded anew.
 - Without a template, or when it is silent, `entry` becomes Ray's own program.
 
-The template ends with its node. Only Linux has all that this needs. Elsewhere nothing changes.
+The template ends with its node. Only Linux has the needed calls. Elsewhere workers start as usual.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.actors.shared.output_capture import own_file
 from penstock.actors.template.entry import ARENAS, ONE, SOCKET, WORKER
 
 _ENTRY: Final = Path(__file__).with_name("entry.py")
-#: What Ray's node sets in the environment of a worker, beside its own process id.
+#: Variables that Ray's node sets in the environment of a worker, beside its own process id.
 _OF_WORKERS: Final = {"RAY_JOB_ID": "f" * 8, "RAY_LD_PRELOAD_ON_WORKERS": "0"}
 #: Workers that may wait for a template that is still importing.
 _WAITING: Final = 128
@@ -49,7 +49,7 @@ _TEMPLATES: Final[list[subprocess.Popen[bytes]]] = []
 
 @contextmanager
 def workers_from_template() -> Iterator[None]:
-    """Let the node that is started inside fork its workers. For one thread at a time."""
+    """Let the node that is started inside fork its workers; not thread-safe."""
     if sys.platform != "linux":
         yield
         return
@@ -76,7 +76,7 @@ def _with_template(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
         given.arguments["env_updates"] = of_node
         given.arguments["worker_path"] = str(_ENTRY)
         with socket.socket(socket.AF_UNIX) as listener:
-            # An abstract address: it is no file, and goes with the last socket that has it.
+            # An abstract address: it is no file, and ends with its last socket.
             listener.bind(f"\0{name}")
             listener.listen(_WAITING)
             info = start_raylet(*given.args, **given.kwargs)
