@@ -1,18 +1,18 @@
-"""Who may ask the server, and from where.
+"""Permissions of requests to the server: their origin and their session.
 
-**From where.** A stranger's page can make a browser send requests to any address, also to this machine. It
-can't choose their `Host` and `Origin`, and it can't read the answers. A name of the stranger's may suddenly
-mean 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request must
-name a host that the server was started for. An `Origin`, where there is one, must be the server's own. A
+**Origin.** A stranger's page can make a browser send requests to any address, also to this machine. It
+can't choose their `Host` and `Origin`, and it can't read the answers. The stranger's host name may suddenly
+resolve to 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request
+must name a host that the server was started for. An `Origin`, where there is one, must be the server's own. A
 request that changes something must have the header `X-Penstock: 1`, too. A page can't add that to a request
 to another origin without asking it first, and this server gives no permission.
 
-**Who.** Other users of this machine reach loopback as well. So each request needs a session. The address that
-`penstock ui` prints has a token behind `#`, which browsers never send. The page exchanges it for a
+**Session.** Other users of this machine reach loopback as well. So each request needs a session. The address
+that `penstock ui` prints has a token behind `#`, which browsers never send. The page exchanges it for a
 cookie, once: an address that stays in a history is worth nothing. Programs send the standing token, if the
 server was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have one.
 
-Comparisons take the same time whatever is equal. Sessions end with the server.
+Comparisons take constant time. Sessions end with the server.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ SAFE_HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-#: Characters of the shortest standing token that is taken.
+#: Minimum length of a standing token, in characters.
 _SHORTEST: Final = 16
 
 
 class Refusal(Exception):
-    """A request is not answered.
+    """The refusal of a request.
 
     Attributes:
-        status: Of HTTP: 401 without a session, 403 for everything else.
+        status: HTTP status: 401 without a session, 403 for everything else.
     """
 
     def __init__(self, status: int, why: str) -> None:
@@ -62,7 +62,7 @@ class Access:
         token: Standing token for programs; `None` for none.
 
     Raises:
-        ConfigurationError: The token is too short to be one.
+        ConfigurationError: The token is too short.
 
     Example:
         >>> access = Access(8265, ["127.0.0.1"])
@@ -82,7 +82,7 @@ class Access:
         self._token = token
         self._logins: set[str] = set()
         self._sessions: set[str] = set()
-        #: Cookies know no ports: those of two servers on one machine need two names.
+        #: Cookies ignore ports, so two servers on one machine need two names.
         self.cookie = f"penstock-{port}"
 
     def new_login(self) -> str:
@@ -94,7 +94,7 @@ class Access:
         """Exchange a login token, or the standing token, for a session.
 
         Raises:
-            Refusal: It is neither, or was used before.
+            Refusal: The token is neither, or was used before.
         """
         login = _same(token, self._logins)
         if login is not None:
@@ -106,10 +106,10 @@ class Access:
         return session
 
     def check_session(self, cookie: str | None, authorization: str | None) -> None:
-        """Whether a request has a session or the standing token.
+        """Check that a request has a session or the standing token.
 
         Raises:
-            Refusal: Neither.
+            Refusal: The request has neither.
         """
         if cookie is not None and _same(cookie, self._sessions) is not None:
             return
@@ -119,10 +119,10 @@ class Access:
         raise Refusal(401, "no session: open the address that `penstock ui` has printed, or send its token")
 
     def check_place(self, host: str | None, origin: str | None) -> None:
-        """Whether a request was meant for this server, and comes from its own page or from a program.
+        """Check that a request is for this server, and comes from its own page or from a program.
 
         Raises:
-            Refusal: Neither.
+            Refusal: The host or the origin is another one.
         """
         if (host or "").lower() not in self._hosts:
             raise Refusal(403, f"this server is not {host!r:.200}; --allow-host makes it answer to a name")
@@ -132,10 +132,10 @@ class Access:
             raise Refusal(403, f"requests from {origin!r:.200} are not answered")
 
     def check_change(self, headers: Mapping[str, str]) -> None:
-        """Whether a request that changes something was sent on purpose.
+        """Check that a request that changes something was sent on purpose.
 
         Raises:
-            Refusal: It may come from a stranger's page.
+            Refusal: The request may come from a stranger's page.
         """
         if headers.get(CHANGE_HEADER) != "1":
             raise Refusal(403, f"a request that changes something needs the header `{CHANGE_HEADER}: 1`")
@@ -144,10 +144,10 @@ class Access:
 
 
 def check_bind(host: str, token: str | None) -> None:
-    """Whether a server may listen there.
+    """Check that a server may listen on a host.
 
     Raises:
-        ConfigurationError: It is beyond loopback, and there is no standing token.
+        ConfigurationError: The host is beyond loopback, and the server has no standing token.
     """
     if token is None and not is_loopback(host):
         msg = (
@@ -173,7 +173,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _same(given: str, known: Iterable[str]) -> str | None:
-    """The one of the known secrets that was given; compares with all of them in any case."""
+    """Return the known secret that equals `given`; always compares with all of them."""
     found = None
     for each in known:
         if hmac.compare_digest(given.encode("utf-8", "surrogatepass"), each.encode()):

@@ -317,7 +317,7 @@ AcceptedAnswer = TypedDict("AcceptedAnswer", {"request-id": str})
 AcceptedAnswer.__doc__ = "The request continues; ask `/v1/jobs/{job}/triggers/{request-id}` for its progress."
 
 
-#: For bodies of requests: a field that is misspelt must not be left out without a word.
+#: Configuration for request bodies: a misspelt field must not be ignored silently.
 _CLOSED: Final = with_config(ConfigDict(extra="forbid"))
 
 
@@ -328,7 +328,7 @@ class SessionBody(TypedDict):
     token: str
 
 
-#: An id that the caller chooses: the same request with it is begun once, however often it is sent.
+#: An id that the caller chooses; a request that is sent repeatedly with it begins once.
 TriggerKey: TypeAlias = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z_-]{1,64}$")]
 
 

@@ -1,16 +1,13 @@
-"""The answers of REST about a job, made of its report; names are those of Flink's REST where they fit.
+"""REST answers about a job, made of its report; names are those of Flink's REST where they fit.
 
-Checkpoints in the words of Flink's REST, beside Penstock's own.
+Checkpoints have Flink's names beside Penstock's own. Flink has milliseconds where these are seconds, and
+states in capital letters. `processed_data` is missing: subtasks do not count the bytes that pass during
+alignment.
 
-Flink has milliseconds where these are seconds, and states in capital letters. `processed_data` is missing:
-subtasks do not count the bytes that pass while barriers are aligned.
-
-What a rescale would move, before anybody asks for it.
-
-State of keys moves with its key group. A key group moves when another subtask has it at the new parallelism.
-The bytes that move are taken to be spread evenly over key groups. A vertex that gets no records by key has no
-keyed state, and neither has one whose state has no bytes: nothing moves there. All of the job restarts: a
-rescale takes a checkpoint and deploys every vertex again.
+The preview of a rescale: keyed state moves with its key group. A key group moves when another subtask has it
+at the new parallelism. Bytes count as spread evenly over key groups. Nothing moves in a vertex without keyed
+input, or without bytes of state. The whole job restarts: a rescale takes a checkpoint and redeploys every
+vertex.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ def _subtask(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Shares of time with a full output from which a vertex counts as back-pressured a little, and much.
+#: Shares of time with a full output from which back pressure counts as low, and as high.
 _LOW: Final = 0.1
 
 _HIGH: Final = 0.5
@@ -73,7 +70,7 @@ _HIGH: Final = 0.5
 _LEVELS: Final = ("ok", "low", "high")
 
 _RUNNING: Final = (CheckpointStatus.IN_PROGRESS, CheckpointStatus.FINALIZING)
-#: Shares of all checkpoints that are faster, for the percentiles of a summary.
+#: Percentiles of a summary, as shares.
 _PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -102,7 +99,7 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
 
 
 def _last_completed_at(report: JobReport) -> float | None:
-    """Completion time of its newest checkpoint; the counters of a job that has ended may be gone."""
+    """Return the newest checkpoint's completion time; an ended job may have no counters."""
     counted = report.checkpoints
     if counted is not None and counted.latest_completed_at is not None:
         return counted.latest_completed_at
@@ -114,7 +111,7 @@ def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> di
     """Counters, a summary with percentiles, the newest ones, and the history with the newest first.
 
     Args:
-        records: All that are remembered, oldest first. The summary is over those of them that are complete.
+        records: All remembered checkpoints, oldest first. The summary covers the completed ones.
     """
     history = records[::-1]
     completed = [each for each in history if each.status is CheckpointStatus.COMPLETED]
@@ -144,7 +141,7 @@ def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> di
 
 
 def summary_of(values: Iterable[float | None]) -> dict[str, float | None]:
-    """Least, greatest, average and percentiles (nearest rank); `None` for each without values.
+    """Minimum, maximum, average and percentiles (nearest rank); `None` for each without values.
 
     Example:
         >>> summary_of([3, 1, None, 2])["p50"], summary_of([])["max"]
@@ -165,7 +162,7 @@ def _average(values: Sequence[float]) -> float | None:
 
 
 def exceptions_of(report: JobReport) -> dict[str, Any]:
-    """Why it is failing now, if it is, and the last failures, the newest first."""
+    """Return the cause of a current failure, and the last failures, newest first."""
     return {
         "root-exception": None if report.failure is None else report.failure.to_dict(),
         "history": [failure.to_dict() for failure in reversed(report.failures)],
@@ -210,7 +207,7 @@ def watermarks_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
 
 
 def metrics_of(report: JobReport, vertex: VertexInfo, wanted: Sequence[str]) -> dict[str, Any]:
-    """Metrics of the subtasks by name, `0.records_in`; of all of them only the names, as in Flink."""
+    """Return the wanted metrics by name, `0.records_in`; without `wanted` all names, as in Flink."""
     known: dict[str, float] = {}
     for each in report.subtasks:
         if each.subtask.vertex == vertex.id:
@@ -232,7 +229,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
         for operator, counted in subtask.statistics.operators.items():
             yield from _plain(f"{operator}.", {**asdict(counted), **counted.extra})
             for name, gauge in counted.gauges.items():
-                yield f"{operator}.{name}", gauge.total  # of one subtask: the number that was set
+                yield f"{operator}.{name}", gauge.total  # one subtask's: the number that was set
             for name, histogram in counted.histograms.items():
                 yield from _distribution(f"{operator}.{name}", histogram)
     if subtask.rates is not None:
@@ -272,7 +269,7 @@ def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, A
     """The changes, vertex by vertex.
 
     Raises:
-        ConfigurationError: There is no such operator, or it can't run at this parallelism.
+        ConfigurationError: The operator does not exist, or can't run at this parallelism.
     """
     vertices = {vertex.id: vertex for vertex in report.graph.vertices}
     changed = []
@@ -313,7 +310,7 @@ def _text(moved: int, groups: int, moved_bytes: int | None) -> str:
 
 
 def moved_key_groups(before: int, after: int, max_parallelism: int) -> int:
-    """Number of key groups that another subtask has afterwards.
+    """Return the number of key groups that change their subtask.
 
     Example:
         >>> moved_key_groups(2, 4, 128), moved_key_groups(2, 2, 128)

@@ -1,4 +1,4 @@
-"""The server as an aiohttp application: its paths, the page's files, and what holds for every request."""
+"""The server as an aiohttp application: its paths, the page's files, and the checks of every request."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 PAGE: Final = Path(__file__).with_name("page")
 #: All paths. Those without names in them come first: aiohttp takes the first that fits.
 ROUTES: Final[tuple[Route, ...]] = (*look_routes.ROUTES, *change_routes.ROUTES)
-#: Bytes of the largest request.
+#: Maximum size of a request, in bytes.
 _LARGEST: Final = 64 * 1024
-#: How errors are answered, by the first class that fits.
+#: HTTP status by class of error; the first that fits counts.
 _STATUS: Final = (
     (JobTimeoutError, 503),
     (DeploymentError, 409),
@@ -172,10 +172,10 @@ def serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        on_ready: Called once with the server's address, and with the one that begins a session.
+        on_ready: Called once with the server's address, and the address that begins a session.
 
     Raises:
-        ConfigurationError: It would listen beyond loopback without a token, or the token is too short.
+        ConfigurationError: The host is beyond loopback without a token, or the token is too short.
         DeploymentError: The port is taken.
     """
     check_bind(options.host, options.token)
@@ -203,7 +203,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, ended.set)
     if options.ends_with_input:
-        loop.add_reader(sys.stdin.fileno(), ended.set)  # no process writes: what can be read is the end
+        loop.add_reader(sys.stdin.fileno(), ended.set)  # no process writes, so readable input is its end
     try:
         await web.SockSite(runner, bound).start()
         on_ready(address, f"{address}#token={access.new_login()}")
@@ -216,7 +216,7 @@ def bind(host: str, port: int | None) -> socket.socket:
     """A socket that listens at this address.
 
     Raises:
-        DeploymentError: The port is taken, or there is no such address here.
+        DeploymentError: The port is taken, or this machine does not have the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tried = range(FIRST_PORT, FIRST_PORT + _TRIED) if port is None else (port,)

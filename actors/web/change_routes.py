@@ -1,4 +1,4 @@
-"""Paths that ask a job to do something. The answer comes at once; `triggers` says how it ends."""
+"""Paths that begin a request to a job. The answer comes at once; `triggers` shows the outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def checkpoint(server: WebServer, request: web.Request) -> Any:
 
 
 async def savepoint(server: WebServer, request: web.Request) -> Any:
-    """Take a savepoint, and stop the job with it if that is asked for."""
+    """Take a savepoint, and stop the job with it if requested."""
     body = await server.body(request, forms.SavepointBody)
     savepoint, stops = body.get("target-directory"), body.get("cancel-job", False)
 

@@ -1,20 +1,17 @@
-"""Asks the JobMaster of one job, on behalf of all browsers that show it.
+"""Polls the JobMaster of one job, on behalf of all browsers that show it.
 
 A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters are those of their
-last heartbeats. It is asked once a second while pages are open, however many. It is asked every ten
-seconds otherwise, for the curves. A call to a JobMaster that hangs or is being replaced lasts until one
+last heartbeats. The watcher asks once a second while any page is open, and every ten seconds otherwise,
+for the curves. A call to a JobMaster that hangs or is being replaced lasts until one
 answers; it blocks a thread, never the server. Meanwhile the page shows the age of its data.
 
 A watcher belongs to the server's event loop. Calls of the job's handle run in threads.
 
-All checkpoints of a job, kept by the server so that its JobMaster is asked for them once.
-
 A report has the last 20 checkpoints. The JobMaster remembers a thousand, and packing these costs it some
-twenty milliseconds. A page that shows them wants them anew with each checkpoint. So the server asks once, and
-from then on adds what reports bring. When a report does not join what is known, it asks once more. That
-happens when no page was open while many checkpoints were taken.
-
-A record that has ended never changes. What another JobMaster has forgotten stays here.
+twenty milliseconds. A page needs them anew with each checkpoint. So the server asks for all of them once,
+then adds those of each report. When a report leaves a gap to the known ones, it asks once more. That happens
+when no page was open while many checkpoints were taken. An ended checkpoint's record never changes, and stays
+here when another JobMaster has forgotten it.
 """
 
 from __future__ import annotations
@@ -42,7 +39,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 _Key: TypeAlias = tuple[int, int, float]
 #: States that a checkpoint does not leave.
 _ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
-#: Records beyond the capacity that may gather before they are let go of; rare ones stay beyond it.
+#: Records beyond the capacity that may gather before they are dropped; rare ones stay beyond it.
 _SLACK: Final = 200
 
 
@@ -59,7 +56,7 @@ class KnownCheckpoints:
 
     def merge(self, shown: Sequence[CheckpointRecord]) -> None:
         newest = shown[-CHECKPOINTS_SHOWN:]
-        if len(newest) < CHECKPOINTS_SHOWN:  # there are no others
+        if len(newest) < CHECKPOINTS_SHOWN:  # the report has all of them
             self._known = _by_key(shown)
             self.is_complete = True
         elif self.is_complete and _key(newest[0]) in self._known:
@@ -114,7 +111,7 @@ T = TypeVar("T")
 #: Runs a call in a thread.
 InThread = Callable[..., Coroutine[Any, Any, Any]]
 
-#: Seconds between two questions while a page is open, and while none is.
+#: Seconds between two polls while a page is open, and while none is.
 _LOOKED_AT: Final = 1.0
 
 _UNSEEN: Final = 10.0
@@ -131,7 +128,7 @@ class JobWatcher:
 
     Attributes:
         report: The newest one; `None` before the first answer.
-        error: Why the last question was not answered; `None` when it was.
+        error: Why the last poll failed; `None` when it succeeded.
     """
 
     def __init__(self, handle: RayJobHandle, in_thread: InThread) -> None:
@@ -165,7 +162,7 @@ class JobWatcher:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its last report is known: it will not change."""
+        """Whether the job's last report is known, which will not change."""
         return self.report is not None and self.report.status.is_terminal
 
     @property
@@ -174,7 +171,7 @@ class JobWatcher:
 
     @property
     def age(self) -> float:
-        """Seconds since the JobMaster answered; 0 while no answer is late, and for a job that has ended."""
+        """Seconds since the JobMaster answered; 0 while no answer is late, and for an ended job."""
         if self.has_ended or self._answered_at is None or self._asked_at <= self._answered_at:
             return 0.0
         return time.monotonic() - self._answered_at
@@ -184,7 +181,7 @@ class JobWatcher:
         return self.age < SILENT
 
     def status(self) -> dict[str, Any]:
-        """Age of the report, and a fact that it alone does not hold: whether the job catches up."""
+        """Return the report's age, and whether the job catches up."""
         trend = None if self.has_ended else lag_trend(self.samples.all())
         return {
             "age": round(self.age, 1),
@@ -200,10 +197,10 @@ class JobWatcher:
         return self._encoded[1]
 
     async def fresh(self) -> JobReport:
-        """A report of this moment; after two seconds without one the newest that is known.
+        """Return a current report; after two seconds without one, the newest known.
 
         Raises:
-            PenstockError: There is none at all, and the question failed.
+            PenstockError: No report is known, and the poll failed.
         """
         is_new = self._answered_at is not None and time.monotonic() - self._answered_at < _NEW
         if not self.has_ended and not is_new:
@@ -220,7 +217,7 @@ class JobWatcher:
         return self.report
 
     async def checkpoints(self, report: JobReport) -> list[CheckpointRecord]:
-        """All checkpoints that are remembered, oldest first; those of the report while no more are known."""
+        """Return all remembered checkpoints, oldest first; the report's while no more are known."""
         if not self._history.is_complete:
             if self._history_task is None or self._history_task.done():
                 self._history_task = asyncio.get_running_loop().create_task(self._ask_for_history())
@@ -247,7 +244,7 @@ class JobWatcher:
             self._viewers -= 1
 
     async def wait_for_change(self, version: int, at_most: float) -> bool:
-        """Wait for a report newer than `version`, at most some seconds; return whether it has come."""
+        """Wait up to `at_most` seconds for a report newer than `version`; return whether it arrived."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._newer_than(version, 0.0), at_most)
         return self.version > version
@@ -295,9 +292,9 @@ class JobWatcher:
             self._changed.notify_all()
 
 
-#: Lines that are kept of each job.
+#: Maximum number of lines kept of each job.
 KEPT: Final = 20_000
-#: Lines of one answer at most.
+#: Maximum number of lines of one answer.
 MOST: Final = 2_000
 #: Lines of the first answer to a page.
 TAIL: Final = 500
@@ -307,7 +304,7 @@ class JobLog:
     """Reads a job's log, and keeps its last lines. Its methods block; threads may share it.
 
     Args:
-        reader: Gives the lines since its last call.
+        reader: Returns the lines since its last call.
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -342,7 +339,7 @@ class JobLog:
 
 
 def filter_lines(vertex: str | None, subtask: int | None, text: str) -> Callable[[LogLine], bool]:
-    """Lines of one vertex, of one subtask, that hold a text in any case.
+    """Return a test for lines of a vertex and a subtask that contain `text`, ignoring case.
 
     Example:
         >>> line = LogLine("2026-01-02T03:04:05.678901Z", "count", 0, "out", "Hello")

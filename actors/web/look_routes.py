@@ -1,6 +1,6 @@
 """Paths that show jobs, once or as server-sent events; nothing here changes one.
 
-A page that listens hears what is new, and how old it is when nothing is.
+A listening page receives new reports, and the age of the last one when nothing is new.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ async def plan(server: WebServer, request: web.Request) -> Any:
 
 
 async def exceptions(server: WebServer, request: web.Request) -> Any:
-    """Its failures."""
+    """The job's failures."""
     return exceptions_of(await server.report(request))
 
 
 async def checkpoints(server: WebServer, request: web.Request) -> Any:
-    """Its checkpoints."""
+    """The job's checkpoints."""
     watcher = await server.watcher(request)
     report = await watcher.fresh()
     return checkpoints_of(report, await watcher.checkpoints(report))
 
 
 async def checkpoint_config(server: WebServer, request: web.Request) -> Any:
-    """The settings of its checkpoints."""
+    """The settings of the job's checkpoints."""
     settings = (await server.report(request)).settings
     prefix = "checkpointing."
     return {
@@ -83,7 +83,7 @@ async def checkpoint_details(server: WebServer, request: web.Request) -> Any:
 
 
 async def checkpoint_subtasks(server: WebServer, request: web.Request) -> Any:
-    """The same of the subtasks of one vertex."""
+    """One checkpoint's measurements of the subtasks of one vertex."""
     found = await _details(server, request)
     vertex = request.match_info["vertex"]
     return {**found, "by_subtask": [row for row in found["by_subtask"] if row["vertex"] == vertex]}
@@ -95,13 +95,13 @@ async def config(server: WebServer, request: web.Request) -> Any:
 
 
 async def samples(server: WebServer, request: web.Request) -> Any:
-    """Its curves."""
+    """The job's curves."""
     watcher = await server.watcher(request)
     return {"samples": [sample.to_dict() for sample in watcher.samples.all()]}
 
 
 async def log(server: WebServer, request: web.Request) -> Any:
-    """Lines of its log."""
+    """Lines of the job's log."""
     operator = request.query.get("operator")
     vertex = None if not operator else (await server.report(request)).vertex_of(operator)
     subtask, offset = _number(request, "subtask"), _number(request, "offset")
@@ -111,12 +111,12 @@ async def log(server: WebServer, request: web.Request) -> Any:
 
 
 async def state(server: WebServer, request: web.Request) -> Any:
-    """Content of its newest snapshot."""
+    """Content of the job's newest snapshot."""
     return await server.in_thread(newest_snapshot, await server.report(request))
 
 
 async def key(server: WebServer, request: web.Request) -> Any:
-    """The value of a key in it."""
+    """The value of a key in the job's newest snapshot."""
     wanted = request.query.get("key")
     if wanted is None:
         raise Problem(400, "give the key, as JSON: ?key=7 or ?key=%22seven%22")
@@ -218,24 +218,24 @@ def _number(request: web.Request, name: str) -> int | None:
     return int(text)
 
 
-#: Digits of the largest number that anything has.
+#: Maximum number of digits of a number in a path.
 _DIGITS: Final = 18
 _JOB: Final = "/v1/jobs/{job}"
 _VERTEX: Final = "/v1/jobs/{job}/vertices/{vertex}"
 
 
-#: Seconds between two looks at a job that says nothing, and between two comments that keep proxies awake.
+#: Seconds between two checks of a silent job, and between two comments that keep proxies awake.
 _LOOK: Final = 1.0
 _BEAT: Final = 10.0
-#: Seconds between two looks at the list of jobs.
+#: Seconds between two checks of the list of jobs.
 _OVERVIEW: Final = 2.0
 
 
 async def job_events(server: WebServer, request: web.Request) -> Any:
-    """Reports and samples of a job as they come, until it has ended or the browser leaves."""
+    """Stream reports and samples of a job, until it has ended or the browser disconnects."""
     watcher = await server.watcher(request)
     stream = await _open(request)
-    with suppress(ConnectionResetError):  # the browser has left
+    with suppress(ConnectionResetError):  # the browser has disconnected
         await _tell(server, watcher, stream)
     return stream
 
@@ -262,9 +262,9 @@ async def _tell(server: WebServer, watcher: JobWatcher, stream: web.StreamRespon
 
 
 async def overview_events(server: WebServer, request: web.Request) -> Any:
-    """The list of jobs whenever it changes."""
+    """Stream the list of jobs whenever it changes."""
     stream = await _open(request)
-    with suppress(ConnectionResetError):  # the browser has left
+    with suppress(ConnectionResetError):  # the browser has disconnected
         await _tell_overview(server, stream)
     return stream
 

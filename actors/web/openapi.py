@@ -1,9 +1,8 @@
 """Describes the paths of the server to programs (OpenAPI 3.1), made of the routes and their types.
 
-The forms of a job's report for `openapi`, made of its dataclasses, so that they can't say something else.
-
-Most parts of a report are dataclasses as `asdict` writes them. Where `to_dict` writes something else, `_form`
-takes the dataclass and says what differs. Handlers answer plain dicts, so the types here are dicts for mypy.
+The forms of a job's report are made of its dataclasses, so they can't differ from them. Most parts of a
+report are dataclasses as `asdict` writes them. Where `to_dict` writes something else, `_form` takes the
+dataclass and says what differs. Handlers answer plain dicts, so the types here are dicts for mypy.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from penstock.runtime.state_processor.inspection import MasterSummary, OperatorS
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
 _NAME = re.compile(r"{([a-z]+)}")
-#: An attribute in a docstring, with the lines that go on.
+#: An attribute in a docstring, with its continuation lines.
 _ATTRIBUTE = re.compile(r"^    (\w+): (.*\n(?:        .*\n)*)", re.MULTILINE)
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -106,7 +105,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Written(GenerateJsonSchema):
-    """Dataclasses as answers have them: each attribute is there, whether it has a default or not."""
+    """Describes dataclasses with all attributes required, also those with a default."""
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         return field["type"] == "dataclass-field" or super().field_is_required(field, total)
@@ -133,7 +132,7 @@ def _schema(form: Any, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _described(part: dict[str, Any]) -> dict[str, Any]:
-    """A part with what its docstring says of each attribute, and without titles, which repeat names."""
+    """Return a part with its docstring's text for each attribute, and without titles, which repeat names."""
     head, _, rest = part.get("description", "").partition("\n\nAttributes:\n")
     text = head.partition("\n\nExample:")[0].partition("\n\nArgs:")[0]
     said = dict(_ATTRIBUTE.findall(rest.partition("\n\n")[0] + "\n"))
@@ -167,9 +166,9 @@ def _form(kind: type[Any], name: str = "", /, *, _without: tuple[str, ...] = (),
     """The form of a dataclass.
 
     Args:
-        name: Its name in OpenAPI, if it has another one there.
+        name: The name in OpenAPI, if different.
         _without: Attributes that are not written.
-        changed: Types of attributes that are written in another way, or are written besides.
+        changed: Types of attributes that are written differently, or in addition.
     """
     hints = get_type_hints(kind)
     members = {each.name: hints[each.name] for each in fields(kind) if each.name not in _without}

@@ -1,4 +1,4 @@
-"""`Route`: a path of the server with all that `openapi` says about it."""
+"""`Route`: a path of the server with its description for `openapi`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Route:
     """One path and method.
 
     Attributes:
-        path: With `{names}` as aiohttp has them.
-        answer: Form of its answer; `None` for one without a body or with a form of its own.
+        path: Path with `{names}` in aiohttp's syntax.
+        answer: Form of its answer; `None` for an answer without a body, or with a special form.
         body: Form of the request's body; `None` without one.
-        query: What each parameter behind `?` means.
+        query: Meaning of each parameter behind `?`.
         is_open: Whether it answers without a session.
     """
 
@@ -42,7 +42,7 @@ class Route:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes something; `--read-only` refuses those of jobs."""
+        """Whether the route changes something; `--read-only` refuses changes of jobs."""
         return self.method != "GET"
 
 
@@ -53,7 +53,7 @@ class Problem(Exception):
 
 
 def dumps(value: Any) -> str:
-    """JSON; a gauge of the user's that stands at NaN or infinity is `null`.
+    """Return a value as JSON; a user's gauge of NaN or infinity becomes `null`.
 
     Example:
         >>> dumps({"queue": [1.5, float("nan")]})

@@ -1,9 +1,7 @@
 """Curves of a job: some figures of each second for five minutes, and of each tenth one for an hour.
 
-Whether a job catches up: what the last minute of its lag says about the next ones.
-
-The lag of event time is a sawtooth, as counters come every two seconds. So a line is laid through all samples
-of the last minute (least squares). Its slope says how many seconds the lag grows in each second.
+The lag of event time is a sawtooth, as counters come every two seconds. So its trend is a line through all
+samples of the last minute (least squares). The slope is the growth of the lag in seconds per second.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ _COARSE: Final = 10.0
 _FINE_KEPT: Final = 300
 
 _COARSE_KEPT: Final = 360
-#: A sample that comes this much early still counts: polls are not exact to the millisecond.
+#: Seconds by which a sample may be early: polls are not exact to the millisecond.
 _EARLY: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A job at one moment; `None` where nothing is known.
+    """Figures of a job at one moment; unknown ones are `None`.
 
     Attributes:
         at: Wall-clock seconds.
@@ -39,7 +37,7 @@ class Sample:
         lag: Seconds that its lowest watermark is behind the time.
         state_bytes: State in the newest checkpoint at this parallelism.
         checkpoint_bytes: All state in the newest completed checkpoint.
-        checkpoint_seconds: How long that one took.
+        checkpoint_seconds: Duration of the newest completed checkpoint.
     """
 
     at: float
@@ -95,7 +93,7 @@ class Samples:
         self._coarse: deque[Sample] = deque(maxlen=_COARSE_KEPT)
 
     def add(self, sample: Sample) -> bool:
-        """Keep a sample, unless the last one is hardly older; whether it was kept."""
+        """Keep a sample, unless the last one is hardly older; return whether it was kept."""
         if self._fine and sample.at - self._fine[-1].at < _FINE - _EARLY:
             return False
         self._fine.append(sample)
@@ -111,15 +109,15 @@ class Samples:
         return [*(sample for sample in self._coarse if sample.at < since), *self._fine]
 
 
-#: Seconds of samples that count, and the least that they must span to say anything.
+#: Seconds of samples that count, and the minimum span for a trend.
 _WINDOW: Final = 60.0
 
 _LEAST: Final = 10.0
 
 _FEWEST: Final = 4
-#: Seconds a second from which a lag counts as changing: less is noise.
+#: Seconds per second from which a lag counts as changing; less is noise.
 _SLOPE: Final = 0.02
-#: A lag of so many seconds is none: a watermark is behind in any job.
+#: Maximum lag that counts as none, in seconds: a watermark is behind in any job.
 _NO_LAG: Final = 5.0
 
 
@@ -129,9 +127,9 @@ class LagTrend:
 
     Attributes:
         lag: Seconds that the lowest watermark is behind the time now, smoothed.
-        slope: Seconds by which it grows in each second; less than 0 when the job catches up.
+        slope: Growth of the lag in seconds per second; negative when the job catches up.
         direction: `grows`, `shrinks` or `stays`.
-        gone_in: Seconds until there is none at this pace; `None` unless it shrinks.
+        gone_in: Seconds until the lag has ended at this pace; `None` unless it shrinks.
 
     Example:
         >>> str(LagTrend(120.0, -0.5, "shrinks", 240.0))
@@ -156,7 +154,7 @@ def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
     """The trend over the last minute; `None` before ten seconds of it are known, or without event time.
 
     Args:
-        samples: Oldest first.
+        samples: Samples, oldest first.
 
     Example:
         >>> behind = [Sample(at=float(second), lag=100.0 - second) for second in range(30)]
@@ -184,7 +182,7 @@ def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
 
 
 def _about(seconds: float) -> str:
-    """A duration with one unit, rounded: it is known no better.
+    """Return a duration rounded to one unit.
 
     Example:
         >>> _about(42), _about(100), _about(5_000), _about(400_000)

@@ -1,7 +1,7 @@
 """Reads the newest snapshot of a job: its content, and the value of one key in it.
 
-A snapshot belongs to its job, and may hold values of the user's own classes. Nothing is unpickled or imported
-here: such values are shown as what they are encoded as.
+A snapshot belongs to its job, and may hold values of users' classes. This module unpickles and imports
+nothing: such values are shown in their encoded form.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.runtime.state_processor.state_reading import (
     read_keyed,
 )
 
-#: Entries of one key that are shown, and characters of each.
+#: Maximum number of shown entries of one key, and of characters of each.
 _MOST_ENTRIES: Final = 100
 _MOST_CHARACTERS: Final = 2_000
 
@@ -36,8 +36,8 @@ def newest_snapshot(report: JobReport) -> dict[str, Any]:
 
     Raises:
         ConfigurationError: The job takes no checkpoints.
-        RestoreError: It has none yet, or it is damaged.
-        StorageError: It can't be read.
+        RestoreError: The job has no snapshot yet, or it is damaged.
+        StorageError: The storage can't be read.
     """
     opened = _open(report)
     summary = inspect_snapshot(
@@ -50,12 +50,12 @@ def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict
     """The value of one key in the newest snapshot of a job; blocks.
 
     Args:
-        key: As JSON; what is no JSON is the text itself. A list is a tuple.
+        key: The key as JSON, or else as plain text. A list is a tuple.
 
     Raises:
-        ConfigurationError: There is no such operator or state, or the job takes no checkpoints.
-        RestoreError: It has no snapshot, or it is damaged.
-        StorageError: It can't be read.
+        ConfigurationError: The operator or state does not exist, or the job takes no checkpoints.
+        RestoreError: The job has no snapshot, or it is damaged.
+        StorageError: The storage can't be read.
     """
     opened, state = _open(report), normal_name(state)
     held = operator_state(opened.checkpoint, operator)

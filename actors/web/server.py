@@ -1,4 +1,4 @@
-"""`WebServer`: what the handlers of all paths share. It belongs to one event loop."""
+"""`WebServer`: the shared state of all handlers. It belongs to one event loop."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ class JobDirectory:
         """A job by its id, the beginning of its id, or its name.
 
         Raises:
-            ConfigurationError: There is no such job, or there are several.
+            ConfigurationError: No job matches, or several do.
             StorageError: The storage can't be read.
         """
         return find_job(job, self._storage)
 
 
-#: Errors that say that the job did not do what was asked. Behind any other one it may do so all the same.
+#: Errors after which the job did not carry out the request. After any other one it still may.
 _FAILED: Final = (
     CheckpointError,
     ConfigurationError,
@@ -91,7 +91,7 @@ _FAILED: Final = (
     RescaleError,
     SavepointError,
 )
-#: Ended triggers that are remembered.
+#: Maximum number of ended triggers that are remembered.
 _KEPT: Final = 1_000
 
 
@@ -100,9 +100,9 @@ class RequestTrigger:
     """One request to a job.
 
     Attributes:
-        asked: What was asked: a request with the same id asks the same.
-        result: What came of it; `None` while it continues, and when it has failed.
-        failure: Why it has failed, or why its outcome is unknown.
+        asked: Text of the request; a request with the same id must have the same.
+        result: Result of the request; `None` while it continues, and when it has failed.
+        failure: Cause of the failure, or of the unknown outcome.
     """
 
     job_id: str
@@ -112,7 +112,7 @@ class RequestTrigger:
     failure: BaseException | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The form of Flink's REST: a status, and when it has ended the outcome."""
+        """Return the form of Flink's REST: a status, and the outcome after the end."""
         if not self.is_done:
             return {"status": {"id": "IN_PROGRESS"}}
         if self.failure is not None:
@@ -136,10 +136,10 @@ class RequestTriggers:
     def begin(
         self, job_id: str, call: Awaitable[dict[str, Any]], asked: str = "", trigger_id: str | None = None
     ) -> str:
-        """Begin to wait for a call; the id to ask for.
+        """Begin to wait for a call; return the trigger id.
 
         Args:
-            trigger_id: The caller's id for it, which no request of this job has.
+            trigger_id: The caller's id; must be new among this job's requests.
         """
         trigger_id = trigger_id or secrets.token_hex(16)
         trigger = self._known[job_id, trigger_id] = RequestTrigger(job_id, asked)
@@ -152,7 +152,7 @@ class RequestTriggers:
         return trigger_id
 
     def get(self, job_id: str, trigger_id: str) -> RequestTrigger | None:
-        """A request of this job; `None` when there is none with this id."""
+        """Return a request of this job; `None` for an unknown id."""
         return self._known.get((job_id, trigger_id))
 
 
@@ -162,7 +162,7 @@ async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> No
     except asyncio.CancelledError as error:  # the server ends
         trigger.failure = error
         raise
-    except BaseException as error:  # without an answer there is no success, whatever was raised
+    except BaseException as error:  # any error means no success
         trigger.failure = error
     finally:
         trigger.is_done = True
@@ -170,7 +170,7 @@ async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> No
 
 def _message(failure: BaseException) -> str:
     """The error of a call, with advice where it is unknown whether the job has carried it out."""
-    # A user's exception may raise in its `__str__`; `traceback` bears that.
+    # A user's exception may raise in its `__str__`; `traceback` handles that.
     is_own = isinstance(failure, PenstockError)
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
     if isinstance(failure, (*_FAILED, RequestLostError, JobTimeoutError)):
@@ -182,11 +182,11 @@ P = ParamSpec("P")
 
 T = TypeVar("T")
 
-#: Calls to jobs that may wait at the same time: one that waits for a savepoint must not hold up the others.
+#: Maximum number of concurrent calls to jobs: one that waits for a savepoint must not delay the others.
 _THREADS: Final = 64
 #: Seconds for which a list of jobs is new enough.
 _OVERVIEW_KEPT: Final = 1.0
-#: Jobs that have ended and no page shows, whose reports are kept at hand.
+#: Maximum number of cached reports of ended jobs that no page shows.
 _ENDED_KEPT: Final = 200
 
 
@@ -221,7 +221,7 @@ class WebServer:
         return self._closing.is_set()
 
     async def close(self) -> None:
-        """End all streams and all questions to jobs. Requests to jobs continue there."""
+        """End all streams and all polls of jobs. Requests to jobs continue there."""
         self._closing.set()
         for watcher in self._watchers.values():
             await watcher.end()
@@ -231,7 +231,7 @@ class WebServer:
         self._closing.set()
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long, or until the server closes."""
+        """Wait for some seconds, or until the server closes."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), seconds)
 
@@ -252,7 +252,7 @@ class WebServer:
         }
 
     async def overview(self) -> dict[str, Any]:
-        """All jobs, the newest first; listed once a second at most, however many ask."""
+        """All jobs, newest first; listed at most once a second for all browsers."""
         loop = asyncio.get_running_loop()
         if self._listing is None or (
             self._listing.done() and loop.time() - self._listed_at >= _OVERVIEW_KEPT
@@ -269,7 +269,7 @@ class WebServer:
         """The watcher of the job that a path names.
 
         Raises:
-            Problem: There is no such job.
+            Problem: The job does not exist.
         """
         text = request.match_info["job"]
         if text in self._watchers:
@@ -298,7 +298,7 @@ class WebServer:
         """A new report of the job that a path names.
 
         Raises:
-            Problem: There is no such job.
+            Problem: The job does not exist.
         """
         return await (await self.watcher(request)).fresh()
 
@@ -306,7 +306,7 @@ class WebServer:
         """The log of the job that a path names.
 
         Raises:
-            Problem: There is no such job.
+            Problem: The job does not exist.
         """
         watcher = await self.watcher(request)
         job_id = watcher.handle.job_id
@@ -319,7 +319,7 @@ class WebServer:
         """The body of a request; an empty one is `{}`.
 
         Raises:
-            Problem: It has another form.
+            Problem: The body has another form.
         """
         written = await request.read()
         try:
@@ -339,10 +339,10 @@ class WebServer:
         """Begin a request to the job that a path names; the answer has its trigger id.
 
         Args:
-            body: What it holds; a request with its `triggerId` is begun once.
+            body: The request's body; a request with the same `triggerId` begins once.
 
         Raises:
-            Problem: There is no such job, it has ended, or the trigger id is that of another request.
+            Problem: The job does not exist or has ended, or another request has this trigger id.
         """
         watcher = await self.watcher(request)
         known = watcher.report or await watcher.fresh()
