@@ -77,7 +77,7 @@ def _refused(number: int, what: str) -> ConnectorError:
 
 #: Prefix of the holder's name.
 DATASET_PREFIX: Final = "dataset:"
-#: Seconds until a reader whose block is on its way looks again.
+#: Seconds until a reader whose block is being fetched checks again.
 _PAUSE: Final = 0.005
 
 
@@ -263,8 +263,8 @@ def to_ray_dataset(
 ) -> ray.data.Dataset:
     """The results of a bounded job as a Ray dataset.
 
-    Given a stream, this runs its job, with all of its sinks, and gives the stream's rows. Given a job that
-    was submitted, it waits for its end and gives what its `SparkResults` sink holds.
+    Given a stream, this runs its job, with all of its sinks, and returns the stream's rows. Given a submitted
+    job, it waits for the job's end and returns the rows of its `SparkResults` sink.
 
     The rows stay in Ray's object store for as long as the dataset is used, and the program that made the sink
     lives. Their types are those of `SparkResults`.
@@ -279,8 +279,8 @@ def to_ray_dataset(
     Raises:
         GraphError: The graph can't be built.
         JobFailedError: The job failed.
-        JobTimeoutError: It has not ended after `timeout`, and continues.
-        PenstockError: There are no rows and no schema; or the job has no such sink.
+        JobTimeoutError: The job has not ended after `timeout`, and continues.
+        PenstockError: The results have no rows and no schema; or the job has no such sink.
     """
     return results_of(
         "to_ray_dataset",

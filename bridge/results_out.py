@@ -45,7 +45,7 @@ def dataframe_of_blocks(
         schema: Schema of all blocks where it is known; needed when there are no blocks.
 
     Raises:
-        PenstockError: There is no block and no schema, or the blocks have different schemas.
+        PenstockError: The results have no block and no schema, or the blocks have different schemas.
     """
     common = _common_schema(blocks.values(), schema)
     spark_schema = spark_schema_of(common)
@@ -169,8 +169,9 @@ def to_spark(
     Raises:
         GraphError: The graph can't be built.
         JobFailedError: The job failed.
-        JobTimeoutError: It has not ended after `timeout`, and continues.
-        PenstockError: There are no rows and no schema; or the job has no such sink; or Spark is stopped.
+        JobTimeoutError: The job has not ended after `timeout`, and continues.
+        PenstockError: The results have no rows and no schema; or the job has no such sink; or Spark is
+            stopped.
     """
     if timeout is not None:
         seconds_in("timeout", timeout)

@@ -136,7 +136,7 @@ class RouteRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteParts:
-    """Writes the state of the subtasks whose rows come to one task; gives a row for each file."""
+    """Writes the state of the subtasks whose rows arrive at one task; returns a row for each file."""
 
     folder: str
     token: str
@@ -249,12 +249,12 @@ def read_state(
     The arguments are those of `penstock.state.read_state`; the snapshot must be where the executors see it.
 
     Args:
-        spark: Its executors read the state.
+        spark: The session whose executors read the state.
         schema: Arrow types of all columns; without it the state is read again to find them.
 
     Raises:
-        RestoreError: There is no such snapshot, or it is not whole.
-        ConfigurationError: It has no such operator or state; names those that it has.
+        RestoreError: The snapshot does not exist, or is incomplete.
+        ConfigurationError: The snapshot has no such operator or state; the message names the existing ones.
         BadRecordError: Spark has no type for a column.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
@@ -355,7 +355,7 @@ def _collected(df: DataFrame) -> pa.Table:
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema | None:
-    """The schema of all parts; `None` when no row shows it."""
+    """Return the schema of all parts; `None` without rows."""
     if not schemas:
         return None
     types = {name: schemas[0].field(name).type for name in schemas[0].names}

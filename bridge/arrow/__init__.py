@@ -1,4 +1,4 @@
-"""Arrow between Spark and jobs: which types travel, and how batches are fitted and cut.
+"""Arrow between Spark and jobs: types that can be transferred, and conversion and cutting of batches.
 
 `spark_types` maps a DataFrame's types and time zone to Arrow and back. `readable_batches` converts Arrow
 batches to types that Spark reads correctly. `batch_pieces` splits batches.

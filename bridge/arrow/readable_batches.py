@@ -2,7 +2,7 @@
 
 Spark's Arrow reader silently misreads some types: `large_string` gives empty strings, and `timestamp[ns]` is
 read as microseconds. So every column is cast to a type that Spark writes itself. A column without such a type
-is refused by its name. So are names that differ only in case: Spark takes them for one.
+is refused by its name. So are names that differ only in case: Spark treats them as one.
 
 Without a given schema the first batch decides the columns. A later batch fits them as it is, or is refused by
 the name of its column: see `exact_values`.

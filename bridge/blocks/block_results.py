@@ -40,7 +40,7 @@ class BlockResults(metaclass=NearestNames):
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self._schema = None if schema is None else readable_schema(schema)
-        #: Schemas of the streams that this is the sink of, as far as they are known without a row.
+        #: Schemas of the sink's streams, as far as they are known without a row.
         self._known: list[pa.Schema | None] = []
         connect()
         self._name = secrets.token_hex(8)
@@ -50,7 +50,7 @@ class BlockResults(metaclass=NearestNames):
 
     @classmethod
     def of_sink(cls, name: str, job_id: str, sink: str, schema: bytes | None) -> Self:
-        """The rows that one sink of one job has left with the holder of this name."""
+        """Return the rows that one sink of one job has left with the holder of this name."""
         results = cls.__new__(cls)
         results._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
         results._known = []
@@ -79,7 +79,7 @@ class BlockResults(metaclass=NearestNames):
         A sink that several jobs use, one after the other, gives the rows of the last one.
 
         Raises:
-            PenstockError: They have been released.
+            PenstockError: The blocks have been released.
         """
         try:
             found: dict[int, Block] = ask_holder(self._found().blocks, *self._sink or ())

@@ -97,7 +97,7 @@ class OpenBlock:
         return data
 
 
-#: Maximum number of blocks of a subtask that are on their way to the holder.
+#: Maximum number of a subtask's blocks in flight to the holder.
 _OUTSTANDING: Final = 2
 
 
@@ -123,7 +123,7 @@ class BlockWriter:
         self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._batches = ReadableBatches(schema)
         self._blocks = GatheredBlocks()
-        #: Blocks on their way to the holder.
+        #: Blocks in flight to the holder.
         self._calls: deque[RepeatedCall[None]] = deque()
         self._number = self._staged = 0
         named = schema if known is None else known

@@ -1,4 +1,4 @@
-"""The results of a bounded job: of one that runs now, or of one that was submitted."""
+"""The results of a bounded job that runs now or was submitted before."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _read_at_end(
     except (JobFailedError, JobCancelledError):
         results.unpersist()
         raise
-    except BaseException as error:  # the job runs on, or has finished
+    except BaseException as error:  # the job continues, or has finished
         error.add_note(
             f"the results of job {job.job_id} stay until this program ends: bridge.{method}(job, ...) "
             f"fetches them, with job = penstock.actors.job({job.job_id!r})"

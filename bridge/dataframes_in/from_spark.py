@@ -42,8 +42,8 @@ def from_spark(
 ) -> DataStream[Any]:
     """A stream of the rows of a DataFrame, transferred by the Spark executors.
 
-    A partition goes to the reader that has the least to do when its Spark task begins. Nothing is computed
-    before the job runs. Keep the program and its Spark session until `wait_for_transfer(job)` returns; from
+    A partition goes to the least loaded reader when its Spark task begins. Spark computes the rows only when
+    the job runs. Keep the program and its Spark session until `wait_for_transfer(job)` returns; from
     then on the job needs neither.
 
     Each call keeps a process of about 80 MB in the cluster until the session ends; jobs ask it for the rows.

@@ -47,7 +47,7 @@ class BufferSplit:
     Attributes:
         buffer: Incarnation that the position belongs to; empty when nothing was read.
         epoch: The newest micro-batch that was read completely; -1 for none.
-        is_whole: Nothing was read after the end of that micro-batch.
+        is_whole: Whether nothing was read after the end of that micro-batch.
     """
 
     index: int
@@ -92,7 +92,7 @@ class BufferReader:
         """Wait until the receive buffer has started.
 
         Raises:
-            LostInputError: It has not started, or it has died.
+            LostInputError: The receive buffer has not started, or has died.
         """
         try:
             instance = self._attached.answer(_START)
@@ -108,7 +108,7 @@ class BufferReader:
             # It begins, or continues after a micro-batch: the first frame here is its next one.
             self.position = replace(self.position, buffer=instance, frame=0, row=0)
             self._asked = self._skip = 0
-        # What it was restored with is covered by a completed checkpoint.
+        # A completed checkpoint covers the restored position.
         self.confirm(self.position)
         self._ask()
 
@@ -204,7 +204,7 @@ class BufferReader:
             self._ask()
 
 
-#: Seconds until a reader without frames looks again: at first, and at most.
+#: Seconds until a reader without frames checks again: the first and the maximum pause.
 _PAUSE: Final = 0.002
 
 _LONGEST_PAUSE: Final = 0.016

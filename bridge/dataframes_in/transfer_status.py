@@ -55,7 +55,7 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
     """Wait until the job has all rows of all its DataFrames; Spark may be stopped then.
 
     Args:
-        job: What `env.submit()` returned.
+        job: The result of `env.submit()`.
         timeout: Seconds to wait at most; `None` waits for ever.
 
     Returns:

@@ -2,8 +2,8 @@
 
 The actor is detached, because it must outlive the subtask whose frames it holds. Its name contains the job,
 the transfer and the subtask, so that every attempt finds the same actor. It looks for the job's JobMaster
-every few seconds and ends itself when the JobMaster is gone. Until the transfer is complete it also looks for
-the rendezvous of the program that has the DataFrame (`transfer/transfer_service.py`).
+every few seconds and ends itself when the JobMaster has ended. Until the transfer is complete it also looks
+for the rendezvous of the program that has the DataFrame (`transfer/transfer_service.py`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
 logger = logging.getLogger(__name__)
 
 _WATCH: Final = 2.0
-#: Looks in a row that find no JobMaster before the job counts as ended. A Spark program may still ask then.
+#: Failed checks in a row for a JobMaster before the job counts as ended. A Spark program may still ask then.
 _MISSES: Final = 5
-#: Calls that may wait at the same time. Each Spark task has up to four in progress. The reader's calls make
+#: Maximum number of waiting calls. Each Spark task has up to four in progress. The reader's calls make
 #: room, so they must still run when many pushes wait.
 MAX_PENDING_CALLS: Final = 100_000
 
@@ -77,7 +77,7 @@ class ReceiveBufferActor:
         self._staged = staged
         #: Incarnation of this receive buffer; positions in another incarnation mean nothing here.
         self._instance = secrets.token_hex(6)
-        #: The other incarnation, mostly of another job, from whose position a reader has gone on here.
+        #: The other incarnation, mostly of another job, from whose position a reader has continued here.
         self._resumed = ""
         self._assignment = PartitionAssignment(of)
         self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))
@@ -95,7 +95,7 @@ class ReceiveBufferActor:
         first frame that this buffer gets. Otherwise the transfer fails.
 
         Args:
-            instance: Incarnation that the position belongs to; empty for a reader that begins.
+            instance: Incarnation of the position; empty for a new reader.
             epoch: The micro-batch at whose end the reader continues; -1 for none, `None` inside of one.
         """
         emitted = -1 if epoch is None else epoch
@@ -134,7 +134,7 @@ class ReceiveBufferActor:
         return self._assignment.assign(epoch, partition, backlogs)
 
     async def partition_done(self, epoch: int, partition: int) -> None:
-        """An attempt of a partition has pushed all of it; see `PartitionAssignment`."""
+        """Note that an attempt has pushed a whole partition; see `PartitionAssignment`."""
         self._assignment.done(epoch, partition)
 
     async def backlog(self) -> int:
@@ -223,7 +223,7 @@ class ReceiveBufferActor:
         """Wait up to `patience` seconds for a completed checkpoint that covers an epoch.
 
         Raises:
-            TransferError: It never will.
+            TransferError: The transfer has failed.
         """
         return await self._within(patience, lambda: epoch <= self._buffer.epochs.covered)
 
@@ -231,7 +231,7 @@ class ReceiveBufferActor:
         """Wait up to `patience` seconds until the reader has emitted all rows of an epoch.
 
         Raises:
-            TransferError: It never will.
+            TransferError: The transfer has failed.
         """
         return await self._within(patience, lambda: self._buffer.epochs.is_emitted(epoch))
 
@@ -301,7 +301,7 @@ def receive_buffer_actor(
     """Find a receive buffer, or start it.
 
     Raises:
-        ray.exceptions.RayError: It can't be started.
+        ray.exceptions.RayError: The receive buffer can't be started.
     """
     actor: Any = ray.remote(ReceiveBufferActor)
     return actor.options(

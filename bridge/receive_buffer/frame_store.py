@@ -53,7 +53,7 @@ class _Segment:
 
 
 class NoRoomError(PenstockError):
-    """The files would hold more than they may; the message says what to do."""
+    """The files would exceed their limit; the message says what to do."""
 
 
 class FrameStore:
@@ -105,7 +105,7 @@ class FrameStore:
         """Store a copy of a frame.
 
         Raises:
-            NoRoomError: It fits neither in memory nor in the files; nothing was stored.
+            NoRoomError: The frame fits neither in memory nor in the files; nothing was stored.
         """
         if self.memory_bytes + len(data) <= self._memory:
             return self._keep(data)

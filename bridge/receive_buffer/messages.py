@@ -1,4 +1,4 @@
-"""The messages of a receive buffer: what it accepts, what it answers, and its counters."""
+"""The messages of a receive buffer: frames, answers and counters."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class PushOutcome(Enum):
     DIFFERENT = "different"
     #: The partition has ended with fewer frames.
     SURPLUS = "surplus"
-    #: It belongs to a run that was abandoned.
+    #: The frame belongs to an abandoned run.
     STALE = "stale"
 
 
 class EpochStage(Enum):
-    #: It has not begun, or its frames are arriving.
+    #: The epoch has not begun, or its frames are arriving.
     OPEN = "open"
-    #: All of it is there; the other receive buffers may lack some.
+    #: The epoch is complete here; other receive buffers may lack frames.
     PREPARED = "prepared"
-    #: Its rows may be read.
+    #: The epoch's rows may be read.
     CLOSED = "closed"
-    #: A later one is closed.
+    #: A later epoch is closed.
     PAST = "past"
-    #: An epoch before it is missing.
+    #: An earlier epoch is missing.
     GAP = "gap"
-    #: It would be the first epoch here, although its number is not 0.
+    #: The epoch would be the first one here, although its number is not 0.
     AHEAD = "ahead"
 
 
@@ -82,7 +82,7 @@ class Chunk:
     """The result of one read.
 
     Attributes:
-        complete: These are the last frames: all partitions have been transferred.
+        complete: Whether these are the last frames: all partitions have been transferred.
         epoch: The newest epoch that ends at or before the end of these frames; -1 for none.
     """
 
@@ -92,7 +92,7 @@ class Chunk:
 
 
 class NoLongerHeldError(Exception):
-    """The frames at a position were released, or never came."""
+    """The frames at a position were released, or never arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class ReceiveBufferStatistics:
     failure: str | None
 
 
-#: The program that would transfer the rest is gone.
+#: The program that would transfer the rest has ended.
 NO_PROGRAM: Final = (
     "the program with the Spark session ended, or stopped it, before all partitions were transferred; keep "
     "both until wait_for_transfer(job) returns, and start the job again"
@@ -145,7 +145,7 @@ OTHER_BUFFER: Final = (
 )
 #: A streaming DataFrame serves one job.
 ONE_JOB: Final = "this streaming DataFrame is read by job {}; make another one for each job"
-#: The receive buffer is gone.
+#: The receive buffer has ended.
 DIED: Final = (
     "the process that holds the rows between Spark and the job died, and rows that it held are in no "
     "checkpoint; start the job again"

@@ -84,7 +84,7 @@ class BufferBacklogs:
         self._handles: dict[int, Any] = {}
 
     async def ask(self, here: int, backlog: int) -> list[int]:
-        """Bytes that wait in each receive buffer, by index; `backlog` is that of the buffer `here`."""
+        """Return the waiting bytes of each receive buffer, by index; the buffer `here` has `backlog`."""
         backlogs = [backlog] * len(self._names)
         others = [index for index in range(len(self._names)) if index != here]
         for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):

@@ -13,7 +13,7 @@ Why every row comes out exactly once:
   change the order of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A
   frame that comes again with other content fails the transfer; two computations are never mixed.
 * Frames stay in the buffer until a checkpoint covers them. A restored reader asks from its position on and
-  gets the same frames. Spark is not asked again, and may be gone.
+  gets the same frames. Spark is not needed again, and may have ended.
 * The buffer is complete when it has every frame that Spark counted in each partition.
 * An epoch ends in two steps, because all buffers must agree. A buffer has *prepared* an epoch when it has
   what Spark counted. The epoch is *closed* when all buffers have prepared it. If one buffer has closed it,
@@ -60,7 +60,7 @@ class ClosedEpochs:
         newest: The newest closed epoch; -1 for none.
         covered: The newest epoch whose rows are all covered by a completed checkpoint; -1 for none.
         emitted: The newest epoch whose rows the reader has all emitted; goes back after a restore.
-        begins: There is no epoch yet, and the reader does not continue behind one.
+        begins: Whether no epoch is known yet, and the reader does not continue behind one.
 
     Example:
         >>> epochs = ClosedEpochs()

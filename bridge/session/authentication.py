@@ -13,7 +13,7 @@ blocks, before the first query. They have no setters, so this is done by reflect
 where it does not fit.
 
 **RayDP's gateway.** RayDP's master steers its JVM by a Py4J port on loopback that asks for nothing: each
-process that connects runs code as its user. `protect_gateway` opens one with a token, and shuts the other.
+process that connects runs code as its user. `protect_gateway` opens one with a token, and closes the other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _no_match(error: Exception) -> str:
 
 
 def protect_gateway() -> None:
-    """Let the JVM of RayDP's master take orders only from its own process.
+    """Let the JVM of RayDP's master accept commands only from its own process.
 
     Raises:
         DeploymentError: The master differs from that of the supported versions.
@@ -128,7 +128,7 @@ def protect_gateway() -> None:
 
 
 def replace_gateway(master: Any, token: str) -> None:
-    """In the process of RayDP's master: open a Py4J port that asks for a token, shut the other."""
+    """Open a Py4J port that requires a token, close the other; runs in the process of RayDP's master."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
 
     old = master._gateway

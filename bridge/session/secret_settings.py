@@ -25,14 +25,14 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _JAVA_OPTIONS: Final = "JavaOptions"
-#: RayDP's own: names of resources, for one. It reads them before there is a driver.
+#: RayDP's own settings, such as names of resources. It reads them before the driver starts.
 _RAYDP: Final = "spark.ray."
 #: RayDP writes settings of these into command lines of executors, wherever they come from.
 _STARTUP: Final = ("spark.auth", "spark.rpc", "spark.network", "spark.ssl")
 _JAVA_OPTION: Final = re.compile(r"-D(?!hadoop\.token\.files=)([^\s=]*)=\S")
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES: Final = "--properties-file"
-#: What has a meaning in a file of Java properties.
+#: Characters with a meaning in a file of Java properties.
 _ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {
     mark: f"\\{mark}" for mark in " =:#!"
 }

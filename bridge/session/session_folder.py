@@ -36,7 +36,7 @@ class SessionFolder:
         credentials: Content of the file `credentials` on all nodes.
 
     Raises:
-        DeploymentError: A node can't have them.
+        DeploymentError: A node can't make the folders.
     """
 
     def __init__(self, places: Iterable[str], credentials: bytes) -> None:

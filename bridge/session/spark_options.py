@@ -1,4 +1,4 @@
-"""The Spark settings that make RayDP, Arrow and Python workers work, merged with the user's own.
+"""The Spark settings that RayDP, Arrow and Python workers need, merged with the user's settings.
 
 On Java 17 Ray's serialiser and Arrow use packages that Java has closed. Without these options the first
 exchange of data ends RayDP's application master, with an error that does not mention them.
@@ -50,7 +50,7 @@ _QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
 
 AUTHENTICATE: Final = "spark.authenticate"
 
-#: What forks the executors' Python workers.
+#: The module that forks the executors' Python workers.
 PYTHON_DAEMON: Final = "penstock.bridge.session.python_daemon"
 
 _TOKEN_FILES: Final = "-Dhadoop.token.files"

@@ -157,17 +157,18 @@ def from_structured_streaming(
     Args:
         env: The environment of the job; it must take checkpoints.
         df: The streaming DataFrame.
-        checkpoint_location: Where Spark keeps the progress of the query. A new job with the same location
-            continues where the last one ended; start it from a snapshot of that job to keep its state.
+        checkpoint_location: Folder in which Spark keeps the query's progress. A new job with the same
+            location continues where the last one ended; start it from a snapshot of that job to keep its
+            state.
         id: Id of the source; give one when a job has several.
         trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
             `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
-        batch_format: As in `from_spark`.
-        query_restarts: How often a query that fails without progress is restarted, after pauses of 1, 2, 4
+        batch_format: Format of the batches, as in `from_spark`.
+        query_restarts: Maximum number of restarts of a query without progress, after pauses of 1, 2, 4
             and up to 30 seconds.
         induce: Whether the end of a micro-batch induces a checkpoint. Without it a micro-batch waits for the
             next periodic one.
-        max_disk_bytes: As in `from_spark`. Micro-batches that no checkpoint covers must fit in it.
+        max_disk_bytes: Limit as in `from_spark`. Micro-batches that no checkpoint covers must fit in it.
         **options: See `OperatorOptions`.
 
     Raises:
@@ -202,7 +203,7 @@ class QueryEnd:
 
     Attributes:
         failure: Why it failed; `None` when it did not.
-        stopped_here: It was stopped because its job or its program ends; the stream has not ended.
+        stopped_here: Whether it was stopped because its job or its program ends; the stream has not ended.
     """
 
     failure: str | None = None
@@ -341,7 +342,7 @@ def _stop(query: Any) -> None:
     try:
         if query is not None and query.isActive:
             query.stop()
-    except Exception as error:  # its session went away, and the query with it
+    except Exception as error:  # its session has ended, and the query with it
         logger.debug("a query can't be stopped: %s", error)
 
 

@@ -54,9 +54,9 @@ def wait_until_covered(buffers: JobBuffers, epoch: int, *, induce: bool) -> None
         induce: Request the checkpoint; otherwise wait for the next periodic one.
 
     Raises:
-        TransferError: It will never be covered; the message says why.
+        TransferError: The epoch will never be covered; the message says why.
         NoAnswerError: A receive buffer is silent, or Ray can't reach it.
-        ray.exceptions.RayActorError: The receive buffers are gone, mostly because the job has ended.
+        ray.exceptions.RayActorError: The receive buffers have ended, mostly because the job has ended.
     """
     covered = _are_covered(buffers, epoch, 0.0)
     while not covered:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 #: Tells Spark that old times are in today's calendar; it refuses old times of unknown writers.
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
-#: What to do about rows that do not fit a table.
+#: Advice for rows that do not fit a table.
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
 #: Spark's errors for a folder without files, and for no folder (object stores have none without files).
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
@@ -91,16 +91,16 @@ class SparkTable(metaclass=NearestNames):
     def of(cls, spark: SparkSession, name: str, *, compression: str = "snappy") -> SparkTable:
         """The table of this name in Spark's catalog: the folder of its files, with its columns.
 
-        It must exist and be nothing but Parquet files: no view, no partitions, no buckets. Batch queries by
-        the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
+        The table must exist and consist of Parquet files only: no view, no partitions, no buckets. Batch
+        queries by the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
 
         Args:
-            spark: The session whose catalog is asked, now and never again.
-            name: As in SQL: `totals`, `shop.totals`.
+            spark: The session whose catalog is read once, in this call.
+            name: Name as in SQL: `totals`, `shop.totals`.
             compression: Compression of the Parquet files.
 
         Raises:
-            ConfigurationError: There is no such table, or a job can't write it.
+            ConfigurationError: The table does not exist, or a job can't write it.
             UnsupportedTypeError: A column has a type that can't be transferred.
         """
         from penstock.bridge.tables.table_columns import find_table  # subtasks do not need it
@@ -132,7 +132,7 @@ class SparkTable(metaclass=NearestNames):
         """The committed rows as a DataFrame.
 
         Raises:
-            PenstockError: Nothing is written, and the table was given no schema.
+            PenstockError: The table has no committed rows and no given schema.
         """
         self._make_folder(spark)
         return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
@@ -141,7 +141,7 @@ class SparkTable(metaclass=NearestNames):
         """The committed rows, and those to come, as a streaming DataFrame.
 
         Raises:
-            PenstockError: Nothing is written, and the table was given no schema.
+            PenstockError: The table has no committed rows and no given schema.
         """
         self._make_folder(spark)
         return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
@@ -222,7 +222,7 @@ class TableWriter:
 
 
 def claim_table(path: str, context: ConnectorContext) -> None:
-    """Record this job as the owner of a table, unless another job that lives is.
+    """Record this job as the owner of a table, unless another live job owns it.
 
     Owners are numbered; the newest counts, and exactly one job gets a number.
 
@@ -247,7 +247,7 @@ def claim_table(path: str, context: ConnectorContext) -> None:
         try:
             storage.put(f"owners/{len(owners):08d}", json.dumps(mine).encode(), create=True)
         except ObjectExistsError:
-            continue  # another subtask or job was faster: look again
+            continue  # another subtask or job was faster: check again
         return
 
 
@@ -260,4 +260,4 @@ def job_lives(job_id: str) -> bool:
     except JobTimeoutError:
         return True  # alive, and too busy to answer
     except DeploymentError:
-        return False  # gone for good
+        return False  # ended for good

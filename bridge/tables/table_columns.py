@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-#: Folder in the table for what only Penstock reads. Spark ignores names that begin with `_`.
+#: Folder in the table for Penstock's private files. Spark ignores names that begin with `_`.
 PRIVATE_FOLDER: Final = "_penstock"
 
 _SCHEMAS: Final = "schemas/"
@@ -56,7 +56,7 @@ class TableColumns:
         return self._newest()[1]
 
     def decide(self, schema: pa.Schema) -> pa.Schema:
-        """The decided columns; decides on the given ones if there are none."""
+        """Return the decided columns; decides on the given ones if none are decided yet."""
         while True:
             number, found = self._newest()
             if found is not None:
@@ -118,7 +118,7 @@ def is_empty(path: str) -> bool:
 
 
 def differences_of(one: pa.Schema, other: pa.Schema) -> str:
-    """Describe what differs for Spark; empty when nothing does.
+    """Describe the differences for Spark; empty without any.
 
     Time zones, the order of columns and `not null` make no difference: files are read by names, as instants.
 
@@ -166,10 +166,10 @@ def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
     """The path or URL of a table's folder, and its Arrow schema.
 
     Args:
-        name: As in SQL: `totals`, `shop.totals`.
+        name: Name as in SQL: `totals`, `shop.totals`.
 
     Raises:
-        ConfigurationError: There is no such table, or files in its folder would not be its rows.
+        ConfigurationError: The table does not exist, or files in its folder would not be its rows.
         UnsupportedTypeError: A column has a type that can't be transferred.
     """
     from pyspark.errors import AnalysisException

@@ -36,7 +36,7 @@ class QueryPositionError(TransferError):
 
 
 def went_back(epoch: int) -> QueryPositionError:
-    """The query gives a micro-batch although the job has later ones."""
+    """Return the error for a micro-batch although the job has later ones."""
     return QueryPositionError(
         f"the query gives micro-batch {epoch}, and the job has later ones: it has lost its checkpoint "
         "location, or has another one than when the job's snapshot was taken"
@@ -44,7 +44,7 @@ def went_back(epoch: int) -> QueryPositionError:
 
 
 def left_out(epoch: int, newest: int) -> QueryPositionError:
-    """The query gives a micro-batch after `newest`, and leaves some out; -1 if the job has none."""
+    """Return the error for missing micro-batches after `newest`, which is -1 if the job has none."""
     end = f"after micro-batch {newest}" if newest >= 0 else "before micro-batch 0"
     return QueryPositionError(
         f"the query continues with micro-batch {epoch}, and the job's snapshot ends {end}: Spark has "
@@ -55,7 +55,7 @@ def left_out(epoch: int, newest: int) -> QueryPositionError:
 
 
 def amidst(epoch: int) -> QueryPositionError:
-    """Some readers in the job's snapshot are past the end of a micro-batch that others have not begun."""
+    """Return the error for a snapshot in which only some readers have read a micro-batch to its end."""
     return QueryPositionError(
         f"the job's snapshot was taken inside micro-batch {epoch}: some readers are past its end, others "
         "before its beginning. Start the job with restore_from= another snapshot: the checkpoint that "
@@ -79,7 +79,7 @@ def _between(first: int, last: int) -> str:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for a look at the receive buffers, and for telling them of a failure.
+#: Seconds to check the receive buffers, and to report a failure to them.
 _LOOK: Final = 10.0
 
 
@@ -104,7 +104,7 @@ class JobBuffers:
             False if a receive buffer had closed the epoch before, so that the DataFrame was not computed.
 
         Raises:
-            TransferError: What came is not what Spark counted.
+            TransferError: The received rows differ from Spark's counts.
             QueryPositionError: The epoch does not follow the job's newest one.
             Exception: Spark's, when its job fails.
         """
@@ -164,7 +164,7 @@ class JobBuffers:
 
         Raises:
             NoAnswerError: A receive buffer does not answer.
-            ray.exceptions.RayActorError: A receive buffer is gone.
+            ray.exceptions.RayActorError: A receive buffer has ended.
         """
         self._ask([buffer.finish.remote for buffer in self.handles])
 

@@ -26,7 +26,7 @@ from penstock.actors.shared.registry import NAMESPACE
 from penstock.bridge.arrow.batch_pieces import cut, row_size
 from penstock.bridge.receive_buffer.messages import Frame, PushOutcome, TransferError, different_rows
 
-#: Unacknowledged frames of a task.
+#: Maximum number of unacknowledged frames of a task.
 OUTSTANDING: Final = 4
 #: A frame is sent when it has this many bytes or rows.
 FRAME_BYTES: Final = 4 * 1024 * 1024
@@ -56,7 +56,7 @@ class PushPartition:
     run: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Push one partition; gives one row with its counts."""
+        """Push one partition; returns one row with its counts."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
