@@ -240,7 +240,8 @@ class RayJobHandle(NearestMembers):
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
                 job restarts from its last checkpoint, else it continues. Also raised when the job is already
-                being stopped with another `drain` or folder; the same request waits for the same answer.
+                being stopped with another `drain` or folder; the same request waits for the same answer. A
+                job that was stopped without `drain` refuses a stop with it.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         target = None if savepoint is None else absolute_location(savepoint)
