@@ -5,19 +5,19 @@ operator for its next batch. That batch goes through everything below before the
 order is kept, and each operator has at most one batch in flight. The operators' generators lie on an explicit
 stack and do not call each other. That stack is why
 
-* the driver can stop after any batch that left the chain (no credit, slice over) and go on later,
+* the driver can stop after any batch that left the chain (no credit, slice over) and continue later,
 * an exception comes from the operator on top of the stack, never from one above it that merely produced the
   batch. The chain alone resumes each generator.
 
 A watermark walks down the same stack. When an operator has fired, the next one gets the watermark; behind the
-last one it leaves the chain. So one that an operator makes itself, between two batches, passes what it must
-pass and nothing else. A status (idle or active) goes the same way, and ends where watermarks are made. An
-operator that has much to fire may hold the watermark and go on in `flush`, which comes before any other
-input: nothing overtakes it, and a checkpoint may be taken meanwhile.
+last one it leaves the chain. So a watermark that an operator makes between two batches keeps its place among
+them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks. An operator
+with much to fire may hold the watermark and continue in `flush`, which comes before any other input. Nothing
+overtakes it, and a checkpoint may be taken meanwhile.
 
-Side outputs of all operators receive the watermarks that leave the chain, and of none that an operator
-behind theirs keeps back. So no operator that makes watermarks is chained behind one whose side output is read
-and has an event time already (`graph/chaining.py`).
+Side outputs of all operators receive the watermarks that leave the chain. A watermark that a later operator
+keeps back does not reach them. So an operator that makes watermarks is never chained behind one whose side
+output is read and has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
 batches must not be in progress at once. No output may come after the watermark or the end of data that it
@@ -99,7 +99,7 @@ class LocatedOperators:
         except LOCATED:
             raise
         except BaseException as error:
-            # SystemExit, too: in a task's thread it would end the thread without a word.
+            # SystemExit, too: it would end a task's thread silently.
             operator = self.operators[index]
             raise located(self.locations[index], operator.doing, error, operator.current_record) from error
 
@@ -186,7 +186,7 @@ class OperatorChain:
         yield from self._drive(0, lambda operator: operator.process(batch))
 
     def process_watermark(self, watermark: Watermark) -> Work:
-        """Tell the operators about event time in order; the outputs of each go down before the next one.
+        """Pass event time to the operators in order; the outputs of each go down before the next one.
 
         The watermark leaves the chain at the end, unless an operator makes its own: only the end of time
         passes that.
@@ -197,7 +197,7 @@ class OperatorChain:
         yield from self._drive(0, partial(_tell, watermark), watermark)
 
     def process_status(self, status: StreamStatus) -> Work:
-        """Tell the operators in order that the input is idle or active; each one's outputs go down first.
+        """Pass an idle or active status to the operators in order; each one's outputs go down first.
 
         The status leaves the chain at the end, unless an operator makes watermarks of its own.
         """
@@ -207,7 +207,7 @@ class OperatorChain:
         yield from self._drive(0, partial(_tell, status), status)
 
     def end_of_data(self) -> Work:
-        """Tell the operators in order that no more comes; the outputs of each go down before the next one."""
+        """End the input of the operators in order; the outputs of each go down before the next one."""
         for index in range(len(self._operators)):
             yield from self._drive(index, lambda operator: operator.end_of_data())
 
@@ -240,7 +240,7 @@ class OperatorChain:
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> Work:
-        """Tell the operators that asked for it of time: `now`, in seconds on the clock of `InputTime`."""
+        """Pass time to the operators that asked for it: `now`, in seconds on the clock of `InputTime`."""
         for index in self._ticking:
             at = self._operators[index].tick_at
             if at is not None and at <= now:
@@ -250,8 +250,8 @@ class OperatorChain:
         """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.
 
         Raises:
-            OperatorError: The operator failed over it.
-            ValueError: There is no such operator here.
+            OperatorError: The operator failed to handle the event.
+            ValueError: The chain has no operator of this id.
         """
         index = self.ids.index(operator_id)
         self._guarded(index, self._operators[index].handle_event, event)
@@ -300,7 +300,7 @@ class OperatorChain:
         """Pull everything out of what `begin` starts in operator `start`, down through the chain.
 
         Args:
-            passing: The watermark or status that it receives, if that is what begins.
+            passing: The watermark or status that the first operator receives, if any.
         """
         if self._busy:
             msg = "the chain was given work before the last was finished"
@@ -344,7 +344,7 @@ class OperatorChain:
         *,
         made_here: bool = False,
     ) -> None:
-        """An operator is through with a watermark or status, or has made it: on to the next, or out."""
+        """Pass on a watermark or status that an operator has processed or made: to the next one, or out."""
         operator = self._operators[index]
         keeps = operator.makes_watermarks or operator.holds_watermark
         if keeps and not made_here and told != Watermark(END_OF_TIME):
@@ -355,7 +355,7 @@ class OperatorChain:
             self._push(stack, index + 1, partial(_tell, told), told)
 
     def _emit_from(self, index: int, output: Any) -> None:
-        """Hand a batch out; one that can't be sent is the fault of the operator that emitted it."""
+        """Emit a batch; blames one that can't be sent on the operator that emitted it."""
         tag, batch = (output.tag, output.batch) if isinstance(output, Tagged) else (None, output)
         try:
             if not isinstance(batch, RowBatch | ArrowBatch):

@@ -9,9 +9,9 @@ each. An event must be on the same side of the checkpoint where it is sent and w
 not, the checkpoint must hold it. Two rules see to that.
 
 *From the coordinator to a subtask.* The valve holds events back between the coordinator's part and the
-barriers of the sources. That is too early: a source takes its part later than it is asked. To an operator
-behind other operators the barrier is still on its way. So each event says behind which checkpoint it was
-sent. The subtask holds it until it has taken its part of that checkpoint, or never will
+barriers of the sources. That is too early. A source takes its part later than the trigger arrives. The barrier
+for an operator behind others is still on its way. So each event carries the checkpoint behind which it
+was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
 (`task/coordinator_mail.py`). Events that were sent before the coordinator's part have arrived before any
 source is triggered (`OperatorCoordinatorHolder`).
 
@@ -102,10 +102,10 @@ class UserCoordinatorProvider:
         return f"coordinator {type(coordinator or self._operator).__name__}"
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Any state will do; an operator that had no coordinator then begins with none."""
+        """Accept any state; an operator that had no coordinator then begins with none."""
 
     def must_arrive(self, event: Any) -> bool:
-        """A finished operator emits nothing more, so it misses nothing."""
+        """Return false: a finished operator emits nothing more, so it misses nothing."""
         return False
 
 
@@ -122,7 +122,7 @@ class _Inbox:
 
 @dataclass(slots=True)
 class _Recording:
-    """One checkpoint of the coordinator: its state, what came since, and where each subtask's part is."""
+    """One checkpoint of the coordinator: its state, later events, and the position of each subtask's part."""
 
     state: bytes
     events: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -184,14 +184,14 @@ class CoordinatorHost(OperatorCoordinator):
     def fail_job(self, cause: str | PenstockError) -> None:
         self._context.fail_job(cause)
 
-    # -- its life -------------------------------------------------------------------------------------------
+    # -- lifecycle ------------------------------------------------------------------------------------------
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """The operator starts from a checkpoint, or from nothing.
+        """Start the operator from a checkpoint, or from nothing.
 
         Raises:
             CorruptSnapshotError: The state is damaged, or of another kind of coordinator.
-            PenstockError: The coordinator can't begin with it.
+            PenstockError: The coordinator can't begin with the state.
         """
         self.close()
         self._after.clear()
@@ -227,7 +227,7 @@ class CoordinatorHost(OperatorCoordinator):
             self._guarded("subtask_failed", lambda: hosted.subtask_failed(subtask, reason))
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """A subtask comes back; its events count from 1, and no checkpoint is being taken."""
+        """Reset a restarted subtask: its events count from 1, and no checkpoint is being taken."""
         self._inboxes.pop(subtask, None)  # a report of the subtask before may have come meanwhile
         self._after.pop(subtask, None)
         if (hosted := self._coordinator) is not None:
@@ -236,7 +236,7 @@ class CoordinatorHost(OperatorCoordinator):
     # -- events ---------------------------------------------------------------------------------------------
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A subtask has sent an event; one that comes twice is handled once."""
+        """Handle an event of a subtask; a duplicate is handled once."""
         if not isinstance(event, EventOfSubtask):
             msg = f"a subtask of {self.operator_id!r} sent {event!r:.80}"
             raise TypeError(msg)
@@ -252,7 +252,7 @@ class CoordinatorHost(OperatorCoordinator):
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Give the coordinator's state, and record the events that come from then on."""
+        """Take the coordinator's state, and record the events that come from then on."""
         assert self._coordinator is not None, "start() comes first"
         self._asked = checkpoint_id
         call: Callable[..., Any] = self._coordinator.checkpoint
@@ -264,7 +264,7 @@ class CoordinatorHost(OperatorCoordinator):
             raise failure from error
 
     def take_state(self, checkpoint_id: int, state: Any, answer: CoordinatorAnswer) -> None:
-        """The coordinator has given its state (see `_StateAnswer`); too late it changes nothing."""
+        """Store the coordinator's state (see `_StateAnswer`); a late one changes nothing."""
         if checkpoint_id != self._asked:
             return
         self._asked = None
@@ -298,7 +298,7 @@ class CoordinatorHost(OperatorCoordinator):
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete. An older savepoint may still run; only its own end ends its recording."""
+        """Pass on a completed checkpoint. An older savepoint keeps recording until its own end."""
         self._recordings.pop(checkpoint_id, None)
         if (hosted := self._coordinator) is not None:
             self._guarded(
@@ -314,7 +314,7 @@ class CoordinatorHost(OperatorCoordinator):
                 "notify_checkpoint_aborted", lambda: hosted.notify_checkpoint_aborted(checkpoint_id)
             )
 
-    # -- how it is done -------------------------------------------------------------------------------------
+    # -- implementation -------------------------------------------------------------------------------------
 
     def _handle(self, subtask: int, data: bytes) -> None:
         if (hosted := self._coordinator) is not None:

@@ -11,9 +11,9 @@ A source has one if it has an enumerator. A user's operator has one if it has a 
 happens (Flink's `ExternallyInducedSourceReader`). A system outside can put a mark into its data, and
 everything in front of the mark is to be in one checkpoint. Two parts make that work. The source's *master
 hook* runs in the JobMaster: when a checkpoint starts it asks the system to write the mark of that checkpoint.
-The reader of each subtask meets the mark, says so, and the subtask takes the checkpoint exactly there.
+The reader of each subtask meets the mark and reports it, and the subtask takes the checkpoint exactly there.
 
-The job still tells its sources of each checkpoint; such a reader's subtask takes that as the permission to
+The job still triggers its sources for each checkpoint; such a reader's subtask takes that as the permission to
 begin, not as the moment. A mark that is met before the permission comes stops the reader until it does, or
 until the checkpoint is aborted or overtaken. A mark from before a restart stops no reader. When the data has
 ended there are no more marks, and the subtask takes checkpoints like any other. Savepoints go the same way;
@@ -34,7 +34,7 @@ class EventAnswer(Protocol):
     """Called once with the outcome of an event."""
 
     def sent(self) -> None:
-        """The subtask has it."""
+        """The subtask has received the event."""
         ...
 
     def failed(self, error: BaseException) -> None:
@@ -46,14 +46,14 @@ class CoordinatorAnswer(Protocol):
     """Takes a coordinator's snapshot, once; later answers are ignored."""
 
     def complete(self, state: Any | None) -> None:
-        """Give the coordinator's state, with every event that it has handled by now.
+        """Return the coordinator's state, with every event that it has handled by now.
 
-        Everything that it sends from now on comes after the checkpoint.
+        Every event that it sends from now on comes after the checkpoint.
         """
         ...
 
     def fail(self, error: BaseException) -> None:
-        """The coordinator can't take a snapshot: the checkpoint is aborted."""
+        """Report that the coordinator can't take a snapshot: the checkpoint is aborted."""
         ...
 
 
@@ -62,7 +62,7 @@ class OperatorCoordinatorContext(Protocol):
 
     @property
     def operator_id(self) -> str:
-        """The id of its operator."""
+        """Id of the coordinator's operator."""
         ...
 
     @property
@@ -74,24 +74,24 @@ class OperatorCoordinatorContext(Protocol):
         """Send an event to a subtask; those to one subtask arrive in order.
 
         Args:
-            subtask: Its index.
+            subtask: Index of the subtask.
             event: The message: any value that the codec carries.
-            answer: Called with its outcome.
+            answer: Called with the outcome.
         """
         ...
 
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run what blocks; no callback runs after the job was restored or the coordinator was closed.
+        """Run blocking work; no callback runs after the job was restored or the coordinator was closed.
 
         Args:
-            work: What blocks.
+            work: The blocking call.
         """
         ...
 
     def fail_job(self, cause: str | PenstockError) -> None:
-        """The coordinator can't go on: the job fails and restarts."""
+        """Fail the job because the coordinator can't continue; the job restarts."""
         ...
 
 
@@ -103,40 +103,40 @@ class OperatorCoordinator:
     """
 
     def start(self) -> None:
-        """The attempt begins; called after `reset_to_checkpoint`, before any event."""
+        """Begin the attempt; called after `reset_to_checkpoint`, before any event."""
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A subtask has sent an event; those of one subtask come in the order in which they were sent."""
+        """Handle an event of a subtask; those of one subtask come in the order in which they were sent."""
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Give a snapshot, now or later: any value that the codec carries; `None` for no state."""
+        """Take a snapshot, now or later: any value that the codec carries; `None` for no state."""
         answer.complete(None)
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """The operator starts from this checkpoint, or from nothing: forget everything else."""
+        """Start the operator from this checkpoint, or from nothing: forget everything else."""
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
-        """A subtask is gone; nothing reaches it until it comes back."""
+        """React to a failed subtask; no event reaches it until it is restored."""
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """A failed subtask comes back with the state of this checkpoint while the others go on.
+        """React to a failed subtask that restarts from this checkpoint while the others continue.
 
         Only for sources. Any other operator goes back with its coordinator, by `reset_to_checkpoint`.
         """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete."""
+        """React to a completed checkpoint."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted."""
+        """React to an aborted checkpoint."""
 
     def close(self) -> None:
-        """The attempt or the job is over; called once."""
+        """End the attempt or the job; called once."""
 
 
 @runtime_checkable
 class HasCoordinator(Protocol):
-    """An `Operator` of a user's with a coordinator in the JobMaster."""
+    """A user's `Operator` with a coordinator in the JobMaster."""
 
     def coordinator(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
         """Make the coordinator of one attempt.
@@ -152,7 +152,7 @@ class CoordinatorProvider(Protocol):
     def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator: ...
 
     def name(self, coordinator: OperatorCoordinator | None) -> str:
-        """The name of what runs users' code, for messages; `None` before it was made."""
+        """Name of the user's code for messages; `None` before the coordinator was made."""
         ...
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
@@ -160,7 +160,7 @@ class CoordinatorProvider(Protocol):
         ...
 
     def must_arrive(self, event: Any) -> bool:
-        """Whether a subtask that has finished must run again for this event of the coordinator."""
+        """Return whether a finished subtask must run again for this event of the coordinator."""
         ...
 
 
@@ -169,23 +169,23 @@ class RecordsEvents(Protocol):
     """An `OperatorCoordinator` whose part of a checkpoint includes events on their way to it."""
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
-        """A subtask has taken its part of a checkpoint after it had sent this many events."""
+        """Record that a subtask has taken its part of a checkpoint after sending this many events."""
         ...
 
     def has_all_events(self, checkpoint_id: int) -> bool:
-        """Whether every event has come that was sent in front of an acknowledged part."""
+        """Return whether every event that was sent in front of an acknowledged part has come."""
         ...
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
-        """The state with those events; `None` when no such checkpoint is recorded."""
+        """The state with those events; `None` for a checkpoint that is not recorded."""
         ...
 
 
 class MasterHook(Protocol):
     """A hook as a user writes it; its calls may come from different threads, never two at a time.
 
-    All of them may block. A call that does not come back in time fails its checkpoint, or the start of the
-    attempt. No further call is made before it has come back.
+    All of them may block. A call that does not return in time fails its checkpoint, or the start of the
+    attempt. No further call is made before it has returned.
 
     Example:
         >>> class Sequence:  # numbers the checkpoints that the job builds on
@@ -213,27 +213,27 @@ class MasterHook(Protocol):
 
     @property
     def identifier(self) -> str:
-        """Names the hook's state for as long as the job lives."""
+        """Name of the hook's state, constant for the life of the job."""
         ...
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> Any | None:
         """Do the hook's part of a checkpoint and return its state, any value that the codec carries.
 
         Raises:
-            Exception: Whatever it raises gives the checkpoint up.
+            Exception: Any exception aborts the checkpoint.
         """
         ...
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """The job starts from this checkpoint."""
+        """Start the job from this checkpoint."""
         ...
 
     def reset(self) -> None:
-        """The job starts from nothing."""
+        """Start the job from nothing."""
         ...
 
     def close(self) -> None:
-        """The job has ended."""
+        """End the job."""
         ...
 
 
@@ -249,5 +249,5 @@ class ExternallyInducedReader(Protocol):
     """A `SourceReader` that meets marks."""
 
     def should_trigger_checkpoint(self) -> int | None:
-        """The checkpoint whose mark stands right after what the last `poll` gave; asked once a poll."""
+        """The checkpoint whose mark stands right after the last `poll`; called once a poll."""
         ...

@@ -3,16 +3,16 @@
 `TimestampsAndWatermarksOperator` is the operator. Sources with watermarks of their own use the same parts:
 `Timestamper`, and `micros_of_column` for Arrow columns.
 
-`WatermarkProgress` says how far event time has come in one stream of records, and whether it is idle. A
-stream is what one subtask reads, or one split of a source. Rows and Arrow batches go the same way. The newest
-timestamp of a batch is all that bounded out-of-orderness looks at. A generator of the user's own is shown
-each record. An Arrow batch makes dicts for it, and flows on as an Arrow batch.
+`WatermarkProgress` tracks how far event time has come in one stream of records, and whether it is idle. A
+stream is what one subtask reads, or one split of a source. Rows and Arrow batches go the same way. Bounded
+out-of-orderness uses only the newest timestamp of a batch. A user's generator receives each record: an Arrow
+batch is turned into dicts for it, and flows on as an Arrow batch.
 
-Watermarks are due behind batches, and when time has passed. `tick` tells it of time. It measures idleness and
+Watermarks are due behind batches, and when time has passed. `tick` passes time. It measures idleness and
 the interval of `on_periodic` on a clock that stands still under back pressure. Otherwise a slow receiver
 would make its senders idle, and their records late.
 
-Nothing of it is in a snapshot. A restored stream is active and has no watermark. So event time stands still
+No snapshot holds any of it. A restored stream is active and has no watermark. So event time stands still
 until records come, or until the stream has been quiet for as long as the strategy says.
 """
 
@@ -49,10 +49,10 @@ from penstock.runtime.user_location import function_location
 def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
     """The moments of a column: timestamps with a time zone, or whole numbers of microseconds.
 
-    What is finer than a microsecond is cut off.
+    Fractions of a microsecond are cut off.
 
     Raises:
-        PenstockError: The column is not there, has another type, or holds a null; names it.
+        PenstockError: The column is missing, has another type, or holds a null; the message names it.
 
     Example:
         >>> batch = pa.record_batch({"at": pa.array([5_000], pa.timestamp("ms", "UTC"))})
@@ -115,7 +115,7 @@ def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
 
 
 class Timestamper:
-    """Gives records the timestamps that a strategy speaks of.
+    """Gives records the timestamps of a strategy.
 
     An Arrow batch stays one unless a function gives the timestamps.
     """
@@ -168,7 +168,7 @@ class Timestamper:
         return stamps
 
     def _checked(self, rows: Sequence[Any], stamps: list[int]) -> list[int]:
-        """Timestamps that records had before; one that stands for "no time" would end event time."""
+        """Check timestamps that records had before; the value for "no time" would end event time."""
         if not (is_near(min(stamps)) and is_near(max(stamps))):
             for _, stamp in zip(self._cursor.over(rows), stamps, strict=True):
                 if not is_near(stamp):
@@ -202,7 +202,7 @@ class WatermarkProgress:
     """Follows one stream; see the module's text.
 
     Attributes:
-        doing: The user's code that runs; empty while none does.
+        doing: Name of the running code of the user; empty while none runs.
 
     Raises:
         PenstockError: The strategy's generator is no `WatermarkGenerator`.
@@ -232,7 +232,7 @@ class WatermarkProgress:
         return self._output.is_idle
 
     def observe(self, stamped: TimedBatch) -> None:
-        """Records have come; an error of the user's generator passes, and `doing` names it."""
+        """Take in new records; an error of the user's generator passes through, and `doing` names it."""
         self.begin()
         if self._generator is None:
             self._output.advance(stamped.newest - self._bound)
@@ -270,7 +270,7 @@ class WatermarkProgress:
         return at if idle_at is None else min(idle_at, at)
 
     def tick(self, now: float) -> None:
-        """Time has passed: `now` is in seconds on a clock that stands still under back pressure."""
+        """Take in the time: `now` is in seconds on a clock that stands still under back pressure."""
         if self._timer is not None and self._timer.ask(now):
             self._output.is_idle = True
             return
@@ -306,17 +306,17 @@ class WatermarkProgress:
 
 
 class TimestampsAndWatermarksOperator(FunctionOperator):
-    """Gives records their timestamps and says after each batch how far event time has come.
+    """Gives records their timestamps and emits the watermark after each batch.
 
-    A watermark stands after a whole batch. The stream may be cut at the end of a batch anyway. Time alone
-    brings watermarks only where a generator of the user's own emits them. The newest timestamp is in no
-    snapshot: after a restart the watermark restarts with the first batch, and can only be lower.
+    A watermark stands after a whole batch, since the stream may be cut there anyway. Time alone brings
+    watermarks only where a user's generator emits them. No snapshot holds the newest timestamp: after a
+    restart the watermark restarts with the first batch, and can only be lower.
 
-    The status follows the same rule. A stream begins active, also after a restart. It says that it is active
-    in front of the first batch after a pause, and that it is idle behind its last watermark.
+    The status follows the same rule. A stream begins active, also after a restart. `ACTIVE` comes in front of
+    the first batch after a pause, and `IDLE` behind the last watermark.
 
     Args:
-        strategy: Whence timestamps come and how much out of order they are.
+        strategy: Source of the timestamps, and how much out of order they are.
     """
 
     kind: ClassVar[str] = "timestamp"
@@ -369,7 +369,7 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
         yield from self._changes()
 
     def _changes(self) -> Iterator[Output]:
-        """The watermark and the status, where they are not those that were emitted last."""
+        """The watermark and the status, if they differ from the last emitted ones."""
         progress = self._opened
         if self._is_idle and not progress.is_idle:
             self._is_idle = False

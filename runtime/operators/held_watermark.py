@@ -1,24 +1,24 @@
-"""`HeldWatermark`: fires what a watermark has reached some at a time, and lets the watermark go on behind it.
+"""`HeldWatermark`: fires timers of a watermark in portions, and passes the watermark on behind them.
 
-A watermark may fire millions of timers or windows. An operator that fired all of them in one go would keep
+A watermark may fire millions of timers or windows. An operator that fired all of them at once would keep
 barriers waiting. So it fires some of them, and holds the watermark (`Operator.holds_watermark`). It continues
-in `flush`, before any other input, until none is left that the watermark has reached. Then the watermark is
-passed on. Between two flushes a checkpoint may come. Its snapshot has what is left to fire, and how far
-event time has come. An operator that is restored from it fires the rest at once, because it finds timers or
-windows that its event time has reached. Flink calls such timers interruptible.
+in `flush`, before any other input, until all that are due have fired. Then the watermark is passed on. Between
+two flushes a checkpoint may come. Its snapshot holds the timers that are left, and the reached event time. An
+operator that is restored from it fires the rest at once, because its event time has reached them. Flink calls
+such timers interruptible.
 
 The end of time is not held, as the end of the input comes right behind it: everything fires in one go.
 
 A watermark must never overtake what it fires, nor may any record behind it.
 
-`ReachedWatermark` says how far event time has come in one operator, over restarts and rescales. Whether a
-record is late must not depend on where a restart happened, or a straggler could open a window again that has
-fired. So the watermark that was reached is in snapshots.
+`ReachedWatermark` holds the reached event time of one operator, over restarts and rescales. Whether a record
+is late must not depend on the place of a restart. Otherwise a straggler could reopen a window that has fired.
+So snapshots hold the reached watermark.
 
 At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest of their
-watermarks, so no record becomes late that was not late for one of them. The end of time is no watermark to go
-on from: a job that was drained and continues has records to come. Event time never goes back, though sources
-that start again send lower watermarks than the restored one.
+watermarks, so no record becomes late that was not late for one of them. The end of time is not restored as a
+watermark: a job that was drained and continues has records to come. Event time never goes back, though
+sources that start again send lower watermarks than the restored one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ReachedWatermark:
         return SavedList([(*self._subtask, self.timestamp)], RedistributionMode.UNION)
 
     def _restored(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
-        """The watermark of this subtask, or of the one that was behind all others; `None` if one had none."""
+        """The lowest watermark of the old subtasks; `None` if one had none."""
         own = [reached for *subtask, reached in old if tuple(subtask) == self._subtask]
         all_reached = own or [reached for *_, reached in old]
         known = [reached for reached in all_reached if reached is not None]
@@ -59,7 +59,7 @@ class ReachedWatermark:
 
 T = TypeVar("T")
 
-#: Most timers or windows that fire until a checkpoint may come.
+#: Maximum number of timers or windows that fire before a checkpoint may come.
 MOST_FIRED: Final = 1024
 
 
@@ -67,10 +67,10 @@ class HeldWatermark:
     """The watermark of one operator while it fires.
 
     Args:
-        reached: How far event time has come; it is advanced here.
+        reached: The reached event time; advanced here.
         next_at: The earliest moment at which something fires; `None` for none.
-        fire: Fires what is due up to a moment: all of it if the second argument says so, else what
-            `some_of` gives.
+        fire: Fires what is due up to a moment: all of it if the second argument is true, else the part that
+        `some_of` returns.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class HeldWatermark:
 
     @property
     def is_holding(self) -> bool:
-        """Whether a watermark waits until all that it has reached has fired."""
+        """Whether a watermark waits until everything that it has reached has fired."""
         return self._held is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether `flush` has something to do: after a restore, also where no watermark is held."""
+        """Whether `flush` has work: after a restore, also where no watermark is held."""
         return self._held is not None or self._is_left()
 
     def advance(self, watermark: Watermark) -> Iterator[Output]:
@@ -105,7 +105,7 @@ class HeldWatermark:
             self._held = None
 
     def flush(self) -> Iterator[Output]:
-        """Fire some of what is due; a held watermark follows the last that it has reached."""
+        """Fire some of what is due; a held watermark follows the last one fired."""
         reached = self._reached.timestamp
         assert reached is not None, "only a watermark makes anything due"
         yield from self._fire(reached, False)
@@ -114,7 +114,7 @@ class HeldWatermark:
             yield passed
 
     def release(self) -> Iterator[Output]:
-        """Records or a status come: they stand behind a held watermark, so what it fires comes first."""
+        """Fire everything that a held watermark has reached, before records or a status that stand behind it."""
         while self._held is not None:
             yield from self.flush()
 
@@ -124,11 +124,11 @@ class HeldWatermark:
 
 
 def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: bool) -> Iterator[T]:
-    """Timers that fire until a checkpoint may come: not too many, and not for long.
+    """Timers that fire before a checkpoint may come: limited in number and time.
 
     Args:
-        due: What fires, in order. Nothing is drawn behind the last that is given.
-        monotonic: Seconds that never go backwards.
+        due: The timers in order. None is drawn behind the last one returned.
+        monotonic: Clock in seconds that never goes backwards.
 
     Example:
         >>> due = iter(range(3000))

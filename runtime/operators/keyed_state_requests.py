@@ -1,15 +1,15 @@
 """Requests of a user's function for keyed state: declared by its class, or by name at run time.
 
-Both ways end in one table of requests for each operator and subtask. So a declared state can also be asked
-for by its name. Two requests of one name that do not agree are refused.
+Both ways end in one table of requests for each operator and subtask. So a declared state can also be requested
+by its name. Two requests of one name that do not agree are refused.
 
-`StateSweep` lets keyed state do its own work between two batches. The work has two parts. What has expired is
-forgotten, some entries at a time. A slice looks at `MOST_ENTRIES` entries, which takes about a millisecond.
-Between two slices the task does something else for several times as long. So when a million entries expire at
-once, records still flow and barriers still pass. A user's function never sees its state change under it.
+`StateSweep` does background work of keyed state between two batches. The work has two parts. Expired entries
+are removed in portions. A slice examines `MOST_ENTRIES` entries, which takes about a millisecond. Between two
+slices the task does other work for several times as long. So when a million entries expire at once, records
+still flow and barriers still pass. A user's function never sees its state change under it.
 
-What has changed is examined for the next snapshot. This never rests: changes come as fast as records do. A
-rest would make each examination longer than the one before it, and so the next rest, too.
+Changes are examined for the next snapshot. This never rests: changes come as fast as records do. A rest would
+make each examination longer than the one before it, and so the next rest, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RequestedStates:
         Raises:
             ConfigurationError: Two states have one name, or the object takes no attributes.
             PenstockError: The stream is not keyed.
-            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
+            StateMismatchError: The restored state is of another kind or type, and can't be migrated.
         """
         declared = states_of(type(function))
         if not declared:
@@ -64,7 +64,7 @@ class RequestedStates:
         )
 
     def find(self, kind: type[KeyedState], name: str, settings: Mapping[str, object]) -> Any:
-        """The state of this name; `None` when it was not requested yet. Refuses other settings."""
+        """The state of this name; `None` before its first request. Refuses other settings."""
         known = self._views.get(name) if name in self._views else self._views.get(normal_name(name))
         if known is None:
             return None
@@ -79,7 +79,7 @@ class RequestedStates:
         return view
 
     def bind(self, declaration: KeyedState, backend: KeyedStateBackend | None) -> Any:
-        """The view of a state that is asked for by name for the first time."""
+        """The view of a state that is requested by name for the first time."""
         backend = _needed(backend, f"{declaration.method}({declaration.name!r})")
         backend.rename(declaration)
         return self._bind(declaration, backend, is_declared=False)
@@ -91,7 +91,7 @@ class RequestedStates:
 
 
 class AsksForKeyedState:
-    """Methods of a context that give keyed state by name; `list_state` is left to each context."""
+    """Methods of a context that return keyed state by name; `list_state` is left to each context."""
 
     __slots__ = ()
 
@@ -109,21 +109,21 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ValueState[Any]:
-        """State with one value a key; asked for in `open` (once) or later (each time the same object).
+        """Keyed state: one value for each key; request it in `open` (once) or later (each time the same object).
 
-        A class can also declare it: `count = ValueState(int, default=0)`. It holds what `update` was
-        called with, and `value` gives a copy of what can change.
+        A class can also declare it: `count = ValueState(int, default=0)`. It holds the argument of the last
+        `update`; `value` returns a copy of a mutable value.
 
         Args:
-            name: Unique in the operator; the value is found again under it.
-            default: Value of a key that has none; each key gets a copy of one that can change.
-            of_type: The type of the values, such as `int` or a class of yours. `update` takes nothing else,
-                and a job whose restored values are of another type does not start. By default anything goes.
-            ttl: How long a value lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
-            migrate: Makes a value of `of_type` of a restored one that is none.
+            name: Unique in the operator; a restored value is found by it.
+            default: Value of a key that has none; each key gets a copy of a mutable one.
+            of_type: The type of the values, such as `int` or a class of yours. `update` refuses others, and a job
+            whose restored values are of another type does not start. By default any.
+            ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.
+            migrate: Converts a restored value of another type to `of_type`.
 
         Raises:
-            ConfigurationError: The default is mutable, or default or type are not those given first.
+            ConfigurationError: The default is mutable, or default or type differ from the first ones given.
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
@@ -144,15 +144,15 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> MapState[Any, Any]:
-        """State with a map a key; see `MapState`.
+        """Keyed state: one map for each key; see `MapState`.
 
         Args:
-            key_type: The type of map keys; by default anything goes.
-            ttl: How long an entry lives after it was last written.
-            migrate: Makes a value of `value_type` of a restored one that is none.
+            key_type: The type of map keys; by default any.
+            ttl: Lifetime of an entry after its last write.
+            migrate: Converts a restored value of another type to `value_type`.
 
         Raises:
-            ConfigurationError: A type is not that given first.
+            ConfigurationError: A type differs from the first one given.
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
@@ -174,16 +174,16 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ReducingState[Any]:
-        """State with one value a key that is combined with each added one; see `ReducingState`.
+        """Keyed state: one value for each key that is combined with each added one; see `ReducingState`.
 
         Args:
-            function: Combines two values; the one that was given first stays.
+            function: Combines two values; the first one given stays.
             of_type: The type of the values.
-            ttl: How long a value lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
-            migrate: Makes a value of `of_type` of a restored one that is none.
+            ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.
+            migrate: Converts a restored value of another type to `of_type`.
 
         Raises:
-            ConfigurationError: The type is not that given first.
+            ConfigurationError: The type differs from the first one given.
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
@@ -199,11 +199,11 @@ class AsksForKeyedState:
     def aggregating_state(
         self, name: str, function: FoldsValues[Any, Any], *, ttl: Ttl | None = None
     ) -> AggregatingState[Any, Any]:
-        """State with an accumulator a key; see `AggregatingState`.
+        """Keyed state: one accumulator for each key; see `AggregatingState`.
 
         Args:
-            function: An `AggregateFunction`; the one that was given first stays.
-            ttl: How long an accumulator lives after it was last written.
+            function: An `AggregateFunction`; the first one given stays.
+            ttl: Lifetime of an accumulator after its last write.
 
         Raises:
             PenstockError: The stream is not keyed.
@@ -216,7 +216,7 @@ class AsksForKeyedState:
         return found  # type: ignore[no-any-return]
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
-        """The keys of this subtask that have something in a state, as they are now; in no order.
+        """Current keys of this subtask with an entry in a state, in no order.
 
         Args:
             state: The state or its name.
@@ -250,9 +250,9 @@ def _refuse_other(kind: type[KeyedState], name: str, setting: str, before: objec
     raise ConfigurationError(msg)
 
 
-#: Entries that one slice looks at.
+#: Entries that one slice examines.
 MOST_ENTRIES: Final = 2_000
-#: How long the task is left alone after a slice, in lengths of that slice; and at least, in seconds.
+#: Pause of the sweep after a slice, in lengths of that slice; and its minimum, in seconds.
 _REST: Final = 4.0
 
 _SHORTEST_REST: Final = 0.001
@@ -277,7 +277,7 @@ class StateSweep:
         return self._rest_until if due_in <= 0 else self._clock.monotonic() + due_in
 
     def run_if_due(self) -> None:
-        """Examine what has changed, or else do one slice, if it is time."""
+        """Examine changes, or else do one slice, if it is due."""
         if self._backend.is_examination_due:
             self._backend.examine_changes()
             return

@@ -1,16 +1,16 @@
 """`key_by(names).window(...).aggregate(...)`: accumulators by key and window in columns.
 
-`ColumnWindowOperator` is what all windows over columns share. A window is a slot of a table: its start is a
-part of the key that does not decide the key group. When event time has passed a window it is emitted and its
-slot is freed. To find what has ended, all ends are looked at, but only when the watermark has reached the
-earliest end that there is. A record that is late for all of its windows goes to the side output.
+`ColumnWindowOperator` is the common base of windows over columns. A window is a slot of a table; its start is a
+part of the key that does not decide the key group. When event time has passed a window, it is emitted and its
+slot is freed. All ends are scanned, but only when the watermark has reached the earliest one. A record that is
+late for all of its windows goes to the side output.
 
 `WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first reduced to partial
 results by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then each pane's partial
 result is merged into all windows that hold the pane.
 
-Rows of one window in several panes lose their order among each other. So where windows overlap, functions
-that go by it are given the rows of each window, and no pane's. So are functions without partial results.
+Rows of one window in several panes lose their order among each other. So where windows overlap, functions that
+depend on the order receive the rows of each window, not of a pane. So do functions without partial results.
 
 A combiner's partial result may be late if its sender was idle: then this subtask's watermark has passed the
 sender's. The records behind it are no longer known, so it is dropped, and counts as one late record.
@@ -76,7 +76,7 @@ class ColumnWindowOperator(Operator):
     function. Their timestamps are the last microseconds of the windows.
 
     Args:
-        aggregation: The functions, as users name them.
+        aggregation: The functions, as the user names them.
         shape: Length, beginnings and contents of the windows.
         late_tag: The side output of late records.
     """
@@ -158,10 +158,10 @@ class ColumnWindowOperator(Operator):
         """The beginnings of the windows in these slots, as users see them."""
 
     def _restored(self, slots: Slots) -> None:
-        """Build what is in no snapshot from the windows that were restored."""
+        """Rebuild what no snapshot holds from the restored windows."""
 
     def _forget(self, slots: Slots, reached: int) -> None:
-        """Delete what belongs to windows that have fired, apart from their accumulators."""
+        """Delete data of fired windows, apart from their accumulators."""
 
     def _late_output(self, batch: Batch, is_late: NDArray[np.bool_]) -> Iterator[Output]:
         self._late += int(is_late.sum())

@@ -22,7 +22,7 @@ class ExpressionOperator(Operator):
 
     batch_format: ClassVar[BatchFormats] = "both"
 
-    #: How messages call the operator.
+    #: Name of the operator in messages.
     kind: ClassVar[str] = "expression"
 
     def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
@@ -40,7 +40,7 @@ class ExpressionOperator(Operator):
         return f"{self.kind} {shown(self._expressions)}".rstrip()
 
     def _masks(self, batch: Batch) -> dict[str, pa.BooleanArray]:
-        """For each expression for which rows of a batch it is true; null counts as false."""
+        """Rows of a batch for which each expression is true; null counts as false."""
         if not isinstance(batch, ArrowBatch):
             return self._on_rows.masks(batch.rows, self.kind)
         results = compute(self._expressions, batch.batch)
@@ -51,7 +51,7 @@ class ExpressionOperator(Operator):
 
 
 def shown(expressions: Mapping[str, pc.Expression]) -> str:
-    """Expressions as names of operators and messages have them.
+    """Expressions as they stand in names of operators and in messages.
 
     Example:
         >>> shown({"double": pc.field("v") * 2})
@@ -91,7 +91,7 @@ class SelectOperator(ExpressionOperator):
 
     Args:
         names: Columns that are kept as they are; `None` for all.
-        expressions: Columns that are computed, by name. One of a kept name takes its place, others follow.
+        expressions: Computed columns by name. One of a kept name takes its place, others follow.
 
     Example:
         >>> operator = SelectOperator(["k"], {"double": pc.field("v") * 2})

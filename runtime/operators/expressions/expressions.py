@@ -1,10 +1,10 @@
 """`pyarrow.compute` expressions over Arrow batches.
 
-Arrow's own engine (Acero) computes them. It has some tens of microseconds of overhead for a batch. It alone
-knows how an expression looks inside. The columns that it does not compute are not touched. `row_expressions`
-does the same for rows.
+Arrow's own engine (Acero) computes them, with an overhead of some tens of microseconds a batch. Only it knows
+the structure of an expression. Columns that it does not compute are not touched. `row_expressions` does the
+same for rows.
 
-`fields_of` reads the fields that an expression looks at from its serialized form. An expression has no
+`fields_of` reads the fields of an expression from its serialized form. An expression has no
 attributes for them, and its text does not tell a name from a part of another one. Arrow writes an expression
 as a schema whose metadata lists calls, literals and references in order. A reference by name is an entry
 `field_ref`. A nested one is `nested_field_ref` with the number of names, then these names. The metadata in
@@ -27,7 +27,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 
-#: Names from a column down to a part of its values.
+#: Names from a column down to a nested field.
 FieldPath: TypeAlias = tuple[str, ...]
 
 #: In front of the first message of Arrow's file format.
@@ -50,7 +50,7 @@ def fields_of(expression: pc.Expression) -> tuple[FieldPath, ...] | None:
 
 
 def as_plain_field(expression: pc.Expression) -> FieldPath | None:
-    """The field that an expression is, without a computation; `None` for other expressions.
+    """The field, if an expression is a plain reference to it; `None` for other expressions.
 
     Example:
         >>> as_plain_field(pc.field("v")), as_plain_field(pc.field("v") + 1)
@@ -107,7 +107,7 @@ class _Flatbuffer:
         if not place:
             return ""
         start = self._target(place)
-        # Literals may hold any bytes; only names are looked at, and these are UTF-8.
+        # Literals may hold any bytes; only names are read, and these are UTF-8.
         return self._data[start + 4 : start + 4 + self._read("<I", start)].decode(errors="replace")
 
     def _target(self, place: int) -> int:
@@ -124,21 +124,21 @@ _NO_NAME: Final = "\0"
 
 
 class ExpressionError(PenstockError):
-    """An expression can't be computed on a batch; the message has the expression and the columns."""
+    """An expression can't be computed on a batch; the message shows the expression and the columns."""
 
 
 def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -> list[pa.Array]:
     """The value of each expression in every row, in the order of the mapping.
 
     Raises:
-        ExpressionError: A column is not there, has the wrong type, or a value fails (an overflow, a division
-            by zero).
+        ExpressionError: A column is missing or has the wrong type, or a value fails (an overflow, a division by
+        zero).
 
     Example:
         >>> compute({"double": pc.field("v") * 2}, pa.record_batch({"v": [1, 2]}))[0].to_pylist()
         [2, 4]
     """
-    # It loads `pyarrow.dataset`, and that loads pandas where it is installed: half a second in every process.
+    # This import loads `pyarrow.dataset`, and that loads pandas if installed: half a second in every process.
     from pyarrow import acero
 
     # A table without columns has no rows either.
@@ -157,7 +157,7 @@ def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -
 
 
 def columns_of_expression(expression: pc.Expression, schema: pa.Schema) -> tuple[str, ...] | None:
-    """The columns that an expression looks at; `None` if it can't be computed on columns like these.
+    """The columns that an expression reads; `None` if it can't be computed on columns like these.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})
@@ -196,10 +196,10 @@ def _explained(expressions: Mapping[str, pc.Expression], schema: pa.Schema, erro
 
 
 def as_mask(result: pa.Array, kind: str) -> pa.BooleanArray:
-    """The result of an expression as true or false a row; null counts as false.
+    """The result of an expression as one Boolean a row; null counts as false.
 
     Raises:
-        ExpressionError: The expression is of another type.
+        ExpressionError: The expression is not Boolean.
 
     Example:
         >>> as_mask(pa.array([True, None]), "filter").to_pylist()

@@ -1,15 +1,15 @@
 """`pyarrow.compute` expressions over rows that are dicts.
 
-What an expression gives for a row depends on this row alone. So rows are dealt out by the types of their
-values (`record/row_columns.py`), and Acero computes each part. A null has no type. Where an expression needs
+The result of an expression for a row depends on this row alone. So rows are grouped by the types of their
+values (`record/row_columns.py`), and Acero computes each group. A null has no type. Where an expression needs
 one, it gets the first that the expression can be computed with.
 
-Only fields of the expression are looked at. A name that a dict does not have is null, also inside of a field.
-An expression that is a field gives its value as it is, of whatever type. A field that is named by its
-position is that of the row's own names.
+Only fields of the expression are read. A name that a dict does not have is null, also inside of a field. An
+expression that is a field returns its value as it is, of whatever type. A field that is named by its position
+is that of the row's own names.
 
-If a row fails, the first one that does is looked for, and the error has its own types and values. So the
-error does not depend on the batch either.
+If a row fails, the error is that of the first failing row, with its own types and values. So the error does
+not depend on the batch either.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _MOST_KNOWN: Final = 1_000
 
 _T = TypeVar("_T")
 
-#: What is needed of a value: itself, or parts by name.
+#: Needed parts of a value: itself, or parts by name.
 _Parts: TypeAlias = "dict[str, _Parts | None]"
 
 
 class _Answer(NamedTuple):
-    """Values of an expression for some rows; of all rows if there are no places."""
+    """Values of an expression for some rows; for all rows if it has no places."""
 
     places: Places | None
     values: pa.Array
@@ -84,7 +84,7 @@ class RowExpressions:
         self._expressions = dict(expressions)
         self._plain = {name: as_plain_field(expression) for name, expression in expressions.items()}
         self._fields = {name: fields_of(expression) for name, expression in expressions.items()}
-        #: Of expression and columns the types that do for nulls.
+        #: Types that suit nulls, by expression and columns.
         self._types_of_nulls: dict[tuple[str, tuple[str, ...]], list[pa.DataType]] = {}
 
     def values(self, rows: Sequence[Any], kind: str) -> dict[str, list[Any]]:
@@ -93,7 +93,7 @@ class RowExpressions:
         return self._explained(rows, self._values)
 
     def masks(self, rows: Sequence[Any], kind: str) -> dict[str, pa.BooleanArray]:
-        """For each expression for which rows it is true; null counts as false."""
+        """Rows for which each expression is true; null counts as false."""
         _refuse_others(rows, kind)
         return self._explained(rows, lambda some: self._masks(some, kind))
 
@@ -145,7 +145,7 @@ class RowExpressions:
         ]
 
     def _by_place(self, name: str, rows: Sequence[Any]) -> list[_Answer]:
-        """The value of an expression that names fields by position: rows of the same names together."""
+        """Compute an expression that names fields by position: rows of the same names together."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, row in enumerate(rows):
             alike.setdefault(tuple(row), []).append(place)
@@ -180,7 +180,7 @@ class RowExpressions:
         raise first
 
     def _explained(self, rows: Sequence[Any], attempt: Callable[[Sequence[Any]], _T]) -> _T:
-        """The result of a function of rows; its error is that of the first row that fails."""
+        """The result of a function of rows; an error is that of the first row that fails."""
         try:
             return attempt(rows)
         except (ExpressionError, NoColumnTypeError) as error:
@@ -229,7 +229,7 @@ def _columns_of(rows: Sequence[Any], paths: Sequence[FieldPath]) -> dict[str, Ro
 
 
 def _tree_of(paths: Sequence[FieldPath]) -> dict[str, _Parts | None]:
-    """By name the parts that are needed, or `None` where the whole value is.
+    """The needed parts by name, or `None` where the whole value is needed.
 
     Example:
         >>> _tree_of([("a", "x"), ("a", "y"), ("b",), ("b", "z")])
@@ -263,7 +263,7 @@ def _only(value: Any, parts: _Parts) -> Any:
 
 
 def _as_struct(value: Any) -> Any:
-    """A value in which tuples and dataclasses are dicts; of a tuple with fields `_1`, `_2`."""
+    """A value whose tuples and dataclasses are dicts; a tuple has fields `_1`, `_2`."""
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None) or [f"_{i}" for i in range(1, len(value) + 1)]
         return {name: _as_struct(each) for name, each in zip(names, value, strict=True)}

@@ -1,4 +1,4 @@
-"""`FunctionOperator`: what operators around one function of the user share.
+"""`FunctionOperator`: the base of operators around one function of the user.
 
 `KeyedFunctionOperator` adds a key selector and keyed state.
 """
@@ -31,7 +31,7 @@ from penstock.runtime.user_location import function_location
 
 
 class FunctionOperator(Operator):
-    """Counts records, knows which one is being processed, and refuses functions that can't work.
+    """Counts records, tracks the record in progress, and refuses functions that can't work.
 
     A subclass must not drive the user's function with `map(function, rows)`. A `StopIteration` that escapes
     from the function would end it silently and lose the rest of the batch. Comprehensions pass it on.
@@ -42,7 +42,7 @@ class FunctionOperator(Operator):
 
     batch_format: ClassVar[BatchFormats] = "both"
 
-    #: How messages call the operator.
+    #: Name of the operator in messages.
     kind: ClassVar[str] = "user"
 
     #: Whether the function may be a generator function.
@@ -50,8 +50,8 @@ class FunctionOperator(Operator):
 
     def __init__(self, function: Callable[..., Any] | FunctionClass) -> None:
         self._class = function if isinstance(function, FunctionClass) else None
-        self._made: Any = None  # the object that was made of the class
-        self._beside: str | None = None  # what runs of the class instead of the function
+        self._made: Any = None  # the object made from the class
+        self._beside: str | None = None  # the part of the class that runs instead of the function
         self._function: Callable[..., Any] = _not_made if isinstance(function, FunctionClass) else function
         self._cursor = RecordCursor()
         self._emission = Emission.AT_ONCE
@@ -81,7 +81,7 @@ class FunctionOperator(Operator):
 
     @property
     def doing(self) -> str:
-        beside = self._beside  # read once: a watchdog asks beside the task
+        beside = self._beside  # read once: a watchdog reads it from another thread
         return f"{self.kind} {f'function {function_location(self._function)}' if beside is None else beside}"
 
     @property
@@ -114,7 +114,7 @@ class FunctionOperator(Operator):
 
 
 def functions_of(owner: object, base: type) -> Iterator[Callable[..., Any]]:
-    """The functions of a user's object that run while there are records, and those of its states."""
+    """The functions of a user's object that run while records come, and those of its states."""
     kind = type(owner)
     for name in ("process", "on_timer", "snapshot"):
         if getattr(kind, name, None) is not getattr(base, name, None):
@@ -135,7 +135,7 @@ def _not_made(*_: object) -> None:
 
 
 def check_function(kind: str, function: Callable[..., Any], *, takes_generators: bool = False) -> None:
-    """Refuse a function whose result could never be what the operator needs, and say what to do."""
+    """Refuse a function whose result can't be valid for the operator; the error says what to do."""
     if not callable(function):
         msg = f"{kind} needs a function, not {type(function).__name__}"
         raise ConfigurationError(msg)
@@ -151,7 +151,7 @@ def check_function(kind: str, function: Callable[..., Any], *, takes_generators:
 
 
 def rows_of(batch: Batch) -> RowBatch:
-    """A batch as rows; an Arrow batch becomes one dict a row, with the timestamps that it has.
+    """A batch as rows; an Arrow batch becomes one dict a row, and keeps its timestamps.
 
     Example:
         >>> import pyarrow as pa
@@ -165,11 +165,11 @@ def rows_of(batch: Batch) -> RowBatch:
 
 
 class KeyedFunctionOperator(FunctionOperator):
-    """Selects the keys of a whole batch first, and says whose fault it is when the key selector fails.
+    """Selects the keys of a whole batch first, and names the key selector when it fails.
 
-    A sender that has a single receiver does not look at all keys. So a subclass checks each key that is new
-    to it with `_check_key`; one that it knows has been checked. Types that are new are checked here: a known
-    key may come again as another type.
+    A sender with a single receiver does not check all keys. So a subclass checks each key that is new to it
+    with `_check_key`; a known key has been checked. New types are checked here: a known key may come again as
+    another type.
     """
 
     keyed = True
@@ -207,13 +207,13 @@ class KeyedFunctionOperator(FunctionOperator):
         return keys
 
     def _check_key(self, key: Any) -> None:
-        """Refuse what can't be a key: then the key selector is to blame."""
+        """Refuse an invalid key; the error blames the key selector."""
         self._selecting = True
         stable_hash(key)
         self._selecting = False
 
     def _after_type_error(self, key: Any) -> None:
-        """A `TypeError` on the way: Python raises no other one where an unhashable key is looked up."""
+        """Explain a `TypeError`: Python raises it where an unhashable key is looked up."""
         if not self._selecting:
             self._check_key(key)
 
@@ -231,7 +231,7 @@ def keyed_state_of(context: OperatorContext) -> KeyedStateBackend:
 
 
 def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
-    """The table of an operator that keeps all of its keyed state in one; refuses another operator's."""
+    """The table of an operator with a single one for its keyed state; refuses another operator's."""
     return _own_state(context, (name,), owner).table(name)
 
 

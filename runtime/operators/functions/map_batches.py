@@ -1,4 +1,4 @@
-"""`map_batches`: the user's function sees whole batches, as lists or as Arrow record batches."""
+"""`map_batches`: the user's function receives whole batches, as lists or as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ B = TypeVar("B", bound=Batch)
 
 
 class MapBatchesOperator(FunctionOperator):
-    """Replaces every batch by what the function makes of it.
+    """Replaces every batch by the function's result.
 
-    How large the batches are is up to the runtime; they differ from run to run. Timestamps stay when the
-    function returns one batch that is as long as its input. The i-th output record gets the time of the i-th
-    input record, so such a function must keep the order. Else the records out have no timestamps.
+    The runtime chooses the size of the batches; it differs from run to run. Timestamps stay when the function
+    returns one batch that is as long as its input. The i-th output record gets the time of the i-th input
+    record, so such a function must keep the order. Otherwise the output has no timestamps.
 
     Args:
         function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
@@ -37,7 +37,7 @@ class MapBatchesOperator(FunctionOperator):
         batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts; see `arrow_parts`.
 
     Raises:
-        ConfigurationError: There is no such format, or rows are given a schema.
+        ConfigurationError: The format is unknown, or rows are given a schema.
 
     Example:
         >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
@@ -100,7 +100,7 @@ class MapBatchesOperator(FunctionOperator):
             yield from RowBatch(self._own(part)).slices(OUTPUT_SLICE)
 
     def _own(self, rows: list[Any]) -> list[Any]:
-        """Results of a call, before the function continues; a list that it has kept may grow."""
+        """Results of a call, before the function continues; copied, as a list that it keeps may grow."""
         return own_copies(rows) if self.isolates else rows
 
     def _own_batches(self, part: Any) -> Iterator[ArrowBatch]:
@@ -130,12 +130,12 @@ def arrow_parts(
 ) -> Iterator[ArrowBatch]:
     """A batch as Arrow batches, whose columns do not depend on how the stream was cut into batches.
 
-    Without a schema rows are dealt out, in their order, by their names and by the types of their values. So a
+    Without a schema rows are grouped, in their order, by their names and by the types of their values. So a
     column has the type that each of its values has alone, and all rows have all columns.
 
     Args:
-        schema: The columns of all batches. What does not fit them unchanged is refused; what a row lacks is
-            null.
+        schema: The columns of all batches. A value that does not fit unchanged is refused; a missing one is
+        null.
 
     Raises:
         PenstockError: A row is no dict, or no column has one of its values unchanged.

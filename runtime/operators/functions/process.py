@@ -99,7 +99,7 @@ class ProcessOperator(FunctionOperator):
 #: Name in the statistics of the number of timers that are set.
 TIMERS: Final = "timers"
 
-#: How many keys are remembered as checked.
+#: Number of keys that are remembered as checked.
 _MOST_CHECKED: Final = 1 << 16
 
 
@@ -200,7 +200,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     @property
     def doing(self) -> str:
-        firing = self._firing  # read once: a watchdog asks beside the task
+        firing = self._firing  # read once: a watchdog reads it from another thread
         if firing is None or self._selecting:
             return super().doing
         key, at = firing
@@ -258,7 +258,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         context.time_domain = None
 
     def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Main outputs, counted, and what came at the side meanwhile: in front of a watermark."""
+        """Count main outputs, and emit side outputs in front of a watermark."""
         assert self._side is not None, "open() comes first"
         for output in outputs:
             if isinstance(output, RowBatch):
@@ -271,7 +271,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         yield from self._side.take()
 
     def _check_new(self, key: Any) -> None:
-        """Check a key that was not seen lately; all states of the function have it."""
+        """Check a key that was not seen lately, which all states of the function share."""
         self._check_key(key)
         if len(self._checked) >= _MOST_CHECKED:
             self._checked.clear()

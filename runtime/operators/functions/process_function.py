@@ -29,7 +29,7 @@ class SideOutputs:
     """Collects records by tag.
 
     Attributes:
-        isolates: Whether records are copied unless they can't change.
+        isolates: Whether records are copied unless they are immutable.
 
     Raises:
         ConfigurationError: Two side outputs have one name.
@@ -91,14 +91,14 @@ class FunctionContext(AsksForMetrics):
     """Context of any process function while it runs; one object for the whole attempt.
 
     Args:
-        context: Of the operator.
-        timers: What time it is.
+        context: The operator's context.
+        timers: The timer service, which knows the time.
         side: Takes what the function emits beside its main output.
 
     Attributes:
         timestamp: Event time of the current record or timer in microseconds; `None` when the stream has none,
             and for a timer of processing time.
-        timer_service: Knows the current watermark, and sets timers for the current key of a keyed stream.
+        timer_service: Provides the current watermark, and sets timers for the current key of a keyed stream.
     """
 
     # Plain slots, because functions read them for every record; an unset one ends up in __getattr__.
@@ -115,7 +115,7 @@ class FunctionContext(AsksForMetrics):
         self.timestamp = None
         self.timer_service = timers
 
-    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+    if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain a missing key or a misspelt name."""
@@ -143,8 +143,8 @@ class FunctionContext(AsksForMetrics):
     def watermark(self) -> int | None:
         """Event time, in microseconds; `None` before the first watermark.
 
-        A record whose timestamp is not greater has come late. In `on_timer` it is the watermark that fires
-        the timer, which may be far past the timer's moment.
+        A record whose timestamp is not greater is late. In `on_timer` it is the watermark that fires the timer,
+        which may be far beyond the timer's moment.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -180,12 +180,12 @@ class FunctionContext(AsksForMetrics):
 
         Args:
             name: Unique in the operator.
-            mode: How a restore shares the values out: `"split_distribute"`, `"union"` or `"broadcast"`.
-            of_type: The type of the values; by default anything goes.
-            migrate: Makes a value of `of_type` of a restored one that is none.
+            mode: Redistribution on restore: `"split_distribute"`, `"union"` or `"broadcast"`.
+            of_type: The type of the values; by default any.
+            migrate: Converts a restored value of another type to `of_type`.
 
         Raises:
-            ConfigurationError: There is no such mode, or the list has another one, or another type.
+            ConfigurationError: The mode is unknown, or the list has another mode or type.
             StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
         """
         some: Any = of_type
@@ -201,14 +201,14 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
     """Context of a keyed function: its key, its state and its timers, too.
 
     Args:
-        context: Of the operator.
+        context: The operator's context.
         backend: The operator's keyed state.
-        timers: Of the function.
+        timers: The function's timers.
         side: Takes what the function emits beside its main output.
 
     Attributes:
-        current_key: Key of the record or timer that is being processed; there is none in `open` and `close`.
-        time_domain: In `on_timer` the kind of time of the timer, `"event_time"` or `"processing_time"`.
+        current_key: Key of the current record or timer; unset in `open` and `close`.
+        time_domain: The timer's kind of time in `on_timer`: `"event_time"` or `"processing_time"`.
     """
 
     __slots__ = ("_backend", "_states", "current_key", "time_domain")
@@ -236,15 +236,15 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ListState[Any]:
-        """State with a list a key; see `ListState`.
+        """Keyed state: one list for each key; see `ListState`.
 
         Args:
-            of_type: The type of the elements; by default anything goes.
-            ttl: How long an element lives after it was added: a `timedelta`, seconds, or a `StateTtl`.
-            migrate: Makes an element of `of_type` of a restored one that is none.
+            of_type: The type of the elements; by default any.
+            ttl: Lifetime of an element after it was added: a `timedelta`, seconds, or a `StateTtl`.
+            migrate: Converts a restored element of another type to `of_type`.
 
         Raises:
-            ConfigurationError: The type is not that given first.
+            ConfigurationError: The type differs from the first one given.
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
         return self._keyed_list(name, of_type, ttl, migrate)
@@ -257,7 +257,7 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
 class ProcessFunction(ABC, Generic[T, R]):
     """A function of a stream without keys that has a context (Flink's `ProcessFunction`).
 
-    It has side outputs, metrics, and knows the watermark. Its class may declare lists of the subtask
+    Such a function has side outputs, metrics, and the watermark. Its class may declare lists of the subtask
     (`OperatorListState`). Timers and all other state belong to keys: see `KeyedProcessFunction`. One object
     serves a subtask.
 
@@ -280,7 +280,7 @@ class ProcessFunction(ABC, Generic[T, R]):
     """
 
     def open(self, ctx: FunctionContext) -> None:
-        """Get ready; called once per attempt, before any record."""
+        """Prepare the function; called once per attempt, before any record."""
 
     @abstractmethod
     def process(self, value: T, ctx: FunctionContext) -> Iterable[R] | None:
@@ -291,7 +291,7 @@ class ProcessFunction(ABC, Generic[T, R]):
         """
 
     def snapshot(self, checkpoint_id: int) -> None:
-        """State is taken now: bring the lists of the subtask (`OperatorListState`) up to date.
+        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot.
 
         Called in front of each checkpoint's snapshot. Nothing can be emitted here.
         """
@@ -303,7 +303,7 @@ class ProcessFunction(ABC, Generic[T, R]):
 class KeyedProcessFunction(ABC, Generic[K, T, R]):
     """A function with state for each key (Flink's `KeyedProcessFunction`).
 
-    Its class declares its states: `ValueState`, `ListState`, `MapState`, `ReducingState`, `AggregatingState`.
+    The class declares its states: `ValueState`, `ListState`, `MapState`, `ReducingState`, `AggregatingState`.
     The runtime binds them to the current key before `open`. One object serves all keys of a subtask. Keys
     share the other attributes of `self`, and a restart loses them. Put what belongs to a key into state.
 
@@ -322,7 +322,7 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
     """
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Get ready; called once per attempt, before any record."""
+        """Prepare the function; called once per attempt, before any record."""
 
     @abstractmethod
     def process(self, value: T, ctx: RuntimeContext) -> Iterable[R] | None:
@@ -333,15 +333,15 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
         """
 
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[R] | None:
-        """A timer that the function has set fires; its key is the current key.
+        """Handle a timer that the function has set; the timer's key is the current key.
 
         Args:
             at: The timer's moment in microseconds since the epoch.
-            ctx: Also says of what kind of time the timer is (`ctx.time_domain`).
+            ctx: The context; `ctx.time_domain` is the timer's kind of time.
 
         Returns:
-            The records to emit, as for `process`. With a timer of event time they get its moment as
-            timestamp, with one of processing time none.
+            The records to emit, as for `process`. An event-time timer gives them its moment as timestamp, a
+            processing-time timer none.
 
         Example:
             >>> from penstock import ValueState
@@ -365,7 +365,7 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
         return None
 
     def snapshot(self, checkpoint_id: int) -> None:
-        """State is taken now: bring the lists of the subtask (`OperatorListState`) up to date.
+        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot.
 
         Called in front of each checkpoint's snapshot. Nothing can be emitted here.
         """

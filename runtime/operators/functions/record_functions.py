@@ -22,7 +22,7 @@ from penstock.runtime.state.state_table import StateTable
 
 
 class MapOperator(FunctionOperator):
-    """Replaces every record by what the function makes of it; timestamps stay.
+    """Replaces every record by the function's result; timestamps stay.
 
     Example:
         >>> [batch.rows for batch in MapOperator(str.upper).process(RowBatch(["a", "b"]))]
@@ -68,7 +68,7 @@ class FilterOperator(FunctionOperator):
             kept = [(own_copy(row), place) for place, row in enumerate(rows) if function(row)]
             times = None if stamps is None else [stamps[place] for _, place in kept]
             return RowBatch([row for row, _ in kept], times)
-        # A predicate that only reads hands on its only reference.
+        # A predicate that only reads passes on its only reference.
         if stamps is None:
             return RowBatch([row for row in rows if function(row)])
         pairs = [(row, time) for row, time in zip(rows, stamps, strict=True) if function(row)]
@@ -76,7 +76,7 @@ class FilterOperator(FunctionOperator):
 
 
 class FlatMapOperator(FunctionOperator):
-    """Emits every record of what the function returns, each with the timestamp of its input.
+    """Emits every record of the function's result, each with the timestamp of its input.
 
     Args:
         function: From a record to any iterable of records, or `None` for none. A generator may be endless:
@@ -110,10 +110,10 @@ class FlatMapOperator(FunctionOperator):
 class SplitOperator(FunctionOperator):
     """Emits each record under the tag of the first predicate that is true, else in the main output.
 
-    A predicate is called with the records of a batch that no predicate before it has taken.
+    A predicate receives the records of a batch that no predicate before it has taken.
 
     Args:
-        predicates: Take a record, by tag; at least one.
+        predicates: Predicates of a record, by tag; at least one.
 
     Example:
         >>> operator = SplitOperator({"even": lambda n: n % 2 == 0, "large": lambda n: n > 2})
@@ -160,7 +160,7 @@ class SplitOperator(FunctionOperator):
             yield rest
 
     def _split_one_by_one(self, batch: RowBatch) -> Iterator[Output]:
-        """Ask all predicates about one record before the next, and copy it: they may change or keep it."""
+        """Call all predicates on one record before the next, and copy it: they may change or keep it."""
         rest, of_rest, places = list[Any](), list[int](), {tag: list[int]() for tag in self._predicates}
         found: dict[str, list[Any]] = {tag: [] for tag in self._predicates}
         for place, row in enumerate(self._cursor.over(batch.rows)):
@@ -205,12 +205,12 @@ class KeyedReduceOperator(KeyedFunctionOperator):
     The first record of a key is its first value. The table's dict is bound once a batch; the touched keys
     are reported to the backend once a batch, too.
 
-    The value of a key is also the record that was emitted for it last. So it is copied where the function, or
+    The value of a key is also the record that was last emitted for it. So it is copied where the function, or
     another one of the subtask, could change one of the two.
 
     Args:
-        function: From the value so far and a record to the new value: a new one, or one of the two, which it
-            may change.
+        function: Combines the value so far and a record into the new value: a new one, or one of the two, which
+        it may change.
     """
 
     kind: ClassVar[str] = "reduce"
