@@ -1,7 +1,7 @@
 """The ports through which the pure runtime reaches the outside.
 
-`runtime/` decides and never acts: time, timers, storage and work in the background are handed in. The
-actors give the real ones, `penstock.runtime.testing` gives deterministic ones.
+`runtime/` decides and never acts: time, timers, storage and background work are passed in. The actors pass
+the real ones, `penstock.runtime.testing` has deterministic ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TimerService(Protocol):
 
 
 class AsyncRunner(Protocol):
-    """Runs blocking work elsewhere and brings its outcome back to the caller's thread."""
+    """Runs blocking work elsewhere and calls back in the caller's thread."""
 
     def run(
         self,
@@ -41,7 +41,7 @@ class AsyncRunner(Protocol):
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None],
     ) -> Cancellable:
-        """Run `work` in the background; then exactly one callback, in the caller's own thread.
+        """Run `work` in the background; then call exactly one callback, in the caller's own thread.
 
         After `cancel` neither callback is called; the work itself may still run to its end.
         """
@@ -61,10 +61,10 @@ class SnapshotStorage(Protocol):
         """Store `data` under `path`.
 
         Args:
-            create: Only if nothing is there; this is atomic among all writers.
+            create: Store only if the path is free; atomic among all writers.
 
         Raises:
-            ObjectExistsError: `create` was asked and something is there.
+            ObjectExistsError: `create` is set and the path is taken.
         """
         ...
 
@@ -72,7 +72,7 @@ class SnapshotStorage(Protocol):
         """Read the object under `path`.
 
         Raises:
-            ObjectNotFoundError: Nothing is there.
+            ObjectNotFoundError: The path is free.
         """
         ...
 
@@ -81,7 +81,7 @@ class SnapshotStorage(Protocol):
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete these objects; one that is not there is no error."""
+        """Delete these objects; a missing one is no error."""
         ...
 
 
@@ -89,7 +89,7 @@ class DiskFolder(Protocol):
     def sync(self) -> None: ...
 
     def is_still_there(self) -> bool:
-        """Whether its path still leads to this folder."""
+        """Return whether its path still leads to this folder."""
         ...
 
 
@@ -101,10 +101,10 @@ class Disk(Protocol):
     """
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Write a new file; with `sync` its content is durable then, its name is not.
+        """Write a new file; with `sync` its content is durable on return, its name is not.
 
         Raises:
-            OSError: The file exists, or could not be written; part of it may be there.
+            OSError: The file exists, or could not be written; part of it may remain.
         """
         ...
 
@@ -125,7 +125,7 @@ class Disk(Protocol):
     def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes: ...
 
     def make_folder(self, path: str) -> None:
-        """Make one folder; the root with all that is missing above it.
+        """Make one folder; the root with all missing parents.
 
         Raises:
             FileExistsError: The name is taken.
@@ -152,7 +152,7 @@ class SpillFile(Protocol):
         """Write `data` behind what was written before; all of it or nothing.
 
         Raises:
-            StorageError: There is no room, or the disk fails. What was written before is still there.
+            StorageError: The disk is full or fails. Earlier content is still there.
         """
         ...
 
@@ -164,16 +164,16 @@ class SpillFile(Protocol):
 
 
 class SpillFileOpener(Protocol):
-    """Makes files for what does not fit into memory."""
+    """Makes files for data that does not fit into memory."""
 
     def __call__(self) -> SpillFile:
-        """A new, empty file."""
+        """Make a new, empty file."""
         ...
 
 
 @runtime_checkable
 class StagesFiles(Protocol):
-    """A storage whose writers leave something behind when they are killed."""
+    """A storage whose writers leave files behind when they are killed."""
 
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
         """Delete leftovers of killed writers; return the number of files.
@@ -191,9 +191,9 @@ class StorageOpener(Protocol):
         """Open the storage behind a URL; blocks.
 
         Args:
-            create: It will be written, and may not exist yet.
+            create: The storage will be written, and may not exist yet.
 
         Raises:
-            StorageError: There is no such place.
+            StorageError: The URL leads to no storage.
         """
         ...

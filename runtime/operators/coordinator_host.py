@@ -9,9 +9,9 @@ each. An event must be on the same side of the checkpoint where it is sent and w
 not, the checkpoint must hold it. Two rules see to that.
 
 *From the coordinator to a subtask.* The valve holds events back between the coordinator's part and the
-barriers of the sources. That is too early. A source takes its part later than the trigger arrives. The barrier
-for an operator behind others is still on its way. So each event carries the checkpoint behind which it
-was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
+barriers of the sources. That is too early. A source takes its part later than the trigger arrives. The
+barrier for an operator behind others is still on its way. So each event carries the checkpoint behind which
+it was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
 (`task/coordinator_mail.py`). Events that were sent before the coordinator's part have arrived before any
 source is triggered (`OperatorCoordinatorHolder`).
 

@@ -13,8 +13,8 @@ everything in front of the mark is to be in one checkpoint. Two parts make that 
 hook* runs in the JobMaster: when a checkpoint starts it asks the system to write the mark of that checkpoint.
 The reader of each subtask meets the mark and reports it, and the subtask takes the checkpoint exactly there.
 
-The job still triggers its sources for each checkpoint; such a reader's subtask takes that as the permission to
-begin, not as the moment. A mark that is met before the permission comes stops the reader until it does, or
+The job still triggers its sources for each checkpoint; such a reader's subtask takes that as the permission
+to begin, not as the moment. A mark that is met before the permission comes stops the reader until it does, or
 until the checkpoint is aborted or overtaken. A mark from before a restart stops no reader. When the data has
 ended there are no more marks, and the subtask takes checkpoints like any other. Savepoints go the same way;
 one with which the job is stopped ends the data of each reader at its mark.

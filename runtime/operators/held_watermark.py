@@ -2,10 +2,10 @@
 
 A watermark may fire millions of timers or windows. An operator that fired all of them at once would keep
 barriers waiting. So it fires some of them, and holds the watermark (`Operator.holds_watermark`). It continues
-in `flush`, before any other input, until all that are due have fired. Then the watermark is passed on. Between
-two flushes a checkpoint may come. Its snapshot holds the timers that are left, and the reached event time. An
-operator that is restored from it fires the rest at once, because its event time has reached them. Flink calls
-such timers interruptible.
+in `flush`, before any other input, until all that are due have fired. Then the watermark is passed on.
+Between two flushes a checkpoint may come. Its snapshot holds the timers that are left, and the reached event
+time. An operator that is restored from it fires the rest at once, because its event time has reached them.
+Flink calls such timers interruptible.
 
 The end of time is not held, as the end of the input comes right behind it: everything fires in one go.
 
@@ -70,7 +70,7 @@ class HeldWatermark:
         reached: The reached event time; advanced here.
         next_at: The earliest moment at which something fires; `None` for none.
         fire: Fires what is due up to a moment: all of it if the second argument is true, else the part that
-        `some_of` returns.
+            `some_of` returns.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class HeldWatermark:
             yield passed
 
     def release(self) -> Iterator[Output]:
-        """Fire everything that a held watermark has reached, before records or a status that stand behind it."""
+        """Fire all that a held watermark has reached, before records or a status behind it."""
         while self._held is not None:
             yield from self.flush()
 

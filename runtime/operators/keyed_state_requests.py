@@ -1,7 +1,7 @@
 """Requests of a user's function for keyed state: declared by its class, or by name at run time.
 
-Both ways end in one table of requests for each operator and subtask. So a declared state can also be requested
-by its name. Two requests of one name that do not agree are refused.
+Both ways end in one table of requests for each operator and subtask. So a declared state can also be
+requested by its name. Two requests of one name that do not agree are refused.
 
 `StateSweep` does background work of keyed state between two batches. The work has two parts. Expired entries
 are removed in portions. A slice examines `MOST_ENTRIES` entries, which takes about a millisecond. Between two
@@ -109,7 +109,7 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ValueState[Any]:
-        """Keyed state: one value for each key; request it in `open` (once) or later (each time the same object).
+        """Keyed state: one value for each key; requested in `open` or later (always the same object).
 
         A class can also declare it: `count = ValueState(int, default=0)`. It holds the argument of the last
         `update`; `value` returns a copy of a mutable value.
@@ -117,8 +117,8 @@ class AsksForKeyedState:
         Args:
             name: Unique in the operator; a restored value is found by it.
             default: Value of a key that has none; each key gets a copy of a mutable one.
-            of_type: The type of the values, such as `int` or a class of yours. `update` refuses others, and a job
-            whose restored values are of another type does not start. By default any.
+            of_type: The type of the values, such as `int` or a class of yours. `update` refuses others, and a
+                job whose restored values are of another type does not start. By default any.
             ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored value of another type to `of_type`.
 

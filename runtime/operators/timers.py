@@ -2,25 +2,25 @@
 
 # `KeyedTimerService`: what a function of a keyed stream uses
 
-*The past.* A timer must lie behind the time that the function runs at, or it would fire again and again
-within one moment. In `process` that is the watermark, or the time of day when the batch began. In `on_timer`
-it is the moment of the timer that fires. So a timer that sets the next one continues from its own moment.
-After an hour of standstill it fires for each interval that was missed. Flink fires a timer of the past with
+*Timers in the past.* A timer must lie behind the time that the function runs at, or it would fire again and
+again within one moment. In `process` that time is the watermark, or the time of day when the batch began. In
+`on_timer` it is the moment of the timer that fires. So a timer that sets the next one continues from its own
+moment. After an hour of standstill it fires for each missed interval. Flink fires a timer of the past with
 the next watermark, and one that sets itself again never ends.
 
 *The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
-Those that they set are not taken: time has ended, and an interval would never end. Timers of processing time
-do not fire then, as in Flink.
+New timers that they set are dropped: time has ended, and an interval would never end. Timers of processing
+time do not fire then, as in Flink.
 
-# `TimerQueue`: which keys have a timer when, in the order in which they fire
+# `TimerQueue`: timers by key and moment, in the order in which they fire
 
 Timers are keyed state. A timer is an entry of a nested table: its key, its moment, and as value the number
-of its registration. So a timer is in the snapshot as soon as it is set. It goes where its key goes when the
-job is rescaled, and a checkpoint writes those that were set or fired since the last one. Of a timer that was
-set and has fired in between, it writes nothing. There is one timer for a key and a moment: an entry can't be
-there twice.
+of its registration. So a timer is in the snapshot as soon as it is set. It moves with its key when the job is
+rescaled, and a checkpoint writes the timers that were set or fired since the last one. A timer that was set
+and has fired in between is not written. There is one timer for a key and a moment: the table holds an entry
+only once.
 
-The table knows no order, so a heap in memory stands beside it. It is in no snapshot: it is built from the
+The table has no order, so a heap in memory stands beside it. No snapshot holds the heap: it is built from the
 table when the operator opens. A timer that is deleted leaves the table and stays in the heap until its turn
 comes. An item of the heap counts only if the table has its number at its key and moment. When more than half
 of the heap is such waste it is built anew. So time and memory follow the timers that are set.
@@ -35,9 +35,9 @@ between two timers then says exactly which ones have had their effect.
 
 A watermark fires the timers of event time that it has reached, some at a time (`held_watermark.py`).
 
-Timers of processing time fire in `flush`, too. It is due when the time of day has come to the earliest of
-them. The time of day of a machine may be set forward or back, and timers then fire early or late. Nothing
-else is decided by it.
+Timers of processing time fire in `flush`, too. It is due when the time of day has reached the earliest of
+them. The time of day of a machine may be set forward or back, and timers then fire early or late. It decides
+nothing else.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey, StateTable
 from penstock.runtime.time.durations import micros_of
 
-#: Items of the heap that may be waste before anybody counts.
+#: Number of heap items from which waste is counted.
 _LEAST_WASTE: Final = 1024
 
 
@@ -97,7 +97,7 @@ class TimerQueue:
         return heap[0][0] if heap else None
 
     def register(self, key: Any, at: int) -> None:
-        """Set a timer; one that is set already stays as it is, with its place in the order."""
+        """Set a timer; one that is set already keeps its place in the order."""
         moments = self._entries.get(key)
         if moments is None:
             moments = self._entries[key] = {}
@@ -116,9 +116,9 @@ class TimerQueue:
                 self._build()
 
     def due(self, until: int) -> Iterator[tuple[int, Any]]:
-        """Take out the timers up to a moment, one when it is asked for; gives moment and key.
+        """Take out the timers up to a moment lazily; yields moment and key.
 
-        Those that are set meanwhile come in their turn.
+        Timers that are set meanwhile come in their turn.
         """
         heap = self._heap
         while heap and heap[0][0] <= until:
@@ -180,20 +180,20 @@ class FunctionTimerService:
             at: A `datetime` with a time zone, or an `int` of microseconds since the epoch.
 
         Raises:
-            ConfigurationError: It is no moment.
-            PenstockError: The moment is past, there is no current key, or the stream is not keyed.
+            ConfigurationError: The value is no moment.
+            PenstockError: The moment has passed, there is no current key, or the stream is not keyed.
         """
         raise _without_keys()
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        """Call `on_timer` for the current key when the time of day has come to a moment.
+        """Call `on_timer` for the current key when the time of day has reached a moment.
 
         Args:
             at: A `datetime` with a time zone, or an `int` of microseconds since the epoch.
 
         Raises:
-            ConfigurationError: It is no moment.
-            PenstockError: The moment is past, there is no current key, or the stream is not keyed.
+            ConfigurationError: The value is no moment.
+            PenstockError: The moment has passed, there is no current key, or the stream is not keyed.
         """
         raise _without_keys()
 
@@ -201,7 +201,7 @@ class FunctionTimerService:
         """Delete the current key's timer of this moment; nothing happens when there is none.
 
         Raises:
-            ConfigurationError: It is no moment.
+            ConfigurationError: The value is no moment.
             PenstockError: There is no current key, or the stream is not keyed.
         """
         raise _without_keys()
@@ -210,7 +210,7 @@ class FunctionTimerService:
         """Delete the current key's timer of this moment; nothing happens when there is none.
 
         Raises:
-            ConfigurationError: It is no moment.
+            ConfigurationError: The value is no moment.
             PenstockError: There is no current key, or the stream is not keyed.
         """
         raise _without_keys()
@@ -303,15 +303,15 @@ def _without_keys() -> PenstockError:
     return PenstockError("a timer belongs to a key: call key_by(function) in front of process")
 
 
-#: Tables of the timers: no state of a function has such a name.
+#: Tables of the timers; no state of a function can have these names.
 EVENT_TIMERS: Final = f"{RESERVED}event-time timers"
 
 PROCESSING_TIMERS: Final = f"{RESERVED}processing-time timers"
 
-#: Name of the list state that holds how far event time has come.
+#: Name of the list state that holds the reached event time.
 REACHED: Final = "watermark"
 
-#: Called with moment, key and whether it is one of event time; returns the results of `on_timer`.
+#: Called with moment, key and whether it is an event-time timer; returns the results of `on_timer`.
 OnTimer = Callable[[int, Any, bool], Any]
 
 
@@ -387,7 +387,7 @@ class FunctionTimers:
         self, queue: TimerQueue, until: int, *, is_event_time: bool, everything: bool
     ) -> Iterator[RowBatch]:
         results = self._results(queue, until, is_event_time, everything)
-        # The stamp of the timer that has fired last, until none is left.
+        # The timestamp of the last fired timer, until none is left.
         stamps = iter(lambda: self._stamp, None) if is_event_time else None
         yield from self._collector.collect(results, stamps)
 

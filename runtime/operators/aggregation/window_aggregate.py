@@ -1,16 +1,17 @@
 """`key_by(names).window(...).aggregate(...)`: accumulators by key and window in columns.
 
-`ColumnWindowOperator` is the common base of windows over columns. A window is a slot of a table; its start is a
-part of the key that does not decide the key group. When event time has passed a window, it is emitted and its
-slot is freed. All ends are scanned, but only when the watermark has reached the earliest one. A record that is
-late for all of its windows goes to the side output.
+`ColumnWindowOperator` is the common base of windows over columns. A window is a slot of a table; its start is
+a part of the key that does not decide the key group. When event time has passed a window, it is emitted and
+its slot is freed. All ends are scanned, but only when the watermark has reached the earliest one. A record
+that is late for all of its windows goes to the side output.
 
 `WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first reduced to partial
 results by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then each pane's partial
 result is merged into all windows that hold the pane.
 
-Rows of one window in several panes lose their order among each other. So where windows overlap, functions that
-depend on the order receive the rows of each window, not of a pane. So do functions without partial results.
+Rows of one window in several panes lose their order among each other. So where windows overlap, functions
+that depend on the order receive the rows of each window, not of a pane. So do functions without partial
+results.
 
 A combiner's partial result may be late if its sender was idle: then this subtask's watermark has passed the
 sender's. The records behind it are no longer known, so it is dropped, and counts as one late record.

@@ -131,8 +131,8 @@ def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -
     """The value of each expression in every row, in the order of the mapping.
 
     Raises:
-        ExpressionError: A column is missing or has the wrong type, or a value fails (an overflow, a division by
-        zero).
+        ExpressionError: A column is missing or has the wrong type, or a value fails (an overflow, a division
+            by zero).
 
     Example:
         >>> compute({"double": pc.field("v") * 2}, pa.record_batch({"v": [1, 2]}))[0].to_pylist()

@@ -135,7 +135,7 @@ def arrow_parts(
 
     Args:
         schema: The columns of all batches. A value that does not fit unchanged is refused; a missing one is
-        null.
+            null.
 
     Raises:
         PenstockError: A row is no dict, or no column has one of its values unchanged.

@@ -143,8 +143,8 @@ class FunctionContext(AsksForMetrics):
     def watermark(self) -> int | None:
         """Event time, in microseconds; `None` before the first watermark.
 
-        A record whose timestamp is not greater is late. In `on_timer` it is the watermark that fires the timer,
-        which may be far beyond the timer's moment.
+        A record whose timestamp is not greater is late. In `on_timer` it is the watermark that fires the
+        timer, which may be far beyond the timer's moment.
 
         Example:
             >>> from penstock.testing import OperatorHarness

@@ -209,8 +209,8 @@ class KeyedReduceOperator(KeyedFunctionOperator):
     another one of the subtask, could change one of the two.
 
     Args:
-        function: Combines the value so far and a record into the new value: a new one, or one of the two, which
-        it may change.
+        function: Combines the value so far and a record into the new value: a new one, or one of the two,
+            which it may change.
     """
 
     kind: ClassVar[str] = "reduce"

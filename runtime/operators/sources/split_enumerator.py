@@ -23,7 +23,7 @@ from penstock.runtime.operators.protocols import ConnectorContext, Source, Sourc
 T = TypeVar("T")
 
 #: The event of a reader that has nothing to read. The coordinator answers with a tuple of splits, or with
-#: `NO_MORE_SPLITS`: the reader finishes when it has read those that it has.
+#: `NO_MORE_SPLITS`: the reader finishes when it has read the splits that it has.
 SPLIT_REQUEST: Final = "request"
 NO_MORE_SPLITS: Final = None
 
@@ -33,7 +33,7 @@ class SplitEnumeratorContext(Protocol):
 
     @property
     def operator_id(self) -> str:
-        """Id of the source."""
+        """Id of the source's operator."""
         ...
 
     @property
@@ -42,14 +42,14 @@ class SplitEnumeratorContext(Protocol):
         ...
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
-        """Hand splits to a reader; from now on they are not the enumerator's.
+        """Hand splits to a reader; from now on the reader owns them.
 
-        They wait for a reader that is not there yet, so `start` may assign.
+        Splits wait for a reader that has not started yet, so `start` may assign.
         """
         ...
 
     def signal_no_more_splits(self, subtask: int) -> None:
-        """Tell a reader that it gets no more splits: it finishes when it has read those that it has."""
+        """Send a reader the end of its splits: it finishes when it has read those that it has."""
         ...
 
     def run_in_background(
@@ -58,12 +58,12 @@ class SplitEnumeratorContext(Protocol):
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Run what blocks, such as listing a folder; the callback runs in the enumerator's thread.
+        """Run blocking work, such as listing a folder; the callback runs in the enumerator's thread.
 
         Without `on_error` an error fails the job. No callback runs after the job was restored.
 
         Args:
-            work: What blocks.
+            work: The blocking call.
         """
         ...
 
@@ -72,35 +72,35 @@ class SplitEnumerator(Protocol):
     """Hands out the splits of one source. All calls come from one thread and must not block."""
 
     def start(self) -> None:
-        """The job begins or continues; called once, before anything else."""
+        """Begin or continue the job; called once, before anything else."""
         ...
 
     def handle_split_request(self, subtask: int) -> None:
-        """A reader has nothing to read: assign something now or later, or say that there is no more."""
+        """Handle an idle reader's request: assign splits now or later, or signal that there are no more."""
         ...
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:
-        """A reader failed before these, which it had been given, got into a checkpoint."""
+        """Take back splits of a failed reader that were not in a checkpoint yet."""
         ...
 
     def snapshot(self) -> Any:
-        """All splits that no reader has, and what else must not be forgotten.
+        """All splits that no reader has, and any other state.
 
         Any value that the codec carries, but not `None`.
         """
         ...
 
     def close(self) -> None:
-        """The attempt or the job is over; called once."""
+        """End the attempt or the job; called once."""
         ...
 
 
 @runtime_checkable
 class HearsOfFailedReaders(Protocol):
-    """A `SplitEnumerator` that remembers which readers wait, so it must forget those that fail."""
+    """A `SplitEnumerator` that remembers which readers wait, so it must drop those that fail."""
 
     def reader_failed(self, subtask: int) -> None:
-        """A reader is gone and comes back later; if it has nothing to read then it asks again."""
+        """Drop a failed reader; it requests again after its restart if it has nothing to read."""
         ...
 
 
@@ -114,7 +114,7 @@ class EnumeratesSplits(Protocol):
 
 
 class OnRequest(Generic[T], metaclass=NearestNames):
-    """Hands the splits of a source out on request, instead of sharing them out when the job starts.
+    """Hands the splits of a source out on request, instead of assigning them when the job starts.
 
     For sources with more splits than subtasks, such as a folder of files. A subtask that is done early takes
     the next split, so none is left with a large share. Each split must come to an end, and the order in which
@@ -133,15 +133,15 @@ class OnRequest(Generic[T], metaclass=NearestNames):
         self._source = source
 
     def splits(self, parallelism: int) -> Sequence[Any]:
-        """The source's."""
+        """List the splits of the wrapped source."""
         return self._source.splits(parallelism)
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SourceReader[T]:
-        """The source's."""
+        """Make a reader of the wrapped source."""
         return self._source.reader(context, splits)
 
     def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> OnRequestEnumerator:
-        """Hands splits out in the order in which the source lists them."""
+        """Make an enumerator that hands splits out in the order in which the source lists them."""
         return OnRequestEnumerator(self._source, context, state)
 
 
@@ -165,7 +165,7 @@ class OnRequestEnumerator:
         self._serve()
 
     def reader_failed(self, subtask: int) -> None:
-        """The reader waits no longer, and asks again when it comes back."""
+        """Drop the waiting reader; it requests again after its restart."""
         self._waiting.pop(subtask, None)
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:
@@ -176,7 +176,7 @@ class OnRequestEnumerator:
         return self._is_listed, list(self._unassigned)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
     def _listed(self, splits: list[Any]) -> None:
         self._is_listed = True
@@ -194,10 +194,10 @@ class OnRequestEnumerator:
 
 
 def unassigned_splits(state: Any) -> Sequence[Any] | None:
-    """The splits that no reader has, out of what an enumerator of `OnRequest` gave for a snapshot.
+    """The splits that no reader has, from an enumerator's snapshot.
 
     Args:
-        state: What any enumerator gave; a snapshot does not name its owner, so its form decides.
+        state: Any enumerator's snapshot; it does not name its owner, so its form decides.
 
     Returns:
         The splits; `None` when they were not listed yet, or the state is another enumerator's.

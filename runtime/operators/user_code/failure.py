@@ -1,13 +1,13 @@
-"""Turns whatever an operator raised into an `OperatorError` that a user can act on.
+"""Turns any error of an operator into an `OperatorError` that a user can act on.
 
-The message says what ran, what it raised, on which of the user's lines, and on which record. The user's line
-is the innermost frame of the traceback that belongs to none of these: Penstock, an installed package,
-Python's own library. `json.loads` may raise deep inside `json`, but the line to look at is its caller.
+The message names the code that ran, its error, the user's line, and the record. The user's line is the
+innermost frame of the traceback outside of Penstock, of installed packages and of Python's own library.
+`json.loads` may raise deep inside `json`, but the user's line is its caller.
 
-`RecordCursor` knows which record a loop over a batch has come to, without any work per record. A fast
+`RecordCursor` tracks the record that a loop over a batch has come to, without any work per record. A fast
 operator is one list comprehension; when the user's function fails in it, the message must still show the
-record. A list's iterator knows how much is left, so it is enough to keep that iterator. The record that it
-handed out last is the one that failed. The user's function is not called a second time to find out.
+record. A list's iterator knows how much is left, so keeping that iterator is enough. The record that it
+returned last is the one that failed. The user's function is not called a second time to find out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CurrentRecord:
 
 
 class RecordCursor:
-    """Hands out the iterator of a batch's rows and can tell afterwards where it stood.
+    """Makes the iterator of a batch's rows and reports later where it stood.
 
     Example:
         >>> cursor = RecordCursor()
@@ -63,7 +63,7 @@ class RecordCursor:
 
     @property
     def current(self) -> CurrentRecord | None:
-        """The record that was handed out last; `None` outside a loop."""
+        """The record that was returned last; `None` outside a loop."""
         index = len(self._rows) - length_hint(self._iterator) - 1
         return None if index < 0 else CurrentRecord(self._rows[index])
 
@@ -80,14 +80,14 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = RECORD_LIMIT
 _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = 20
 
 
-#: What has its operator already: to raise it from itself would hide where it came from.
+#: Errors that name their operator already: to raise one from itself would hide its origin.
 LOCATED: Final = (OperatorError, OperatorInterrupt)
 
 
 def operator_error(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError:
-    """The error that the job reports for `error`; an error that is already located stays as it is."""
+    """The error that the job reports for `error`; a located error stays as it is."""
     if isinstance(error, OperatorInterrupt):
         return error.error
     if isinstance(error, OperatorError):
@@ -113,7 +113,7 @@ def located(
 
 
 def short_repr(value: Any) -> str:
-    """A value for a message: at most 200 characters, whatever it is.
+    """A value for a message, in at most 200 characters.
 
     Example:
         >>> len(short_repr("x" * 1_000_000))
@@ -133,7 +133,7 @@ def short_repr(value: Any) -> str:
 
 
 def failing_line(trace: TracebackType | None) -> UserLocation | None:
-    """The user's line that a traceback leads to; `None` when it never leaves Penstock."""
+    """The user's line of a traceback; `None` when it never leaves Penstock."""
     found: UserLocation | None = None
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", ""))
@@ -154,7 +154,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Whether some code was installed; compiled code has the path of its source, and a module with a file."""
+    """Return whether code was installed; compiled code has its source's path, and a module with a file."""
     paths = (frame.f_code.co_filename, str(frame.f_globals.get("__file__", "")))
     return any(
         path.startswith((_LIBRARY, "<frozen")) or "/site-packages/" in path

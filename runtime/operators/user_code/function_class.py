@@ -18,7 +18,7 @@ from penstock.runtime.user_location import function_location, function_name
 
 @dataclass(frozen=True, slots=True)
 class FunctionClass:
-    """A class with a method `__call__`, and the arguments that its objects are made with.
+    """A class with a method `__call__`, and the constructor arguments of its objects.
 
     Example:
         >>> class Add:
@@ -36,7 +36,7 @@ class FunctionClass:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> Callable[..., Any]:
-        """An object of the class; it shares nothing with those of other subtasks."""
+        """Make an object of the class; it shares nothing with those of other subtasks."""
         # Subtasks of a simulation live in one process. They share no argument, as if it had been pickled.
         args, kwargs = copy.deepcopy((self.args, dict(self.kwargs)))
         made: Callable[..., Any] = self.kind(*args, **kwargs)
@@ -49,7 +49,7 @@ class FunctionClass:
 
 
 def is_function_class(value: object) -> bool:
-    """Whether something is a class whose objects can be called; a conversion such as `str` is none.
+    """Return whether a class has callable objects; a conversion such as `str` is none.
 
     Example:
         >>> class Double:
@@ -64,10 +64,10 @@ def is_function_class(value: object) -> bool:
 
 
 def check_has_run(name: str, given: Any) -> None:
-    """Refuse what a method gave if the method has not run by that.
+    """Refuse the result of a method that has not run when it returned.
 
     Raises:
-        PenstockError: It is a generator or a coroutine.
+        PenstockError: The result is a generator or a coroutine.
 
     Example:
         >>> def close():

@@ -1,18 +1,18 @@
-"""`only_reads`: whether a function can neither change what it is given nor keep it.
+"""`only_reads`: whether a function can neither change its arguments nor keep them.
 
-A record has to be copied where it is emitted, because a function could change it later. Most small
-functions can't: `lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a
-local variable. In a subtask in which that is so for all functions nothing is copied or looked at.
+A record has to be copied where it is emitted, because a function could change it later. Most small functions
+can't: `lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a local
+variable. In a subtask whose functions all only read, nothing is copied or compared.
 
 The bytecode is read. Every instruction has to be known as harmless: loads, locals, arithmetic, comparisons,
 literals, comprehensions, `yield`. Harmless calls are those of the builtin functions and methods below, of
-plain record classes, and of other functions that only read. A store into an object, an assignment like `a +=
-b`, an import, a `try` or a call of anything else may do more. So the answer is then no. That costs time and
-nothing else.
+plain record classes, and of other functions that only read. A store into an object, an assignment like
+`a += b`, an import, a `try` or a call of anything else may do more. The answer is then no, which costs only
+time.
 
 Operators, properties and hashes of users' classes are taken to change nothing.
 
-It must never say yes to a function that appends to a list, sets an attribute or calls what it does not know.
+It must never say yes to a function that appends to a list, sets an attribute or makes an unknown call.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _BUILTINS_TEXT: Final = """
 """
 _BUILTINS: Final = frozenset(_BUILTINS_TEXT.split())
 
-#: Methods that read, on whatever they are called. Builtin types have none of these names that changes them.
+#: Methods that read, on any object. Builtin types have none of these names that changes them.
 _METHODS_TEXT: Final = """
     as_integer_ratio astimezone bit_length capitalize casefold center conjugate copy count date decode
     encode endswith find fromisoformat get hex index is_integer isalnum isalpha isascii isdecimal
@@ -78,7 +78,7 @@ _METHODS_TEXT: Final = """
 """
 _METHODS: Final = frozenset(_METHODS_TEXT.split())
 
-#: Methods of a context that take a record or a moment. What they do with a record, the runtime decides.
+#: Methods of a context that take a record or a moment. The runtime decides what they do with a record.
 _CONTEXT_METHODS: Final = frozenset(
     {
         "output",
@@ -91,12 +91,12 @@ _CONTEXT_METHODS: Final = frozenset(
 
 _STATE_METHODS: Final = frozenset({"value", "update", "clear", "get", "add", "put", "extend"})
 
-#: Classes of values that can't change, which keep nothing.
+#: Classes of immutable values that keep no record.
 _VALUES: Final = frozenset({date, datetime, time, timedelta, timezone, Decimal, UUID})
 
 _FUNCTIONS: Final = frozenset({json.loads, json.dumps})
 
-#: Modules whose functions change nothing that they are given.
+#: Modules whose functions change none of their arguments.
 _MODULES: Final = frozenset({"math", "time", "pyarrow", "pyarrow.compute"})
 
 #: Names of arguments of the builtin functions above that are functions.
@@ -113,7 +113,7 @@ _FUNCTION_ARGUMENTS: Final = frozenset(
     }
 )
 
-#: Data that is larger, or deeper, is not looked through.
+#: Size and depth above which data is not searched.
 _MOST_PARTS: Final = 10_000
 _DEPTH: Final = 4
 
@@ -122,7 +122,7 @@ _SILENT: Final = frozenset({"CACHE", "NOP", "RESUME", "EXTENDED_ARG"})
 
 
 def only_reads(function: Callable[..., Any]) -> bool:
-    """Whether calls of a function change nothing but its local variables, and keep nothing.
+    """Return whether calls of a function change nothing but its local variables, and keep nothing.
 
     Example:
         >>> only_reads(lambda row: (row["user"], len(row["items"])))
@@ -150,7 +150,7 @@ def _reads(function: Any, seen: set[Any]) -> bool:
 
 def _reads_function(function: FunctionType, seen: set[Any], owner: object) -> bool:
     code = function.__code__
-    if code in seen:  # it calls itself: what it does is looked at already
+    if code in seen:  # a recursive call: this code is being examined already
         return True
     seen.add(code)
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
@@ -178,7 +178,7 @@ class _Names:
         return self._scope.get(name, getattr(builtins, name, None))
 
     def of_cell(self, name: str) -> Any:
-        """The value of a name of a function around; a variable of its own, which is local, has none."""
+        """The value of a name of an enclosing function; a local variable of its own has none."""
         return self._cells.get(name)
 
     @property
@@ -234,7 +234,7 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
 
 
 def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool:
-    """Whether the `+=` at a place is that of `self.count += 1`: a number, which is no part of a record."""
+    """Return whether the `+=` at a place is that of `self.count += 1`: a number, and no part of a record."""
     if owner is None or place < 4 or len(steps) < place + 3:
         return False
     loads, copies, attribute, constant, changes, swaps, stores = steps[place - 4 : place + 3]
@@ -250,7 +250,7 @@ def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool
 
 
 def _puts_into_map(before: list[dis.Instruction], names: _Names, owner: str) -> bool:
-    """Whether it is `self.state[key] = value`, with a name, a constant or `row["name"]` as the key."""
+    """Return whether this is `self.state[key] = value`; the key is a name, a constant or `row["name"]`."""
     for key in (["LOAD_FAST"], ["LOAD_CONST"], ["LOAD_FAST", "LOAD_CONST", "BINARY_SUBSCR"]):
         *_, first, second = [None, None, *before[: len(before) - len(key)]]
         if first is None or second is None or [each.opname for each in before[-len(key) :]] != key:
@@ -265,12 +265,12 @@ def _loads(step: dis.Instruction, name: str) -> bool:
 
 
 def _reads_owner(behind: list[dis.Instruction], names: _Names, seen: set[Any]) -> bool:
-    """Whether `self.x` is a state, the tag of a side output, or a method that only reads."""
+    """Return whether `self.x` is a state, the tag of a side output, or a method that only reads."""
     if not behind or behind[0].opname not in ("LOAD_ATTR", "LOAD_METHOD"):
         return False
     found = names.of_owner(behind[0].argval)
     if isinstance(found, MapState):
-        return True  # whatever reads it gets copies
+        return True  # every read of it returns copies
     if isinstance(found, KeyedState):
         return len(behind) > 1 and _is_method(behind[1])
     return isinstance(found, OutputTag) or (_is_method(behind[0]) and _reads(found, seen))
@@ -279,7 +279,7 @@ def _reads_owner(behind: list[dis.Instruction], names: _Names, seen: set[Any]) -
 def _is_known_method(
     method: str, before: list[dis.Instruction], names: _Names, owner: str | None, context: str | None
 ) -> bool:
-    """Whether a method is one of a context, a state, a module, or the owner, which were looked at."""
+    """Return whether a method is one of a context, a state, a module, or the owner, which were examined."""
     *_, first, last = (None, None, *before)
     if last is None:
         return False
@@ -300,7 +300,7 @@ def _is_known_method(
 
 
 def _takes_function(code: CodeType) -> bool:
-    """Whether a call may be handed a function by name: `sorted(rows, key=kept.append)`."""
+    """Return whether a call may receive a function by name: `sorted(rows, key=kept.append)`."""
     for step in dis.get_instructions(code):
         if step.opname == "KW_NAMES" and _FUNCTION_ARGUMENTS & set(code.co_consts[step.arg or 0]):
             return True
@@ -317,7 +317,7 @@ def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
 
 
 def _own_handlers(code: CodeType) -> float:
-    """From where on only a generator's own handler stands: Python 3.12 turns a `StopIteration` there."""
+    """Start of a generator's own handler at the end: Python 3.12 turns a `StopIteration` there."""
     steps = list(dis.get_instructions(code))
     for place, step in enumerate(steps[:-1]):
         if step.opname == "CALL_INTRINSIC_1" and steps[place + 1].opname == "RERAISE":
@@ -327,7 +327,7 @@ def _own_handlers(code: CodeType) -> float:
 
 def _is_method(step: dis.Instruction) -> bool:
     return step.opname == "LOAD_METHOD" or (
-        # The lowest bit says so since Python 3.12.
+        # The lowest bit is that flag since Python 3.12.
         step.opname == "LOAD_ATTR" and _HAS_METHOD_BIT and bool((step.arg or 0) & 1)
     )
 
@@ -363,7 +363,7 @@ def _is_plain_record(kind: type) -> bool:
 
 
 def _is_data(value: Any, depth: int = 0) -> bool:
-    """Whether a value is no code and holds none, so that what is read of it can't do anything."""
+    """Return whether a value is no code and holds none, so that reading it can't do anything."""
     kind = type(value)
     if kind in LEAVES or kind in (datetime, time):
         return True

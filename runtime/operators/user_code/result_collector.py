@@ -1,18 +1,18 @@
 """Output batches from functions that return any number of records.
 
-What a function returns may be a list, nothing, or a generator that never ends. So results are never taken as
-a whole. `itertools.chain` strings them together lazily, and rows are drawn from it in chunks at C speed. A
-batch is handed on when it has `OUTPUT_SLICE` rows, or after about ten milliseconds. So a slow generator does
-not keep the subtask from its control messages. The clock is read once a chunk; chunks shrink where rows are
-slow and grow where they are fast.
+The result of a function may be a list, nothing, or a generator that never ends. So results are never taken as
+a whole. `itertools.chain` joins them lazily, and rows are drawn from it in chunks at C speed. A batch is
+emitted when it has `OUTPUT_SLICE` rows, or after about ten milliseconds. So a slow generator does not keep
+the subtask from its control messages. The clock is read once a chunk; chunks shrink where rows are slow and
+grow where they are fast.
 
-`Emission` says when the records that a function emits are copied. A record is what it was when it was
-emitted. The function may have kept it, and may change it in its next call, or behind its `yield`. So each
-record is copied before the function continues. Records that can't change are not (`own_copy`).
+`Emission` decides when emitted records are copied. A record keeps the value that it had when it was emitted.
+The function may have kept it, and may change it in its next call, or behind its `yield`. So each record is
+copied before the function continues, unless it is immutable (`own_copy`).
 
-A function that only reads changes nothing between two records. Then it is enough to look at all records of a
-batch at once, which is several times faster. In a subtask in which all functions only read no function
-changes a record, so records are not compared.
+A function that only reads changes nothing between two records. Then all records of a batch are examined at
+once, which is several times faster. In a subtask whose functions all only read, no function changes a record,
+so records are not compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.runtime.state.fixed_values import LEAVES, own_copies, own_copy, ow
 
 
 def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that is only to look at records: one that may change or keep them looks at a copy.
+    """A function that receives a copy of each record, unless it only reads.
 
     Example:
         >>> row = {"at": 5}
@@ -77,10 +77,10 @@ class Emission(Enum):
         return own_draws(records, most) if self is Emission.AT_ONCE else list(islice(records, most))
 
 
-#: Most rows of one output batch.
+#: Maximum number of rows of one output batch.
 OUTPUT_SLICE: Final = 4096
 
-#: Seconds after which rows are handed on, however few they are.
+#: Seconds after which rows are emitted, even if few.
 PATIENCE: Final = 0.01
 
 _FIRST_CHUNK: Final = 64
@@ -94,7 +94,7 @@ class ResultCollector:
     """Collects the results of one operator's function into batches.
 
     Args:
-        monotonic: Seconds that never go backwards.
+        monotonic: Clock in seconds that never goes backwards.
 
     Example:
         >>> from itertools import count
@@ -116,9 +116,9 @@ class ResultCollector:
         Args:
             results: One result of the function for each input record. It is consumed lazily: the next result
                 is drawn when the one before is used up.
-            timestamps: Of the input records; every output record gets its input's. `None` for none. The next
-                one is drawn right after the result that it belongs to.
-            are_iterable: Whether `iterable_of` was called for each result, so that none has to be looked at.
+            timestamps: Timestamps of the input records; every output record gets its input's. `None` for
+                none. The next one is drawn right after the result that it belongs to.
+            are_iterable: Whether `iterable_of` was called for each result, so that none has to be checked.
 
         Raises:
             PenstockError: A result is no iterable, or one that was hardly meant as one, like a `str`.
@@ -130,7 +130,7 @@ class ResultCollector:
             draw = self._emission.drawn
         else:
             flat = chain.from_iterable(self._lists(results, timestamps, stamps))
-            draw = Emission.NEVER.drawn  # the lists hold what was copied
+            draw = Emission.NEVER.drawn  # the lists hold copies
         rows: list[Any] = []
         begun = last = self._monotonic()
         while True:
@@ -194,7 +194,7 @@ def iterator_of(result: Any) -> Iterator[Any]:
     """The records of a result.
 
     Raises:
-        PenstockError: It has none, or was hardly meant to be taken apart.
+        PenstockError: The result is no iterable, or was hardly meant as one.
 
     Example:
         >>> iterator_of("abc")

@@ -1,6 +1,6 @@
-"""`Trigger`: decides when a window emits; what a user writes, and what it is given.
+"""`Trigger`: decides when a window emits; the base class of users, and its context.
 
-`CurrentTrigger` is what a trigger sees of the key and window that it is asked about. One object serves a
+`CurrentTrigger` is the context of a trigger for the current key and window. One object serves a
 subtask. The operator sets what is current before each call of the user's trigger.
 """
 
@@ -32,20 +32,20 @@ T = TypeVar("T")
 
 
 class TriggerResult(Enum):
-    """The action of a window (Flink's `TriggerResult`).
+    """The action on a window (Flink's `TriggerResult`).
 
     Example:
         >>> [result.name for result in TriggerResult if result.fires]
         ['FIRE', 'FIRE_AND_PURGE']
     """
 
-    #: Nothing.
+    #: Do nothing.
     CONTINUE = (False, False)
     #: Emit a result, and keep the contents.
     FIRE = (True, False)
-    #: Forget the contents without a result.
+    #: Delete the contents without a result.
     PURGE = (False, True)
-    #: Emit a result and forget the contents.
+    #: Emit a result and delete the contents.
     FIRE_AND_PURGE = (True, True)
 
     def __init__(self, fires: bool, purges: bool) -> None:
@@ -54,18 +54,18 @@ class TriggerResult(Enum):
 
 
 class TriggerState(Protocol):
-    """One value of a trigger for the current window; it goes with the window."""
+    """One value of a trigger for the current window; deleted with the window."""
 
     def value(self) -> Any:
         """The value, or the default."""
         ...
 
     def update(self, value: Any) -> None:
-        """Keep another value."""
+        """Replace the value."""
         ...
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Delete the value."""
         ...
 
 
@@ -86,15 +86,15 @@ class TriggerContext(Protocol):
         """Call `on_event_time` when a watermark has reached a moment.
 
         Raises:
-            PenstockError: The moment is past.
+            PenstockError: The moment has passed.
         """
         ...
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        """Call `on_processing_time` when the time of day has come to a moment.
+        """Call `on_processing_time` when the time of day has reached a moment.
 
         Raises:
-            PenstockError: The moment is past.
+            PenstockError: The moment has passed.
         """
         ...
 
@@ -121,7 +121,7 @@ class TriggerContext(Protocol):
 class Trigger(ABC, Generic[T]):
     """Decides when a window emits (Flink's `Trigger`).
 
-    One object serves all windows of a subtask. What belongs to a window goes into `ctx.state`. State and
+    One object serves all windows of a subtask. Put the state of a window into `ctx.state`. State and
     timers of a window are deleted with it.
 
     Example:
@@ -152,32 +152,32 @@ class Trigger(ABC, Generic[T]):
     def on_element(
         self, element: T, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """A record was added to a window.
+        """Handle a record that was added to a window.
 
         Args:
             element: The record.
-            timestamp: Its event time in microseconds; `None` if it has none.
+            timestamp: Event time of the record in microseconds; `None` if it has none.
         """
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """A timer of event time that the trigger has set fires."""
+        """Handle an event-time timer that the trigger has set."""
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """A timer of processing time that the trigger has set fires."""
+        """Handle a processing-time timer that the trigger has set."""
         return TriggerResult.CONTINUE
 
     @property
     def can_merge(self) -> bool:
-        """Whether it works for windows that merge, such as sessions: whether its class has an `on_merge`."""
+        """Whether the trigger works for windows that merge, such as sessions: its class has an `on_merge`."""
         return type(self).on_merge is not Trigger.on_merge
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Windows have become this one; set its timers, and merge the state with `ctx.merge_state`."""
+        """Handle a merge into this window; set its timers, and merge the state with `ctx.merge_state`."""
         raise NotImplementedError
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """A window has ended, or has become a part of another one. Its state and timers go by themselves."""
+        """Clean up after a window that has ended or was merged. Its state and timers are deleted anyway."""
 
     @property
     def shape(self) -> str:
@@ -192,7 +192,7 @@ _SECOND: Final = 1_000_000
 
 
 class CurrentTrigger:
-    """The `TriggerContext` of the operator; `watermark` is how far event time has come."""
+    """The `TriggerContext` of the operator; `watermark` is the reached event time."""
 
     def __init__(self, windows: WindowState, clock: Clock) -> None:
         self._windows = windows
@@ -207,7 +207,7 @@ class CurrentTrigger:
         self.watermark: int | None = None
 
     def begin(self, key: Any, window: Span, entry: Entry, merged: Sequence[Entry] = ()) -> None:
-        """A trigger is asked about a window; `merged` has the entries of windows that it was made of."""
+        """Set the window before a call of the trigger; `merged` has the entries of the merged windows."""
         self._key, self._window, self._entry, self._merged = key, window, entry, merged
 
     def begin_batch(self, watermark: int | None) -> None:
@@ -286,5 +286,5 @@ class StateOfWindow:
 
 
 def _moment(at: datetime | int) -> int:
-    # The ends of windows may lie anywhere; only what a user made of a datetime is looked at.
+    # The ends of windows may lie anywhere; only a user's datetime is checked.
     return at if type(at) is int else micros_of(at)

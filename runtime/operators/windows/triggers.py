@@ -1,6 +1,7 @@
-"""The triggers and evictors that there are.
+"""The ready-made triggers and evictors.
 
-A trigger says when a window emits. An evictor takes records out before or after that. Users may write both.
+A trigger decides when a window emits. An evictor takes records out before or after that. Users may write
+both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NEXT: Final = "next"
 
 
 class EventTimeTrigger(Trigger[Any]):
-    """Emits when event time has passed the window; what windows of event time have by themselves.
+    """Emits when event time has passed the window; the default of windows of event time.
 
     With an allowed lateness each late record makes the window emit again.
 
@@ -59,7 +60,7 @@ class EventTimeTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Wait for the end of the window; behind it, emit at once or as `late` says."""
+        """Wait for the end of the window; behind it, emit at once or ask `late`."""
         if _is_over(window, ctx):
             return _FIRE if self.late is None else self.late.on_element(element, timestamp, window, ctx)
         ctx.register_event_time_timer(window.max_timestamp)
@@ -75,17 +76,17 @@ class EventTimeTrigger(Trigger[Any]):
         return _CONTINUE if part is None else part.on_event_time(time, window, ctx)
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """The answer of `early` or `late`."""
+        """Return the result of `early` or `late`."""
         part = self._part(window, ctx)
         return _CONTINUE if part is None else part.on_processing_time(time, window, ctx)
 
     @property
     def can_merge(self) -> bool:
-        """Whether its parts can."""
+        """Whether all parts can merge."""
         return all(part.can_merge for part in (self.early, self.late) if part is not None)
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Wait for the end of the window that has become of several."""
+        """Wait for the end of the merged window."""
         if not _is_over(window, ctx):
             ctx.register_event_time_timer(window.max_timestamp)
         part = self._part(window, ctx)
@@ -93,7 +94,7 @@ class EventTimeTrigger(Trigger[Any]):
             part.on_merge(window, ctx)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """The parts may have something to release."""
+        """Clear the parts, which may have something to release."""
         for part in (self.early, self.late):
             if part is not None:
                 part.clear(window, ctx)
@@ -103,7 +104,7 @@ class EventTimeTrigger(Trigger[Any]):
 
     @property
     def shape(self) -> str:
-        """With those of its parts."""
+        """The kind, with those of its parts."""
         return f"EventTimeTrigger({self.early and self.early.shape}, {self.late and self.late.shape})"
 
     def __repr__(self) -> str:
@@ -127,12 +128,12 @@ class ProcessingTimeTrigger(Trigger[Any]):
         return _FIRE
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Wait for the end of the window that has become of several."""
+        """Wait for the end of the merged window."""
         ctx.register_processing_time_timer(window.max_timestamp)
 
 
 class CountTrigger(Trigger[Any]):
-    """Emits after every so many records of a window.
+    """Emits whenever a window has received a number of records.
 
     Raises:
         ConfigurationError: The number is no positive whole number.
@@ -144,7 +145,7 @@ class CountTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Count."""
+        """Count the record."""
         count = ctx.state(_COUNT, 0)
         more = count.value() + 1
         if more < self.count:
@@ -158,7 +159,7 @@ class CountTrigger(Trigger[Any]):
         ctx.merge_state(_COUNT, operator.add)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Begin again."""
+        """Delete the count."""
         ctx.state(_COUNT).clear()
 
     def __repr__(self) -> str:
@@ -166,9 +167,9 @@ class CountTrigger(Trigger[Any]):
 
 
 class ContinuousProcessingTimeTrigger(Trigger[Any]):
-    """Emits every so often by the time of day while a window has records to emit.
+    """Emits at an interval of the time of day while a window has records to emit.
 
-    As the `early` part of an `EventTimeTrigger` it gives results before the window has ended.
+    As the `early` part of an `EventTimeTrigger` it emits results before the window has ended.
 
     Args:
         interval: A `timedelta`, or seconds.
@@ -198,13 +199,13 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
         return _FIRE
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Go on with the earliest moment."""
+        """Continue with the earliest moment."""
         ctx.merge_state(_NEXT, min)
         if ctx.state(_NEXT).value() is not None:
             self._wait(ctx)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Wait for nothing any more."""
+        """Delete the timer."""
         at = ctx.state(_NEXT).value()
         if at is not None:
             ctx.delete_processing_time_timer(at)
@@ -221,7 +222,7 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
 
 
 class ContinuousEventTimeTrigger(Trigger[Any]):
-    """Emits every so often in event time while a window has records to emit, and at its end.
+    """Emits at an interval of event time while a window has records to emit, and at its end.
 
     Args:
         interval: A `timedelta`, or seconds.
@@ -266,7 +267,7 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
         return _FIRE if time == window.max_timestamp else _CONTINUE
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Go on with the earliest moment, and wait for the end of the window."""
+        """Continue with the earliest moment, and wait for the end of the window."""
         if _is_over(window, ctx):
             return
         ctx.register_event_time_timer(window.max_timestamp)
@@ -276,7 +277,7 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
             ctx.register_event_time_timer(at)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Wait for nothing any more."""
+        """Delete the timers."""
         at = ctx.state(_NEXT).value()
         if at is not None:
             ctx.delete_event_time_timer(at)
@@ -287,13 +288,13 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
 
 
 class PurgingTrigger(Trigger[Any]):
-    """Forgets the contents of a window whenever it has emitted them, so that each record is emitted once.
+    """Deletes the contents of a window whenever it has emitted them, so that each record is emitted once.
 
     Args:
-        trigger: Decides when that is.
+        trigger: Decides when to emit.
 
     Raises:
-        ConfigurationError: It is no trigger.
+        ConfigurationError: The argument is no trigger.
     """
 
     def __init__(self, trigger: Trigger[Any]) -> None:
@@ -302,33 +303,33 @@ class PurgingTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """As the trigger says."""
+        """Call the wrapped trigger."""
         return _purged(self.trigger.on_element(element, timestamp, window, ctx))
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """As the trigger says."""
+        """Call the wrapped trigger."""
         return _purged(self.trigger.on_event_time(time, window, ctx))
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """As the trigger says."""
+        """Call the wrapped trigger."""
         return _purged(self.trigger.on_processing_time(time, window, ctx))
 
     @property
     def can_merge(self) -> bool:
-        """Whether the trigger can."""
+        """Whether the wrapped trigger can merge."""
         return self.trigger.can_merge
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """As the trigger does."""
+        """Call the wrapped trigger."""
         self.trigger.on_merge(window, ctx)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """As the trigger does."""
+        """Call the wrapped trigger."""
         self.trigger.clear(window, ctx)
 
     @property
     def shape(self) -> str:
-        """With that of the trigger."""
+        """The kind, with that of the wrapped trigger."""
         return f"PurgingTrigger({self.trigger.shape})"
 
     def __repr__(self) -> str:
@@ -336,7 +337,7 @@ class PurgingTrigger(Trigger[Any]):
 
 
 def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger[Any] | None:
-    """The trigger, or the part of it, that waits for the end of windows by the other kind of time.
+    """The trigger, or the part of it, that waits for the end of windows in the other kind of time.
 
     Args:
         is_event_time: Whether the windows end in event time; otherwise they end by the time of day.
@@ -361,7 +362,7 @@ def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger
 
 
 def positive(what: str, count: object) -> int:
-    """A number of records; refuses what is no positive whole number with the user's line."""
+    """A number of records; refuses other values with the user's line."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         msg = f"{user_location()}: {what} needs a positive whole number of records, not {count!r:.80}"
         raise ConfigurationError(msg)
@@ -392,7 +393,7 @@ class TimestampedValue(NamedTuple):
 
     Attributes:
         value: The record.
-        timestamp: Its event time in microseconds; `None` if it has none.
+        timestamp: Event time of the record in microseconds; `None` if it has none.
     """
 
     value: Any
@@ -400,7 +401,7 @@ class TimestampedValue(NamedTuple):
 
 
 class Evictor(Generic[T]):
-    """Takes records out of a window whenever it emits; they do not come back.
+    """Takes records out of a window whenever it emits, for good.
 
     Example:
         >>> from penstock.windows import GlobalWindows
@@ -421,11 +422,11 @@ class Evictor(Generic[T]):
     def evict_before(
         self, elements: list[TimestampedValue], window: TimeWindow
     ) -> Sequence[TimestampedValue]:
-        """Called before the window's function; gives the records that stay."""
+        """Return the records that stay; called before the window's function."""
         return elements
 
     def evict_after(self, elements: list[TimestampedValue], window: TimeWindow) -> Sequence[TimestampedValue]:
-        """Called behind the window's function; gives the records that stay."""
+        """Return the records that stay; called behind the window's function."""
         return elements
 
     def __repr__(self) -> str:
@@ -433,7 +434,7 @@ class Evictor(Generic[T]):
 
 
 class CountEvictor(Evictor[Any]):
-    """Keeps the last so many records.
+    """Keeps a number of last records.
 
     Raises:
         ConfigurationError: The number is no positive whole number.
@@ -445,7 +446,7 @@ class CountEvictor(Evictor[Any]):
     def evict_before(
         self, elements: list[TimestampedValue], window: TimeWindow
     ) -> Sequence[TimestampedValue]:
-        """The last ones."""
+        """Keep the last records."""
         return elements[-self.count :]
 
     def __repr__(self) -> str:
@@ -459,7 +460,7 @@ class TimeEvictor(Evictor[Any]):
         span: A `timedelta`, or seconds.
 
     Raises:
-        ConfigurationError: The span is none, or not positive.
+        ConfigurationError: The span is no span of time, or not positive.
     """
 
     def __init__(self, span: Duration) -> None:

@@ -1,27 +1,27 @@
 """`key_by(...).window(...)`: records of a key folded by windows of event time.
 
-All windows of a key are one entry of keyed state, `{start: contents}`, because an entry goes where its key
-goes when the job is rescaled. Beside it stands an index in memory: which keys have a window that ends at a
-given moment. It takes the place of event-time timers. The operator builds it from the state when it opens, so
-it is in no snapshot and can't disagree with the state.
+All windows of a key are one entry of keyed state, `{start: contents}`, because an entry moves with its key
+when the job is rescaled. Beside it stands an index in memory: the keys with a window that ends at a given
+moment. It replaces event-time timers. The operator builds it from the state when it opens, so no snapshot
+holds it and it can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is forgotten. When many have ended,
 they fire some at a time, and the watermark waits for the last of them (`held_watermark.py`). The rest
 is in the state, so a snapshot between two slices needs nothing more.
 
-A record that belongs to no window that is still to come is *late*: it goes to a side output. What is late is
-the same after a restart (`held_watermark.py`). At another parallelism a straggler may get a window of its
-own beside one that has fired. That happens if the old subtask of its key was ahead.
+A record is *late* if all of its windows have ended: it goes to a side output. Lateness is the same after a
+restart (`held_watermark.py`). At another parallelism a straggler may get a window of its own beside one that
+has fired. That happens if the old subtask of its key was ahead.
 
 Windows of one shape must never be taken for those of another.
 
-`WindowShape` says what windows an operator has, as far as its state depends on it. It is in snapshots.
-Windows that begin or end elsewhere are different windows. Taken for those of the program, they would come out
-with only some of their records, or with a wrong start.
+`WindowShape` describes the windows of an operator, as far as its state depends on it. Snapshots hold it.
+Windows that begin or end elsewhere are different windows. Taken for those of the program, they would be
+emitted with only some of their records, or with a wrong start.
 
-`WindowEnds` knows which keys have a window that ends when, for windows of one size. It is in no snapshot.
+`WindowEnds` is the index of keys by the ends of their windows, for windows of one size. No snapshot holds it.
 `WindowOperator` builds it from the windows when it opens. Each window is in it until it fires. So keys are
-only added, and taken off from the front. `TimerIndex` of other windows lets them go at any time.
+only added, and taken off from the front. `TimerIndex` of other windows can remove them at any time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WindowShape:
 
     Attributes:
         size: Microseconds from start to end.
-        slide: Microseconds from one start to the next; `None` where the assigner does not say.
+        slide: Microseconds from one start to the next; `None` for an assigner without a fixed slide.
         offset: The first start that is not before the epoch; `None` likewise.
 
     Example:
@@ -87,13 +87,13 @@ class WindowShape:
         return SavedList([self.saved], RedistributionMode.BROADCAST)
 
     def check(self, restored: Iterable[tuple[Any, ...]]) -> None:
-        """Refuse windows of another shape; what one of the two does not say is no difference.
+        """Refuse windows of another shape; a value that one side lacks is no difference.
 
         Args:
-            restored: What snapshots kept; older ones only size and contents.
+            restored: Shapes from snapshots; older ones hold only size and contents.
 
         Raises:
-            StateMismatchError: They are others; names both.
+            StateMismatchError: The shapes differ; the message names both.
         """
         for saved in restored:
             old = WindowShape(*saved)
@@ -149,7 +149,7 @@ class WindowEnds:
         keys[key] = None
 
     def due(self, until: int) -> Iterator[tuple[int, Any]]:
-        """Take off the windows whose last microsecond has come by then: end and key, one by one."""
+        """Take off the windows whose last microsecond has been reached: end and key, one by one."""
         turn = self._turn
         while turn or (self._ends and self._ends[0] - 1 <= until):
             if not turn:
@@ -164,7 +164,7 @@ WINDOW_STATE: Final = "windows"
 #: Tag of the side output of records that came after all of their windows had fired.
 LATE_RECORDS: Final = "late_records"
 
-#: Names of the list states that hold how far event time has come, and what windows these are.
+#: Names of the list states that hold the reached event time, and the shape of the windows.
 REACHED: Final = "watermark"
 
 SHAPE: Final = "shape"
@@ -188,7 +188,7 @@ class WindowOperator(KeyedFunctionOperator):
         super().__init__(key_selector, self._contents.function)
         self._assigner = assigner
         self._size = assigner.size
-        #: How often windows begin, where the assigner knows: spares asking it for every record.
+        #: Slide of the windows, if the assigner has one: avoids a call of it for every record.
         self._slide = slide_of(assigner)
         self._shape = WindowShape.of(assigner, self._contents.keeps)
         self._contents.overlap = self._slide is not None and self._slide < self._size
@@ -275,7 +275,7 @@ class WindowOperator(KeyedFunctionOperator):
         return self._hold.flush() if self._hold.is_due else iter(())
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """The event time, and the kind of windows; the windows themselves are keyed state."""
+        """The event time, and the shape of windows; the windows themselves are keyed state."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
@@ -284,12 +284,12 @@ class WindowOperator(KeyedFunctionOperator):
     ) -> list[tuple[Any, int]]:
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late = self._assigner.starts, []
-        # The start of the last window that can't take anything any more.
+        # The start of the last window that is closed.
         assert self._reached is not None, "open() comes first"
         reached = self._reached.timestamp
         over = -inf if reached is None else reached + 1 - size
         starts: Sequence[int] = ()
-        low = high = 0  # from here to there all timestamps are in the same windows
+        low = high = 0  # all timestamps between these are in the same windows
         key, records = None, zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)
         try:
             for key, stamp, row in records:
@@ -322,7 +322,7 @@ class WindowOperator(KeyedFunctionOperator):
         assert self._collector is not None, "open() comes first"
         assert self._clock is not None, "open() comes first"
         due = some_of(self._ends.due(until), self._clock.monotonic, everything=everything)
-        # The stamp of the window that has emitted last, until none is left.
+        # The timestamp of the last emitted window, until none is left.
         for output in self._collector.collect(self._results(due), iter(lambda: self._stamp, None)):
             self._records_out += len(output)
             yield output
@@ -349,7 +349,7 @@ class WindowOperator(KeyedFunctionOperator):
 
 
 def _same_windows(starts: Sequence[int], size: int, slide: int) -> tuple[int, int]:
-    """From where to where timestamps are in these very windows: up to where one begins or ends.
+    """Bounds of the timestamps that are in exactly these windows: up to where one begins or ends.
 
     Example:
         >>> _same_windows((0, 3, 6, 9), size=10, slide=3)

@@ -13,13 +13,13 @@ from penstock.runtime.time.windows import TimeWindow
 class WindowContents(Protocol):
     """The fold of a window operator over records; created for each subtask.
 
-    A record that is in several windows is copied for each. No function of the user's can change what a window
-    keeps.
+    A record that is in several windows is copied for each. No function of the user can change the contents of
+    a window.
 
     Attributes:
-        isolates: Whether any function of the subtask could change a record; the operator says so.
-        overlap: Whether a record may be in several windows; the operator says so.
-        other_functions: Functions of the user's beside `function`, which return values and don't yield.
+        isolates: Whether any function of the subtask could change a record; set by the operator.
+        overlap: Whether a record may be in several windows; set by the operator.
+        other_functions: The user's functions beside `function`, which return values and don't yield.
     """
 
     isolates: bool
@@ -28,7 +28,7 @@ class WindowContents(Protocol):
 
     @property
     def keeps(self) -> str:
-        """The kind of contents, in words: contents of one kind are not taken for those of another."""
+        """The kind of contents, as text: contents of one kind are not taken for those of another."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class WindowContents(Protocol):
 
     @property
     def result_function(self) -> Callable[..., Any]:
-        """The user's function that results come from, for errors."""
+        """The user's function that makes results, for errors."""
         ...
 
     def first(self, row: Any) -> Any: ...
@@ -54,7 +54,7 @@ class WindowContents(Protocol):
         ...
 
     def copied(self, contents: Any) -> Any:
-        """Contents for `results` of a window that continues: no result shares a part with what stays."""
+        """A copy of the contents for `results` of a window that continues; shares no part with them."""
         ...
 
 
@@ -62,8 +62,8 @@ class ReducedContents:
     """Keeps one value, and emits it.
 
     Args:
-        function: From the value so far and a record to the new value: a new one, or one of the two, which it
-            may change.
+        function: Combines the value so far and a record into the new value: a new one, or one of the two,
+            which it may change.
     """
 
     keeps: ClassVar[str] = "a reduced value"
@@ -95,7 +95,7 @@ class ReducedContents:
 
 
 class ListedContents:
-    """Keeps all records in the order of their coming, and emits what a function makes of them."""
+    """Keeps all records in the order of their arrival, and emits a function's result of them."""
 
     keeps: ClassVar[str] = "all records"
     isolates = True
@@ -123,7 +123,7 @@ class ListedContents:
 
 
 class PreAggregatedContents:
-    """Folds records as others do, and hands key, window and result to a function."""
+    """Folds records as another `WindowContents` does, and passes key, window and result to a function."""
 
     other_functions: Sequence[Callable[..., Any]]
 
@@ -166,7 +166,7 @@ class PreAggregatedContents:
 
 
 class FoldedContents:
-    """Keeps all records, and folds them as others do when the window emits; for windows that forget some."""
+    """Keeps all records, and folds them when the window emits; for windows with an evictor."""
 
     keeps: ClassVar[str] = "all records"
 

@@ -1,22 +1,22 @@
-"""`WindowState`: the open windows of one subtask, each with everything that belongs to it.
+"""`WindowState`: the open windows of one subtask, each with its trigger state, timers and contents.
 
 A window of a key is one entry of a nested table: its key, its start and end, and a list of four. First come
 the trigger's state by name, and its timers of event time and of processing time. The contents come last, and
-are not there when they were purged. So a window that has ended leaves nothing behind: all of it goes with its
-entry. A checkpoint writes the windows that were touched since the last one.
+are missing after a purge. So a window that has ended leaves nothing behind: deleting its entry deletes
+all of it. A checkpoint writes the windows that were touched since the last one.
 
-A window that holds nothing any more has no entry either, though it has not ended. A global window never ends.
+An empty window has no entry either, though it has not ended. A global window never ends.
 A session keeps its entry until it has ended. Records that come meanwhile join it, also when it was purged.
 
 Beside the table stand two indexes in memory: when windows are due in event time, and when
 in processing time. A window is due at each of its timers and at the end of its life.
 
-`TimerIndex` is such an index, in the order of time. It is in no snapshot. The moments stand in the entries of
+`TimerIndex` is such an index, in the order of time. No snapshot holds it. The moments stand in the entries of
 the windows, and the index is built from them when the operator opens. So the two can't disagree after a
 restore.
 
-Many keys have the same window, so they share one item of the heap. An item whose keys have all gone stays in
-the heap until its turn comes. When most of the heap is such waste, as sessions make it, it is built anew.
+Many keys have the same window, so they share one item of the heap. An item without keys stays in the heap
+until its turn comes. When most of the heap is such waste, as sessions make it, it is built anew.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.runtime.state.state_table import StateTable
 #: Start and end of a window: the second part of an entry of keyed state.
 Span: TypeAlias = tuple[int, int]
 
-#: Items of the heap that may be waste before anybody counts.
+#: Number of heap items from which waste is counted.
 _LEAST_WASTE: Final = 1024
 
 
@@ -87,7 +87,7 @@ class TimerIndex:
             heapify(self._heap)
 
     def pop(self, until: int) -> tuple[int, Span, Any] | None:
-        """Take out the first that is due at a moment: when it was due, window and key."""
+        """Take out the first entry that is due at a moment: its time, window and key."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             item = heap[0]
@@ -120,7 +120,7 @@ PROCESSING_TIMERS: Final = 2
 
 CONTENTS: Final = 3
 
-#: State by name, timers, timers, and the contents if there are any.
+#: State by name, event-time timers, processing-time timers, and the contents if there are any.
 Entry: TypeAlias = list[Any]
 
 
@@ -132,8 +132,8 @@ class WindowState:
         lateness: Microseconds that a window of event time is kept after its end.
 
     Attributes:
-        event_time: When windows are due in event time.
-        processing_time: When they are due in processing time.
+        event_time: Index of windows by their due event time.
+        processing_time: Index of windows by their due processing time.
     """
 
     def __init__(self, table: StateTable, *, is_event_time: bool, lateness: int, is_endless: bool) -> None:
@@ -153,7 +153,7 @@ class WindowState:
         return self._count
 
     def last_moment(self, window: Span) -> int | None:
-        """End of a window's life, in microseconds of its own kind of time; `None` for never."""
+        """End of a window's life, in microseconds of the window's kind of time; `None` for never."""
         return None if self._is_endless else window[1] - 1 + self._lateness
 
     def has_key(self, key: Any) -> bool:
@@ -178,7 +178,7 @@ class WindowState:
         return entry
 
     def touch(self, key: Any, window: Span, entry: Entry) -> None:
-        """An entry has changed: told behind all changes, as a backend may forget then what it has read."""
+        """Report a changed entry, after all its changes: a backend may drop its copy then."""
         windows = self._entries.get(key)
         if windows is None:
             windows = self._entries[key] = {}
@@ -233,7 +233,7 @@ class WindowState:
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether a window holds nothing: no contents, no state, no timer.
+    """Return whether a window holds nothing: no contents, no state, no timer.
 
     Example:
         >>> is_empty([{}, [], []]), is_empty([{}, [], [], None])
