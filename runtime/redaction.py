@@ -1,7 +1,7 @@
-"""`redacted`: a text without the secrets that their form gives away.
+"""`redacted`: a text without the secrets that are recognizable by their form.
 
-Errors, settings and reports go to logs, pages, metrics and tickets. A secret in them is one that many people
-have read. It is taken out where a text is made, so that no place that shows it has to think of it.
+Errors, settings and reports go to logs, pages, metrics and tickets, where many people read them. Secrets are
+removed where a text is made, so that no place that shows it has to.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def without_secrets(cls: type[_T]) -> type[_T]:
 
 
 def has_password(url: str) -> bool:
-    """Whether a URL is signed or contains a user and a password.
+    """Return whether a URL is signed or contains a user and a password.
 
     Example:
         >>> has_password("s3://key:secret@bucket/path"), has_password("abfss://container@account/path")

@@ -150,7 +150,7 @@ def saved_lists(state: OperatorState) -> dict[str, OperatorStateHandle]:
 
 def _changes(declared: tuple[StateInfo, ...], state: OperatorState) -> Iterator[str]:
     keyed = saved_states(state)
-    if keyed:  # without keyed entries a snapshot says nothing of keyed states
+    if keyed:  # a snapshot without keyed entries names no keyed states
         yield from _changes_of_kind([info for info in declared if info.is_keyed], keyed)
     lists = [info for info in declared if not info.is_keyed]
     yield from _changes_of_kind(lists, saved_lists(state))
@@ -192,10 +192,10 @@ def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) ->
 def finished_on_restore(
     graph: ExecutionGraph, operators: Mapping[str, OperatorState]
 ) -> frozenset[SubtaskId]:
-    """The subtasks of a job that do not run again when it starts from these states.
+    """The subtasks of a job that do not run again after a restore from these states.
 
     Raises:
-        StateMismatchError: The graph breaks a rule of the module's text.
+        StateMismatchError: The graph breaks one of the three rules of this module.
     """
     finished: set[SubtaskId] = set()
     senders: dict[str, list[ExecutionSubtask]] = {}

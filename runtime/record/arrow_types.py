@@ -12,10 +12,9 @@ type of a column. Here each value has a type of its own. Columns are then made o
     Decimal                          decimal128 of its scale
     list, dict with texts as names   list, struct
 
-**A column** (`arrow_type_of`), with the type that carries all of its values exactly; `arrow_values.py` has
-the table. It is looked at as a whole, level by level. All lists of a column make one column of their
-elements. Dicts with the same names make one column for each name. Several processes may look at parts of a
-column. The types that they find can be unified, and give what the whole column would have given.
+the table. It is examined as a whole, level by level. All lists of a column make one column of their
+elements. Dicts with the same names make one column for each name. Several processes may examine parts of a
+column. The types that they find can be unified, with the same result as for the whole column.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ PLAIN: Final[dict[type, pa.DataType]] = {
     date: pa.date32(),
     timedelta: pa.duration("us"),
 }
-#: The most digits of a decimal of 128 bits.
+#: Maximum number of digits of a decimal of 128 bits.
 _DIGITS: Final = 38
 #: Units of times in pandas, numpy and Arrow.
 _UNITS: Final = ("s", "ms", "us", "ns")
@@ -70,7 +69,7 @@ def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
         digits: Precision of decimals; by default as many digits as the value needs.
 
     Raises:
-        NoColumnTypeError: No type carries the value; says why.
+        NoColumnTypeError: No type carries the value; the message says why.
 
     Example:
         >>> type_of_value(2**63), type_of_value(b"a"), type_of_value(None)
@@ -89,7 +88,7 @@ def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
 
 
 def are_family(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether values of two types have an order among each other, as in Python.
+    """Return whether values of two types have an order among each other, as in Python.
 
     Example:
         >>> are_family(pa.int64(), pa.float64()), are_family(pa.string(), pa.binary())
@@ -235,7 +234,7 @@ def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
     """The Arrow type that carries all these values exactly.
 
     Raises:
-        NoArrowTypeError: There is none; names the column, or the part of it, and a value.
+        NoArrowTypeError: No type carries them; the message names the column, or its part, and a value.
 
     Example:
         >>> arrow_type_of([{"n": 1}, {"n": None}, None], "value")
@@ -267,7 +266,7 @@ def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType
     """The type of a column that has values of both types, as `arrow_type_of` would find it.
 
     Raises:
-        NoArrowTypeError: There is none.
+        NoArrowTypeError: No type holds both.
     """
     if one.equals(other) or kinds.is_null(other):
         return one

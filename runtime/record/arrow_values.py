@@ -1,4 +1,4 @@
-"""Python values as Arrow columns and back, without a change that was not asked for.
+"""Python values as Arrow columns and back, without silent conversions.
 
 Arrow has one type a column, Python one a value. So a column needs values of one Python type (beside `None`)
 that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats. A caller that wants that
@@ -15,14 +15,14 @@ converts the values before.
     dict (any other)                             map
     dataclass, named tuple                       struct; comes back as a dict
 
-The way back goes by the Arrow type alone, so it is the same for columns that Spark, pandas or a file made.
+The way back depends on the Arrow type alone, so it is the same for columns of Spark, pandas or a file.
 
 **Arrow bytes that a stranger may have written** are read without running code, and checked in full.
 
-A column may be of an extension type. Its class is asked when a schema is read, and when values are taken out.
-Ray has one whose values are pickles. So where pickle is refused, such types are refused before Arrow sees
-them: their mark is looked for in the bytes of the schema. A few types of Arrow itself are known to run no
-code. To learn the names, the schema is read with another mark, which makes every column a plain one.
+A column may be of an extension type. Its class is called when a schema is read, and when values are taken
+out. Ray has one whose values are pickles. So where pickle is refused, such types are refused before Arrow
+sees them: the bytes of the schema are searched for their mark. A few types of Arrow itself run no code. To
+learn the names, the schema is read with another mark, which makes every column a plain one.
 
 Arrow reads the bounds of a column from the data. `validate` of a batch looks at the lengths of its buffers,
 and in full also at every offset, index and text. Only the latter keeps a reader inside of the data.
@@ -50,10 +50,10 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
     """A column of values.
 
     Args:
-        kind: Its type; by default the one that `arrow_type_of` finds.
+        kind: Type of the column; by default the result of `arrow_type_of`.
 
     Raises:
-        NoArrowTypeError: No Arrow type carries them exactly, or `kind` does not.
+        NoArrowTypeError: No Arrow type carries the values exactly, or `kind` does not.
 
     Example:
         >>> to_arrow([("a", 1)], "value").type
@@ -71,7 +71,7 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
 
 
 def from_arrow(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column: of a struct `_1, _2, ...` tuples, of other structs and of maps dicts.
+    """The values of a column: tuples for a struct `_1, _2, ...`, dicts for other structs and for maps.
 
     Times of less than a microsecond are refused, zones become those of `zoneinfo`.
 
@@ -93,7 +93,7 @@ def from_arrow(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The zone that Arrow calls so."""
+    """The time zone of an Arrow zone name."""
     if name == "UTC":
         return UTC
     if name[:1] in ("+", "-"):
@@ -196,7 +196,7 @@ _OTHER_MARK: Final = b"Arrow-extension-name"
 _CONTINUED: Final = b"\xff\xff\xff\xff"
 
 _HEAD: Final = len(_CONTINUED) + 4
-#: So many rows may take no bytes, as nulls without a type do.
+#: Maximum number of rows that take no bytes, as nulls without a type do.
 _MOST_EMPTY_ROWS: Final = 1 << 20
 
 
@@ -206,8 +206,8 @@ def read_batch(
     """The first batch of an Arrow IPC stream; its columns are views into the data.
 
     Raises:
-        CodecError: A column has an extension type that may run code; says what to do.
-        pyarrow.ArrowException: The bytes are damaged. They decide what else may be raised.
+        CodecError: A column has an extension type that may run code; the message says what to do.
+        pyarrow.ArrowException: The bytes are damaged. Other errors are possible, too.
     """
     if not any_type:
         check_types(data, start)

@@ -10,7 +10,7 @@ canonical form of a value:
 * A time with a zone reads in UTC. Python takes two times for one in an hour that clocks show twice.
 * A time of pandas that has whole microseconds reads as Python's. One with nanoseconds can't be a key.
 * Null and `None` are one key.
-* Columns lose what only their encoding has: dictionaries, run ends, views, units of time. What is left has a
+* Columns lose what only their encoding has: dictionaries, run ends, views, units of time. The rest has a
   hash that is equal to the one of the Python value (`runtime/state/stable_hash_arrays.py`).
 
 A key decoded from a snapshot is a new object. `one_nan` makes the one NaN of it again.
@@ -59,7 +59,8 @@ def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     """A column of keys in canonical form; the same object where it is that already.
 
     Raises:
-        KeyTypeError: Its type has no stable hash, or a time is not of whole microseconds; names both.
+        KeyTypeError: The type has no stable hash, or a time is not of whole microseconds; the message names
+            both.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -161,7 +162,7 @@ class ColumnKey:
         names: The columns, in the order of the key's parts.
 
     Raises:
-        ConfigurationError: There is no name, one is no text, or one is there twice.
+        ConfigurationError: `names` is empty, or a name is no text or a duplicate.
 
     Example:
         >>> ColumnKey(("k",))({"k": 1, "v": 2}), ColumnKey(("k", "v"))({"k": 1})
@@ -193,7 +194,7 @@ class ColumnKey:
         return f"column{'' if self.is_single else 's'} {', '.join(map(repr, self.names))}"
 
     def __call__(self, row: Any) -> Any:
-        """The key of a record; a name that it does not have is `None`."""
+        """The key of a record; a missing name is `None`."""
         try:
             get = row.get
         except AttributeError:
@@ -221,7 +222,7 @@ ALL_RECORDS: Final = ":all"
 
 
 class NoKey(ColumnKey):
-    """The key of windows over all records of a stream: one key, `None`, whatever a record is."""
+    """The key of windows over all records of a stream: always `None`."""
 
     __slots__ = ()
 
@@ -244,7 +245,7 @@ class NoKey(ColumnKey):
 
 
 def one_nan(keys: list[Any]) -> list[Any]:
-    """Keys that were decoded, with `NAN` in the place of every NaN, also in tuples; the list may be the same.
+    """Decoded keys with `NAN` in the place of every NaN, also in tuples; the list may be the same.
 
     Example:
         >>> keys = one_nan([1.5, float("nan"), ("a", float("nan"))])
@@ -290,10 +291,10 @@ def _canonical(value: Any) -> Any:
 
 
 def as_column_key(key: Any) -> ColumnKey | None:
-    """A `ColumnKey` of what a user gave to `key_by`; `None` where that is no name and no list of names.
+    """A `ColumnKey` of the argument of `key_by`; `None` if it is no name and no list of names.
 
     Raises:
-        ConfigurationError: It is a list or tuple of something else.
+        ConfigurationError: The value is a list or tuple of something else.
 
     Example:
         >>> as_column_key("k"), as_column_key(["a", "b"]).names, as_column_key(len)

@@ -1,8 +1,8 @@
 """Batches and elements of a channel to bytes and back.
 
-**Elements** travel in frames between subtasks, and are stored as captured in-flight data. The first byte says
-the kind, so that a reader can tell a buffer from an event, and a barrier from a watermark, without decoding.
-A buffer's payload is not looked into. Numbers are little endian.
+**Elements** travel in frames between subtasks, and are stored as captured in-flight data. The first byte is
+the kind. So a reader can distinguish a buffer from an event, and a barrier from a watermark, without
+decoding. A buffer's payload is not read. Numbers are little endian.
 
 **Batches** become buffers: rows in columns, Arrow batches as Arrow IPC. A payload begins with one byte: the
 version of the format in the upper half, the kind of batch in the lower.
@@ -84,12 +84,12 @@ def kind_of(data: bytes | bytearray | memoryview) -> ElementKind:
 
 
 def is_event(data: bytes | bytearray | memoryview) -> bool:
-    """Whether an encoded element is an event and not a buffer, without decoding it."""
+    """Return whether an encoded element is an event and not a buffer, without decoding it."""
     return kind_of(data) is not ElementKind.BUFFER
 
 
 def rows_in(data: bytes | bytearray | memoryview) -> int:
-    """Records of an encoded element, without decoding it; none of an event.
+    """Number of records of an encoded element, without decoding it; 0 for an event.
 
     Example:
         >>> rows_in(encode_element(Buffer(b"rows", 2))), rows_in(encode_element(Watermark(5)))
@@ -120,7 +120,7 @@ def encode_element(element: StreamElement) -> bytes:
 
 
 def decode_element(data: bytes | bytearray | memoryview) -> StreamElement:
-    """Decode what `encode_element` wrote.
+    """Decode the bytes of `encode_element`.
 
     Raises:
         StreamCorruptError: The kind is unknown, data is missing, left over or out of range.
@@ -244,7 +244,7 @@ class BatchCodec:
     Args:
         allow_pickle: Whether values that have no codec of their own may be pickled. Without it columns have
             no extension types of Arrow that may run code.
-        thorough: Check every value of an Arrow batch that is decoded: a stranger may have written it.
+        thorough: Whether every value of a decoded Arrow batch is checked: its bytes may be hostile.
 
     Example:
         >>> codec = BatchCodec()

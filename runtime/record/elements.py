@@ -124,7 +124,7 @@ class ArrowBatch:
         return int(self.batch.num_rows)
 
     def slice(self, start: int, rows: int | None = None) -> ArrowBatch:
-        """Some consecutive rows, as views; from `start` to the end if `rows` is `None`."""
+        """A view of consecutive rows; from `start` to the end if `rows` is `None`."""
         stamps = self.timestamps
         return ArrowBatch(
             self.batch.slice(start, rows), None if stamps is None else stamps.slice(start, rows)
@@ -194,7 +194,7 @@ class StreamStatus(Enum):
 
 
 class SnapshotKind(Enum):
-    """Why a snapshot is taken; decides how its barrier behaves and who owns its files."""
+    """Reason of a snapshot; decides how its barrier behaves and who owns its files."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
@@ -211,7 +211,8 @@ class CheckpointOptions:
 
     Attributes:
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
-        drain: With a synchronous savepoint: event time goes to its end first, and what waits for it fires.
+        drain: With a synchronous savepoint: event time goes to its end first, and all timers and windows
+            fire.
         location: URL of the folder that takes a savepoint's files; `None` for a place in the job's own
             checkpoint storage.
     """
@@ -229,11 +230,11 @@ class CheckpointOptions:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:
-    """Separates what belongs to checkpoint `checkpoint_id` from what comes after it on a channel.
+    """Separates the data of checkpoint `checkpoint_id` from later data on a channel.
 
     Attributes:
         checkpoint_id: Grows within a job; gaps are normal.
-        timestamp: When the coordinator triggered it, seconds since the epoch.
+        timestamp: Trigger time at the coordinator, in seconds since the epoch.
         confirmed_id: The newest completed checkpoint when this one was triggered (-1 for none). State
             written for it may be named again by this one; nothing newer or older may.
     """
@@ -246,7 +247,7 @@ class CheckpointBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CancelCheckpointMarker:
-    """The sender gave checkpoint `checkpoint_id` up: no subtask downstream need wait for its barrier."""
+    """Aborts checkpoint `checkpoint_id`: no subtask downstream need wait for its barrier."""
 
     checkpoint_id: int
 
@@ -256,8 +257,9 @@ class EndOfData:
     """No more records follow on this channel; barriers still may.
 
     Attributes:
-        drain: The final watermark goes to the end of time, and what waits for it fires.
-        savepoint_id: The savepoint that the job is being stopped with; `None` when its data has really ended.
+        drain: The final watermark goes to the end of time, and all timers and windows fire.
+        savepoint_id: The savepoint with which the job is being stopped; `None` when its data has really
+            ended.
     """
 
     drain: bool = True

@@ -1,4 +1,4 @@
-"""Values in Arrow columns, unchanged; what would change is refused.
+"""Values in Arrow columns, unchanged; a lossy conversion is refused.
 
 **Python values as a column.** `pa.array` makes 10 of `10.9` in a column of integers and takes 5 for 5
 microseconds. It drops fields that a struct lacks, the time of a `datetime` among dates, and the zone of one
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-#: What pyarrow raises of values that it can't take.
+#: Errors of pyarrow for values that it can't take.
 ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Python types of a column's values, by a test of its type; numpy's are behind them.
 _TAKEN: Final = (
@@ -48,7 +48,7 @@ _UNITS: Final = {"s": 1_000_000, "ms": 1_000}
 
 
 class MisfitError(ValueError):
-    """A value or a column can't be had unchanged in another type; names the column and both types."""
+    """A value or a column can't be converted unchanged; the message names the column and both types."""
 
 
 def exact_column(
@@ -57,9 +57,9 @@ def exact_column(
     """A column of values.
 
     Args:
-        values: They, and `None`.
+        values: The values; entries may be `None`.
         kind: The column's type; found by Arrow when left out.
-        rounds: Python's floats may be rounded to a type of fewer bits, as the user has asked for it.
+        rounds: Whether Python's floats may be rounded to a type of fewer bits, at the user's request.
     """
     try:
         column = pa.array(values, kind)
@@ -179,7 +179,7 @@ def _is_taken(found: type, taken: tuple[type, ...]) -> bool:
 
 
 def _keeps_time(value: Any, kind: pa.DataType) -> bool:
-    """Whether a time has a zone where the column has one, and no more digits than the column."""
+    """Return whether a time has a zone where the column has one, and no more digits than the column."""
     is_span = kinds.is_duration(kind)
     if not is_span and (getattr(value, "tzinfo", None) is None) is not (getattr(kind, "tz", None) is None):
         return False
@@ -212,7 +212,7 @@ def _shown(value: Any) -> str:
     return f"{value!r:.80}"
 
 
-#: The most digits of a decimal of 128 bits.
+#: Maximum number of digits of a decimal of 128 bits.
 _DIGITS: Final = 38
 
 
@@ -259,7 +259,7 @@ def _as_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _refuse_types(source: pa.DataType, kind: pa.DataType, path: str, *, nested: bool) -> None:
-    """Refuse casts that may change values where Arrow does not look."""
+    """Refuse casts that may change values where Arrow does not check."""
     if source.equals(kind) or kinds.is_null(source):
         return
     if kinds.is_dictionary(source):

@@ -41,14 +41,14 @@ NATIVE_TYPES: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
 #: Between the names of flags that are combined.
 FLAGS_SEPARATOR: Final = "|"
-#: How deeply containers may be nested; bounds the stack that encoder and decoder take.
+#: Maximum nesting of containers; bounds the stack of encoder and decoder.
 MAX_DEPTH: Final = 100
 
 
 class ExtensionCode:
     """Kinds of extensions; the comment says how its payload is built.
 
-    Where it says `module`, `penstock` stands for a class of Penstock, whose name is in `stable_names.py`.
+    In the comments, `module` is `penstock` for a class of Penstock, whose name is in `stable_names.py`.
 
     Plain integers and no enum: they are looked up for every value.
     """

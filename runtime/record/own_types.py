@@ -1,9 +1,9 @@
 """Types of values that may be nested, and rows as Arrow batches that do not depend on how rows were cut.
 
-A value has the type that it has alone (`own_type`), whatever stands beside it. Two users of this rule
-differ in what they do with several types. A file may hold values whose types go together without loss
-(`common_type`). A function of the user sees columns, and their types are part of what it sees. So there
-(`batches_of_rows`) rows share a batch only if they have the same names and the same types, nulls included.
+The type of a value depends on the value alone (`own_type`). Two users of this rule differ in how they treat
+several types. A file may hold values whose types go together without loss (`common_type`). A function of the
+user sees columns, and their types are part of its input. So there (`batches_of_rows`) rows share a batch only
+if they have the same names and the same types, nulls included.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _plain_batch(names: Sequence[Any], rows: Sequence[dict[Any, Any]]) -> pa.Rec
 
 
 def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
-    """The column of values that may be nested, where each has the type that it has alone (`own_type`).
+    """The column of values that may be nested, each with the type that it has alone (`own_type`).
 
     Args:
         merged: Whether values whose types go together without loss (`common_type`) share one. Otherwise nulls
@@ -152,7 +152,7 @@ def _type_of_all(
     """The type of all values; `None` if they have none in common, or if one may not fit it.
 
     Args:
-        apart: Only values that have exactly this type alone.
+        apart: Whether only values that have exactly this type alone fit.
     """
     types = set(map(type, values))
     has_null = NoneType in types

@@ -2,9 +2,9 @@
 
 Reading a pickle can run any code, so a codec that does not allow pickle neither writes nor reads one.
 
-A value may pickle and not unpickle, such as an exception whose `__init__` takes other arguments than it hands
-on. A checkpoint with it could never be read. So every pickle is read once when it is written, and a value
-that does not come back is refused there. That doubles the time of writing one; decision 34 has figures.
+A value may pickle and not unpickle, such as an exception whose `__init__` takes other arguments than it
+pickles. A checkpoint with it could never be read. So every pickle is read once when it is written, and a
+value that can't be read is refused there. That doubles the time of writing one; decision 34 has figures.
 
 Classes that the directory knows by a name of their own have that name in pickles, too. For this a pickle is
 made a second time, by a slower pickler, if it may name a module of Penstock.
@@ -72,7 +72,7 @@ class PickleFallback:
             raise CodecError(msg)
         try:
             data, is_plain = self._pickle(value)
-        except BaseException as error:  # whatever the value's own methods raise
+        except BaseException as error:  # any error of the value's own methods
             msg = (
                 f"a value of type {name} can't be pickled: {message_of(error)}. "
                 "Turn it into a dataclass, a named tuple or plain values"
@@ -80,7 +80,7 @@ class PickleFallback:
             raise CodecError(msg) from error
         try:
             back = pickle.loads(data) if is_plain else self._read(data)
-        except BaseException as error:  # whatever the class's own methods raise
+        except BaseException as error:  # any error of the class's own methods
             raise self._unreadable(cls, error_text(error)) from error
         self.pickled += count
         return data, back

@@ -172,7 +172,7 @@ class RecordShape:
     harmless: set[str] = field(default_factory=set, compare=False)
 
     def state_of(self, record: Any) -> tuple[Any, ...] | dict[str, Any] | None:
-        """State of an instance.
+        """Field values of an instance, or all its attributes.
 
         Returns:
             The values of its fields. A dataclass whose attributes are not exactly its fields gives all its
@@ -189,7 +189,7 @@ class RecordShape:
         return {**slots, **vars(record)} if self.has_dict else slots
 
     def states_of(self, records: Sequence[Any]) -> list[tuple[Any, ...]] | None:
-        """The field values of many instances; `None` if one of them does not hold exactly its fields."""
+        """The field values of many instances; `None` if one of them has other attributes."""
         if self.has_dict:
             expected = self.in_dict
             if any(attributes.keys() != expected for attributes in map(vars, records)):
@@ -200,7 +200,7 @@ class RecordShape:
             return None
 
     def hides_method(self, names: Collection[str]) -> str | None:
-        """The first of these attributes, fields aside, that would hide something which is called.
+        """The first of these attributes, fields aside, that would hide a method.
 
         Example:
             >>> from penstock.runtime.record.elements import RowBatch
@@ -217,7 +217,7 @@ class RecordShape:
         return None
 
     def build(self, names: Sequence[str], state: Any) -> Any:
-        """Make an instance from what `state_of` gave."""
+        """Make an instance from the result of `state_of`."""
         if type(state) is tuple:
             if len(state) != len(names) or tuple(names) != self.names:
                 (state,) = self._fitted(names, [state])
@@ -280,7 +280,7 @@ def shape_of(cls: type, *, may_finalize: bool = False) -> RecordShape | None:
     """The shape of a named tuple or dataclass class; `None` for a class that has none.
 
     Args:
-        may_finalize: Also of a class with a `__del__`. Older versions have written such records.
+        may_finalize: Whether a class with a `__del__` has one. Older versions have written such records.
 
     Example:
         >>> from collections import namedtuple

@@ -58,7 +58,7 @@ class RowColumn:
     """The values of one name in the rows of a batch.
 
     Attributes:
-        codes: Of each row the position of its type; `None` where there is one type.
+        codes: Position of the type of each row; `None` where there is one type.
         array: All values, where they have one type beside null and are already an array.
     """
 
@@ -79,7 +79,7 @@ class RowColumn:
         """The column of some values.
 
         Args:
-            convert: Makes another value of one that is of no plain type.
+            convert: Converts a value of another type to a plain type.
             nulls_apart: Whether nulls are of a type of their own beside values. Otherwise a null has the
                 type of the value before it.
         """
@@ -161,7 +161,7 @@ class RowColumn:
 def uniform_rows(
     columns: Mapping[str, RowColumn], rows: int, *, in_order: bool = False
 ) -> Iterator[UniformRows]:
-    """Rows dealt out by the types of their values.
+    """Rows grouped by the types of their values.
 
     Args:
         in_order: Whether all rows keep their order, and not only those of equal types.
@@ -190,7 +190,7 @@ def _groups(mixed: Sequence[NDArray[np.int64]], *, in_order: bool) -> list[Place
 
 
 def _filled(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes where -1 takes the code in front of it, or the first code that there is."""
+    """Codes where -1 takes the code in front of it, or else the first code."""
     present = np.flatnonzero(codes >= 0)
     if not len(present):
         return codes
@@ -230,8 +230,8 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """One dict per row, from column name to value.
 
     Raises:
-        NoPythonValueError: Python has no value for one of them, or two columns have one name; names the
-            column.
+        NoPythonValueError: Python has no object for a value, or two columns have one name; the message names
+            the column.
     """
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]

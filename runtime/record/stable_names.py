@@ -163,7 +163,7 @@ def name_in_data(cls: type) -> str | None:
 
 
 def home_of(module: str, qualname: str) -> tuple[str, str] | None:
-    """Module and name that a class of Penstock has now; `None` for a class that is none of these.
+    """Current module and name of a class of Penstock; `None` for any other class.
 
     Example:
         >>> home_of("penstock", "RowBatch")
@@ -179,12 +179,12 @@ def home_of(module: str, qualname: str) -> tuple[str, str] | None:
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module is one of Penstock's; the testing package counts as a user's."""
+    """Return whether a module is one of Penstock's; the testing package counts as a user's."""
     return f"{module}.".startswith(f"{OURS}.") and not module.startswith(_TESTING)
 
 
 def name_in_hash(cls: type) -> str:
-    """The name by which the hash of a key knows its class; it is never changed, as a hash is never changed.
+    """The name of a class in the hash of a key; never changed, as hashes are stored.
 
     Example:
         >>> from fractions import Fraction

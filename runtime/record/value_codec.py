@@ -1,4 +1,4 @@
-"""The codec of single values: what goes through it comes back equal and of the same type.
+"""The codec of single values: a decoded value is equal to the encoded one and of the same type.
 
 `ValueDecoder` is the inverse of the encoder. Whatever the bytes are, the outcome is a value or a
 `CodecError`. Lengths are checked against the data before memory is taken. Nesting is bounded, because every
@@ -303,7 +303,7 @@ class ValueCodec:
         """Encode a value.
 
         Raises:
-            CodecError: It can't be encoded, contains itself, or needs pickle where pickle is refused.
+            CodecError: The value can't be encoded, contains itself, or needs pickle where pickle is refused.
         """
         return self._encoder.encode(value)
 
@@ -311,7 +311,7 @@ class ValueCodec:
         """Decode a value.
 
         Raises:
-            CodecError: The data is damaged, names a class that is not known here, or holds a pickle where
+            CodecError: The data is damaged, names an unknown class, or holds a pickle where
                 pickle is refused.
         """
         return self._decoder.decode(data)

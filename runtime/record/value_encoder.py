@@ -8,7 +8,7 @@ types of their items tells, at C speed. Everything else becomes an extension. No
 Lists are lowered as *columns*: many tuples, dicts or records of one kind are transposed. So their kind, their
 keys and their class are written once, and their items are handled at C speed.
 
-Identity is not kept: a list that is in a value twice comes back as two lists.
+Identity is not kept: a list that is in a value twice is decoded to two lists.
 
 `TypeLowering` decides once per type how a value is lowered that is no builtin container. The order: simple
 types, enums, numpy, named tuples and dataclasses, and pickle for the rest.
@@ -200,7 +200,7 @@ def extension_of(code: int, data: bytes) -> ExtType:
 
 
 def _have_keys(values: Sequence[dict[Any, Any]], keys: list[Any]) -> bool:
-    """Whether all dicts, which are of one length, have these keys in this order, also by type."""
+    """Return whether all dicts, which are of one length, have these keys in this order, also by type."""
     if all(map(is_, chain.from_iterable(values), cycle(keys))):
         return True
     same = list(map(list, values)).count(keys) == len(values)

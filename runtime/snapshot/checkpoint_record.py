@@ -1,4 +1,4 @@
-"""Checkpoints as people are shown them: measurements, records, counters, reasons of failure.
+"""Checkpoints for display: measurements, records, counters, reasons of failure.
 
 The statistics of a completed checkpoint, counts of the job and what each subtask measured, are part of its
 metadata. So they cost no operation of the storage. They live as long as the checkpoint, also when another
@@ -7,7 +7,7 @@ that process.)
 
 A job of a thousand subtasks has a thousand rows, so they are packed: columns instead of rows, whole
 microseconds instead of floats. That is 15 to 36 bytes a subtask. They are unpacked only for display, because
-a restart reads the metadata and does not need them. Nothing is ever decided by them.
+a restart reads the metadata and does not need them. They decide nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoredBytes:
     spilled: int = 0
 
 
-#: What an alignment stores that holds its channels.
+#: Stored bytes of an alignment that holds its channels.
 NOTHING_STORED: Final = StoredBytes()
 
 
@@ -148,7 +148,7 @@ class CompletedCheckpointStatistics:
 
     @classmethod
     def decode(cls, item: list[Any] | None) -> CompletedCheckpointStatistics | None:
-        """Decode what `encode` made; `None` when another version wrote other items, or none.
+        """Decode the result of `encode`; `None` when another version wrote other items, or none.
 
         Statistics are for people: a job starts from a snapshot even if they can't be read.
         """

@@ -1,12 +1,11 @@
-"""A completed checkpoint: what it holds, what a subtask starts from, and the permit to commit.
+"""A completed checkpoint: its content, the restored state of a subtask, and the permit to commit.
 
-`CompletedCheckpoint` is what a job can be restored from. `TaskRestore` is the part of it that one subtask
+A job can be restored from a `CompletedCheckpoint`. `TaskRestore` is the part of it that one subtask
 starts from; it is plain data and is sent with the subtask's descriptor.
 
-The permit that a sink needs to commit.
-
-Only a completed checkpoint, whose record is in the decision log, issues one: code that would commit early has
-no permit to pass. A subtask of a job without checkpoints gets the permit of its ended input.
+`CommitPermit` is the permit that a sink needs to commit. Only a completed checkpoint, whose record is in the
+decision log, issues one: code that would commit early has no permit to pass. A subtask of a job without
+checkpoints gets the permit of its ended input.
 """
 
 from __future__ import annotations
@@ -171,7 +170,7 @@ class CommitPermit:
         attempt: The attempt that completed it.
 
     Raises:
-        TypeError: It was not issued by one of the functions of this module.
+        TypeError: The call does not come from one of the functions of this module.
 
     Example:
         >>> CommitPermit(7, 1)
@@ -191,7 +190,7 @@ class CommitPermit:
         object.__setattr__(self, "attempt", attempt)
 
     def covers(self, checkpoint_id: int) -> bool:
-        """Whether work that was pre-committed for `checkpoint_id` may be committed."""
+        """Return whether work that was pre-committed for `checkpoint_id` may be committed."""
         return self.checkpoint_id is None or checkpoint_id <= self.checkpoint_id
 
 

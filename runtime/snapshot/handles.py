@@ -54,7 +54,7 @@ class KeyGroupRange:
         first: Not below 0.
 
     Raises:
-        ValueError: It begins below 0.
+        ValueError: The range begins below 0.
 
     Example:
         >>> KeyGroupRange(0, 63).intersection(KeyGroupRange(32, 127))
@@ -138,7 +138,7 @@ class KeyedStateHandle:
 
     @property
     def is_native(self) -> bool:
-        """Whether only the backend that has written it can read it."""
+        """Whether only the backend that has written the state can read it."""
         return bool(self.names)
 
 

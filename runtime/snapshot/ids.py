@@ -56,7 +56,7 @@ class SubtaskId:
     """One subtask of one job vertex.
 
     Attributes:
-        index: Which of its subtasks, from 0.
+        index: Index of the subtask, from 0.
 
     Example:
         >>> str(SubtaskId("count", 1))

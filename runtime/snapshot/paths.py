@@ -8,13 +8,13 @@
     <job>/same-storage                                     proves that a node sees this storage
     <job>/ids/<id>                                         the newest id that was given to a checkpoint
 
-All names hold the attempt: an attempt that is past but still runs writes beside its successor, never over it.
+All names hold the attempt: an ended attempt that still runs writes beside its successor, never over it.
 Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners. It
 knows a file by its whole path. Other files in these folders belong to no job, and stay.
 
-The ids that a job has given to its checkpoints, as its storage knows them.
+A file records an id that was given to a checkpoint.
 
-A file says that an id was given. So no JobMaster gives it again, and no reader waits at the mark of a
+So no JobMaster gives it again, and no reader waits at the mark of a
 checkpoint that was begun before a restart.
 """
 
@@ -186,7 +186,7 @@ class SnapshotPaths:
         return f"{self.given_ids}{checkpoint_id}"
 
     def given_by(self, path: str) -> int | None:
-        """The id that such a file says was given; `None` for any other file."""
+        """The checkpoint id that such a file records; `None` for any other file."""
         name = path.removeprefix(self.given_ids)
         return int(name) if name != path and _GIVEN.fullmatch(name) else None
 
@@ -199,7 +199,7 @@ class SnapshotPaths:
         return f"{self.job_id}/same-storage"
 
     def may_delete(self, handle: FileHandle) -> bool:
-        """Whether the file belongs to this job's checkpoints (not to a savepoint or to another job)."""
+        """Return whether the file belongs to this job's checkpoints, not to a savepoint or another job."""
         return self.writer_of(handle.path) is not None
 
     def writer_of(self, path: str) -> int | None:

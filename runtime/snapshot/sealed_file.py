@@ -33,12 +33,12 @@ _HEADER: Final = struct.Struct(">8sH16s")
 _LENGTH: Final = struct.Struct(">II")
 
 _ALL_ONES: Final = 0xFFFFFFFF
-#: No writer nests lists and maps deeper; each level takes stack of whatever walks through them.
+#: No writer nests lists and maps deeper; each level takes stack of the code that walks through them.
 _MOST_LEVELS: Final = 100
 
 
 class IncompleteFileError(CorruptSnapshotError):
-    """A sized file ends before its length; no writer has had a confirmation of it."""
+    """A sized file ends before its length; its write was never confirmed."""
 
 
 def seal(magic: bytes, version: int, body: Any, *, is_sized: bool = False) -> bytes:
@@ -63,15 +63,15 @@ def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str, *, is_s
     """The body of a sealed file.
 
     Args:
-        magic: What kind of file it must be.
+        magic: The expected kind of file.
         newest: The newest version that the caller understands.
-        what: What the file is, for messages (`"the metadata of a checkpoint"`).
+        what: Name of the file in messages (`"the metadata of a checkpoint"`).
         is_sized: Whether such files are sized.
 
     Raises:
-        IncompleteFileError: It is sized and cut off, or empty.
+        IncompleteFileError: The file is sized and cut off, or empty.
         CorruptSnapshotError: The file is damaged, or of another kind.
-        StorageError: It was written by a newer version.
+        StorageError: A newer version wrote the file.
     """
     if is_sized and _is_cut_off(magic, data):
         msg = f"{path} should be {what} but is cut off after {len(data)} bytes"
@@ -117,7 +117,7 @@ def _is_cut_off(magic: bytes, data: bytes) -> bool:
 
 
 def _is_deeper(content: Any, levels: int) -> bool:
-    """Whether lists and maps are nested deeper; without recursion, which deep ones would exhaust."""
+    """Return whether lists and maps are nested deeper; without recursion, which deep ones would exhaust."""
     level: list[Any] = [[content]]
     for _ in range(levels + 1):
         level = [

@@ -92,7 +92,7 @@ class SyncedFiles:
         return self._disk.names("")[1]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects and folders that are empty then; what is not there is no error."""
+        """Delete objects and folders that are empty then; a missing one is no error."""
         touched: set[str] = set()
         for path in paths:
             with suppress(FileNotFoundError, NotADirectoryError):

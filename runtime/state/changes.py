@@ -1,4 +1,4 @@
-"""`Changes`: what has changed in one table of the heap since the last snapshot.
+"""`Changes`: the changes of one table of the heap since the last snapshot.
 
 `keyed_snapshot.py` tells why it collects references, and which ones it must not hand out.
 
@@ -113,7 +113,7 @@ class Changes:
             self.looked_up.update(entries)
 
     def put_new(self, entry: Any, value: Any) -> None:
-        """Say that an entry was put in. Only for a table whose entries are never written over."""
+        """Note that an entry was put in. Only for a table whose entries are never written over."""
         if entry in self.written:
             self._revived.add(entry)
         if type(value) not in LEAVES:
@@ -121,7 +121,7 @@ class Changes:
         self.written[entry] = value
 
     def remove(self, entry: Any) -> None:
-        """Say that an entry was deleted that `put_new` was called for."""
+        """Note that an entry was deleted that `put_new` was called for."""
         if entry in self.written and entry not in self._revived and entry not in self.looked_up:
             del self.written[entry]
         else:
@@ -150,7 +150,7 @@ class Changes:
         return not self.is_sure and len(self.written) > MOST_UNSEEN
 
     def examine(self) -> None:
-        """Look ahead which values can't change; between two batches."""
+        """Find out ahead which values can't change; between two batches."""
         for entry in (loose := self._fixed.loose(self.written)):
             del self.written[entry]
         self.looked_up.update(loose)
@@ -175,7 +175,7 @@ class Changes:
         """Everything else, older changes first; nothing counts as changed from now on.
 
         Args:
-            loose: What `loose` gave, just before.
+            loose: The result of `loose`, just before.
         """
         for entry in loose:
             del self.written[entry]
@@ -186,7 +186,7 @@ class Changes:
         return taken
 
     def _look_up(self) -> None:
-        """Put what has to be looked up into `written`."""
+        """Look up the values of `looked_up` and put them into `written`."""
         if not self.looked_up:
             return
         looked_up, entries = list(self.looked_up), self._entries
@@ -254,15 +254,15 @@ class UntrackedChanges(DirtyKeys):
         self.written = NOTED_ELSEWHERE
 
     def put_all(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class _Nowhere(dict[Any, Any]):
     def __setitem__(self, entry: Any, value: Any, /) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def update(self, *entries: Iterable[Any]) -> None:  # type: ignore[override]
-        """Nothing."""
+        """Do nothing."""
 
 
 #: The `written` of a view whose writes are noted by what it writes to, or not at all.
@@ -270,4 +270,4 @@ NOTED_ELSEWHERE: Final[dict[Any, Any]] = _Nowhere()
 
 
 def _ignore(entry: Any, /) -> None:
-    """Nothing."""
+    """Do nothing."""

@@ -233,7 +233,7 @@ class ColumnTable:
         return are_first
 
     def note_changed(self, slots: Slots) -> None:
-        """Say which slots were written; what is not said is in no snapshot."""
+        """Note which slots were written; other changes are in no snapshot."""
         if self._tracks:
             self._changed[slots] = True
 
@@ -287,7 +287,7 @@ class ColumnTable:
         return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
 
     def put(self, block: ColumnBlock) -> Slots:
-        """Set the values of a block's keys; nothing counts as changed. Gives their slots.
+        """Set the values of a block's keys and return their slots; nothing counts as changed.
 
         The keys of a block of deleted keys get slots, too; what they hold does not matter.
         """
@@ -339,7 +339,7 @@ def _batch_of(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _are_told_by_hash(parts: Mapping[str, pa.Array]) -> bool:
-    """Whether no two keys have one hash: whole numbers of 64 bits are scattered one to one."""
+    """Return whether no two keys have one hash: whole numbers of 64 bits are scattered one to one."""
     kind = next(iter(parts.values())).type
     return len(parts) == 1 and bool(kinds.is_signed_integer(kind))
 
@@ -359,7 +359,7 @@ _PART_BITS: Final = 8
 
 
 class ColumnChanges:
-    """Merged changes of one table; it holds all blocks until they are asked for."""
+    """Merged changes of one table; holds all blocks until `blocks` is called."""
 
     def __init__(self, table: str) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""`DeclaredState`: what the states that a function's class declares have in common, keyed or not.
+"""`DeclaredState`: the base of the states that a function's class declares, keyed or not.
 
 Each class of states is two things. In the body of a function's class it is a *declaration*: name, types,
 settings. In a running subtask the attribute of that name is a *view* of what the subtask holds. So one name
@@ -48,7 +48,7 @@ class DeclaredState:
 
     __slots__ = ("migrate", "name", "renamed_from", "where")
 
-    #: How snapshots and messages call this kind.
+    #: Name of this kind in snapshots and messages.
     kind: ClassVar[str]
 
     name: str
@@ -96,7 +96,7 @@ class DeclaredState:
         return f"{type(self).__name__}{name} ({self.where})"
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise the `ConfigurationError` for a declaration that can't be."""
+        """Raise the `ConfigurationError` for an invalid declaration."""
         msg = f"{self.label}: {what}"
         raise ConfigurationError(msg)
 
@@ -169,10 +169,10 @@ class DeclaredTypes:
         part_type: type | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> None:
-        """A function says of what type the values of a table are.
+        """Declare the type of the values of a table.
 
         Raises:
-            ConfigurationError: It has said something else before.
+            ConfigurationError: The type differs from the first one declared.
             StateMismatchError: The table holds restored values of another type.
         """
         types = (of_type,) if part_type is None else (part_type, of_type)

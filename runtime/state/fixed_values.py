@@ -58,7 +58,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 
 
 class Deleted:
-    """Stands for "this entry was deleted" where a value would stand."""
+    """Marks a deleted entry in the place of its value."""
 
     def __repr__(self) -> str:
         return "deleted"
@@ -81,7 +81,7 @@ _Again: TypeAlias = Callable[[], Iterable[Any]]
 
 
 class FixedValues:
-    """Tells which values can't change.
+    """Finds out which values can't change.
 
     Example:
         >>> fixed = FixedValues(ValueCodec())
@@ -244,7 +244,7 @@ def own_copy(value: Any) -> Any:
     """The value itself if it can't change, else a copy that shares with it only what can't.
 
     Raises:
-        PenstockError: It can change and can't be copied.
+        PenstockError: The value is mutable and can't be copied.
 
     Example:
         >>> items = ["tea"]
@@ -297,7 +297,7 @@ def own_copies(values: Sequence[Any]) -> list[Any]:
 
 
 def own_draws(values: Iterator[Any], most: int) -> list[Any]:
-    """The next values of an iterator, at most so many, each copied before the next one is drawn.
+    """The next values of an iterator, at most `most`, each copied before the next one is drawn.
 
     Each record that a function emits one by one costs this. So the looks of `own_copy` stand here again. A
     flat dict without another reference is not copied.
@@ -443,7 +443,7 @@ def _are_same(some: Iterable[Any], others: Iterable[Any]) -> bool:
 def _deep(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
-    except Exception as error:  # whatever the value's own methods raise
+    except Exception as error:  # any error of the value's own methods
         msg = (
             f"a value of type {type(value).__module__}.{type(value).__qualname__} can't be copied "
             f"({error_text(error, 200)}), so nobody could tell whether it is changed later; "
