@@ -1,7 +1,7 @@
 """Keyed state on the heap, with incremental asynchronous snapshots (Flink: `HeapKeyedStateBackend`).
 
 Tables are plain dictionaries. A checkpoint's state is a chain of files, a base and changes, most of them
-shared with the checkpoint before. `keyed_snapshot.py` tells how, and why that is right.
+shared with the checkpoint before. `keyed_snapshot.py` describes the chain and why it is correct.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     ) -> KeyedSnapshot:
         """Take a snapshot: the synchronous half; see `KeyedStateBackend.snapshot`.
 
-        Costs as much as values changed that may change in place; what else changed costs next to nothing.
+        The cost grows with the number of changed mutable values; other changes cost next to nothing.
 
         Raises:
             RuntimeError: This backend takes no snapshots.
@@ -130,7 +130,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             for name, held in loose.items()
             if held
         }
-        # Nothing can go wrong from here on: what has changed is forgotten.
+        # No step after this can fail, so the changes are forgotten here.
         taken: list[Block] = []
         for name, table in self._tables.items():
             taken += (

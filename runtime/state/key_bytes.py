@@ -1,14 +1,14 @@
 """The bytes of a key, for a backend that stores bytes: equal keys have equal bytes.
 
 A dictionary takes `1`, `1.0`, `True` and `Decimal(1)` for one key. A backend that looks keys up by bytes must
-do the same, or a job would have other results there. So the bytes are those of a canonical form. It
-follows the rules of the stable hash (`stable_hash.py`); what that refuses can't be a key here either.
+do the same, or a job would have other results there. So the bytes encode a canonical form. It follows the
+rules of the stable hash (`stable_hash.py`); a value that the hash refuses can't be a key here either.
 
-Three more things hold of the bytes:
+The bytes have three more properties:
 
-* No key's bytes are the beginning of another's. So entries of one key stand together behind them.
-* Whole numbers sort by value. So the elements of a list, numbered as they came, are read in their order.
-* A key of `str`, `bytes`, `int`, `None` or a tuple of those can be made of its bytes again. Its form is
+* No key's bytes are a prefix of another's. So all entries of one key are adjacent.
+* Whole numbers sort by value. So the numbered elements of a list are read in their order.
+* A key of `str`, `bytes`, `int`, `None` or a tuple of those can be decoded from its bytes. Its form is
   *natural*. Other keys have to be kept beside their values: a `float` of 2.0 has the bytes of an `int`.
 
 **Never change these bytes.** They are in checkpoints.
@@ -33,17 +33,17 @@ from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.stable_names import name_in_hash
 from penstock.runtime.state.stable_hash import micros_of_key, stable_hash
 
-# What stands in front. Numbers have the whole range from 0x40 to 0xBF: their length is in it.
+# Tags, the first byte of a key. Numbers have the range from 0x40 to 0xBF, which includes their length.
 _NONE, _TEXT, _BYTES, _TUPLE, _FROZENSET, _DATACLASS, _ENUM, _UUID = range(1, 9)
 _DATE, _NAIVE, _AWARE, _TIME, _DELTA, _RATIO, _INFINITY, _MINUS_INFINITY, _NAN = range(9, 18)
 _ZERO: Final = 0x80
-#: Whole numbers of more bytes than this carry their length behind the tag.
+#: Maximum bytes of a whole number whose tag includes its length; longer ones store it after the tag.
 _SHORT: Final = 0x3E
 _LONG_NEGATIVE, _LONG_POSITIVE = 0x40, 0xBF
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-#: What short text and numbers below `_FAST` begin with, by their length: most keys are of this kind.
+#: First bytes of short text and of numbers below `_FAST`, by length; most keys are of these kinds.
 _TEXT_HEADS: Final = [bytes([_TEXT, length]) for length in range(0x80)]
 _WHOLE_HEADS: Final = [bytes([_ZERO + size]) for size in range(9)]
 _FAST: Final = 1 << 64
@@ -53,7 +53,7 @@ _Writer: TypeAlias = Callable[[Any, bytearray], bool]
 
 
 def key_bytes(key: Any) -> tuple[bytes, bool]:
-    r"""The bytes of a key, and whether it can be made of them again.
+    r"""Return the bytes of a key, and whether the key can be decoded from them.
 
     Example:
         >>> key_bytes("word")
@@ -75,7 +75,7 @@ def key_bytes(key: Any) -> tuple[bytes, bool]:
 
 
 def key_of(data: bytes, start: int = 0) -> tuple[Any, int]:
-    """The key of natural bytes, and where they end.
+    """Decode a key from natural bytes; return the key and the position after it.
 
     Example:
         >>> key_of(key_bytes(("ann", -3))[0])
@@ -107,7 +107,7 @@ def _write(key: Any, out: bytearray) -> bool:
     writer = _BY_TYPE.get(type(key))
     if writer is not None:
         return writer(key, out)
-    stable_hash(key)  # raises for what can't be a key
+    stable_hash(key)  # raises for a value that can't be a key
     kind: type = type(key)
     _writer_of(kind)(key, out)
     return False
@@ -149,7 +149,7 @@ def _none(_: None, out: bytearray) -> bool:
 
 
 def _whole(key: int, out: bytearray) -> bool:
-    """The tag says sign and number of bytes, the bytes follow; those of negative numbers are complements."""
+    """Append a tag with sign and number of bytes, then the bytes; negative numbers are complemented."""
     number = int(key)
     size = (abs(number).bit_length() + 7) // 8
     raw = abs(number).to_bytes(size)
@@ -237,7 +237,7 @@ def _date(key: date, out: bytearray) -> bool:
 
 
 def _time(key: time, out: bytearray) -> bool:
-    stable_hash(key)  # refuses one with a zone
+    stable_hash(key)  # refuses a time with a zone
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
     _ticks(_TIME, seconds * 1_000_000 + key.microsecond, out)
     return False
@@ -300,7 +300,7 @@ _BY_TYPE: Final[dict[type, _Writer]] = {
 
 @functools.lru_cache(maxsize=1024)
 def _writer_of(kind: type) -> _Writer:
-    """For a type that is not in the table and has a stable hash; in the order of `stable_hash`."""
+    """Find the writer of a type that is not in the table; checks in the order of `stable_hash`."""
     if issubclass(kind, (np.integer, np.bool_)):
         return lambda key, out: _whole(int(key), out)
     if kind is np.float64:

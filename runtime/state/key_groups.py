@@ -2,27 +2,26 @@
 
 Each key belongs to one of `max_parallelism` key groups, by its stable hash, for as long as the job's state
 lives. Each subtask owns a contiguous range of key groups. When the parallelism changes, only the ranges
-change: a key's state is found in whichever old snapshot owned its group, and no key is ever hashed to a new
-group.
+change. A key's state is in the old snapshot that owned its group; a key's group never changes.
 
 The two directions must agree for every pair of parallelisms: `subtask_of_key_group` rounds down, so the first
-group of a range rounds up. `max_parallelism` itself can't change; it is part of what was written.
+group of a range rounds up. `max_parallelism` itself can't change; snapshots contain it.
 
-**Another parallelism** (`redistribute`): who gets which part of what the old subtasks wrote. Operator state
+**Another parallelism** (`redistribute`) assigns the state of the old subtasks to the new ones. Operator state
 follows Flink's `RoundRobinOperatorStateRepartitioner`. The three modes:
 
-* split: every value to exactly one new subtask. At the same parallelism everything stays where it was,
-  however uneven. Otherwise the values of one state, in the order of the old subtasks, are cut into contiguous
-  pieces, one for each new subtask. What does not divide evenly goes round, on from where the state before
-  left off. So over all states no subtask gets more than one value more than another.
-* union: every value to every new subtask.
+* split: every value goes to exactly one new subtask. At the same parallelism every subtask keeps its values,
+  even if their numbers are uneven. Otherwise the values of one state, in the order of the old subtasks, are
+  cut into contiguous pieces, one for each new subtask. The remaining values go to subtasks in turn, which
+  continues from the previous state. So over all states no subtask gets more than one value more than another.
+* union: every value goes to every new subtask.
 * broadcast: every old subtask had the same values; each new one takes one old copy.
 
 A subtask may not ask for a restored list before the next checkpoint. It then puts its *own part* of the list
-into that checkpoint, unchanged. Of a union list that is what the old subtasks wrote whose place it has taken,
-and not the whole list. So the list neither shrinks nor multiplies, whichever subtasks ask for it.
+into that checkpoint, unchanged. For a union list this is the part of the old subtasks that it replaces, not
+the whole list. So the list neither shrinks nor multiplies, whichever subtasks ask for it.
 
-Keyed state is not touched here. A handle goes to every new subtask whose range overlaps its own, and that
+Keyed state is not rewritten here. A handle goes to every new subtask whose range overlaps its own. That
 subtask takes the keys that it owns.
 """
 
@@ -69,7 +68,7 @@ def key_group_array(keys: Sequence[Any], max_parallelism: int) -> NDArray[np.uin
     return (stable_hashes(keys) % np.uint64(max_parallelism)).astype(np.uint16)
 
 
-#: Keys whose hash and bytes no change of a program can change; a tuple has the keys that are in it.
+#: Types of keys whose hash and bytes don't depend on the program; a tuple depends on its parts.
 LASTING_KEYS: Final = frozenset(
     {
         str,
@@ -146,9 +145,9 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """The number of key groups when the user says none.
+    """The default number of key groups.
 
-    It leaves room to grow by half, as a power of two, and is at least 128.
+    The smallest power of two with room to grow by half, and at least 128.
 
     Example:
         >>> default_max_parallelism(4), default_max_parallelism(1000)
@@ -160,11 +159,11 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 class KeyToSubtask(dict[Any, int]):
-    """From a key to its subtask, at the speed of a dictionary: `cache.subtasks_of(keys)`.
+    """Cache of the subtask of each key: `cache.subtasks_of(keys)`.
 
-    A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so the cache
-    does not know which keys are used most. When it is full it begins again from nothing. Keys that are equal
-    (`1` and `True`) share an entry, which is right: they share their hash.
+    A key that is not in the cache is hashed and added. A hit costs only the look-up, so the cache does not
+    know which keys are used most. A full cache is cleared. Keys that are equal (`1` and `True`) share an
+    entry, which is right: they share their hash.
 
     Example:
         >>> subtask_of = KeyToSubtask(2, 128)
@@ -194,7 +193,7 @@ class KeyToSubtask(dict[Any, int]):
         except KeyTypeError:
             raise
         except TypeError:
-            # The dictionary says only "unhashable type"; the hash says which value and what to use instead.
+            # The dictionary reports only "unhashable type"; `stable_hash` names the value and an alternative.
             for key in keys:
                 stable_hash(key)
             raise
@@ -202,7 +201,7 @@ class KeyToSubtask(dict[Any, int]):
 
 T = TypeVar("T")
 
-#: The list states of one old subtask: how each is redistributed, and its values.
+#: The list states of one old subtask by name: redistribution mode and values.
 OldStates: TypeAlias = Mapping[str, tuple[RedistributionMode, Sequence[T]]]
 
 
@@ -210,7 +209,7 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
     """Share out the list states of an operator.
 
     Args:
-        old: By old subtask, its states by name; a subtask without state has an empty mapping.
+        old: States by name, for each old subtask; a subtask without state has an empty mapping.
 
     Example:
         >>> split = RedistributionMode.SPLIT_DISTRIBUTE
@@ -238,10 +237,10 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
 
 
 def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]]]) -> list[OldStates[T]]:
-    """Lists that each new subtask puts into a snapshot, of those that its operator has not asked for.
+    """Lists that each new subtask puts into a snapshot while its operator has not asked for them.
 
     Args:
-        shares: What `redistribute` made of them.
+        shares: The result of `redistribute` for `old`.
 
     Example:
         >>> old = [{"seen": (RedistributionMode.UNION, "ab")}, {"seen": (RedistributionMode.UNION, "c")}]
@@ -272,7 +271,7 @@ def reassign_keyed(
     """Give each new subtask the handles that hold keys of its range.
 
     Args:
-        handles: By old subtask, its handles; a subtask without state has none.
+        handles: Handles of each old subtask; a subtask without state has none.
     """
     if len(handles) != old_parallelism:
         msg = f"a snapshot taken with parallelism {old_parallelism} has state of {len(handles)} subtasks"
@@ -297,7 +296,7 @@ def _concatenate(lists: Sequence[Sequence[T] | None]) -> list[T]:
 
 
 def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[list[T]]:
-    """One old copy for each new subtask: its own where it had one, else another's, in turn."""
+    """One old copy for each new subtask: its own if it had one, else another's, in turn."""
     holders = [values for values in lists if values is not None]
     copies = []
     for index in range(new_parallelism):
@@ -307,7 +306,7 @@ def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[l
 
 
 def _split(values: Sequence[T], pieces: int, first_with_more: int) -> list[list[T]]:
-    """Cut into contiguous pieces; those that get one more begin at `first_with_more` and go round."""
+    """Cut into contiguous pieces; the longer ones begin at `first_with_more` and wrap around."""
     size, more = divmod(len(values), pieces)
     split: list[list[T]] = []
     start = 0

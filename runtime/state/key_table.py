@@ -1,20 +1,20 @@
-"""`KeyTable`: from many keys at once to their slots, by open addressing in numpy.
+"""`KeyTable`: finds the slots of many keys at once, by open addressing in numpy.
 
 A key has one slot for as long as it is in the table; the slot is its place in every column beside the table.
 The table keeps a 64-bit hash of each slot and cells that name slots. All steps work on arrays: keys that have
-found neither their slot nor an empty cell go on to the next cell together (linear probing).
+found neither their slot nor an empty cell try the next cell together (linear probing).
 
-Why it is right.
+Why it is correct:
 
-1. *Place.* A hash begins at a cell that other bits of it choose than those that choose the key group. With
-   the same bits the keys of one subtask would crowd in a part of the cells.
-2. *Equal hashes.* Slots are found by hash, then the owner compares the keys. Keys that differ (two keys have
-   one hash) try again with their hash changed by the number of the try, its *level*. So a key's level depends
-   on who was there when it came. It is looked for on all levels before it gets a slot.
-3. *Contention.* New keys that want the same empty cell all write to it, and the one that can be read there
-   has won. The others look at the same cell again: it holds a slot now, perhaps of an equal hash.
-4. *Deletion* leaves a mark in the cell, so that what was put behind it is still found. Freed slots are given
-   again. The cells are made anew when less than half of them are empty.
+1. *Place.* The first cell is chosen by other bits of the hash than the key group. With the same bits the keys
+   of one subtask would crowd in a part of the cells.
+2. *Equal hashes.* Slots are found by hash, then the owner compares the keys. Different keys with one hash try
+   again with their hash changed by the number of the try, its *level*. So a key's level depends on the keys
+   that were in the table before it. A key is looked up on all levels before it gets a slot.
+3. *Contention.* New keys that want the same empty cell all write to it; the one that is read back wins. The
+   others check the same cell again, which now holds a slot, perhaps of an equal hash.
+4. *Deletion* leaves a mark in the cell, so that later cells of the probe are still found. Freed slots are
+   reused. The cells are rebuilt when less than half of them are empty.
 
 Source: Knuth, The Art of Computer Programming, volume 3, section 6.4, algorithm L.
 """
@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from penstock.runtime.state.stable_hash import HashArray, mix64_array
 
-#: Tells of slots and of rows with the same hashes whether their keys are equal.
+#: Compares the keys of slots with the keys of rows that have the same hashes.
 SameKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
 
-#: Stores the keys of rows in new slots, which may lie behind all slots so far.
+#: Stores the keys of rows in new slots, which may be greater than all slots so far.
 StoreKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], None]
 
 _EMPTY: Final = -1
@@ -43,7 +43,7 @@ _LEAST: Final = 1 << 10
 
 
 class KeyTable:
-    """Slots by hash; the keys themselves are the owner's.
+    """Slots by hash; the owner stores the keys themselves.
 
     Example:
         >>> keys, table = [], KeyTable()
@@ -74,7 +74,7 @@ class KeyTable:
         self._last_level = 0
 
     def slots_of(self, hashes: HashArray, same: SameKeys, store: StoreKeys) -> NDArray[np.int64]:
-        """The slot of each row's key; keys that are new get one. A key may occur several times.
+        """Return the slot of each row's key; new keys get one. A key may occur several times.
 
         Args:
             store: Keeps the keys of new slots; called before any of them is compared.
@@ -105,7 +105,7 @@ class KeyTable:
         return slots
 
     def delete(self, slots: NDArray[np.int64]) -> None:
-        """Free slots, each of which is taken and occurs once."""
+        """Free slots; each must be in use and occur once."""
         positions = self._positions_of(slots)
         self._cells[positions] = _DELETED
         self.used[slots] = False
@@ -127,7 +127,7 @@ class KeyTable:
         return slots
 
     def _has(self, slots: NDArray[np.int64], hashes: HashArray, level: int) -> NDArray[np.bool_]:
-        """Whether each slot is one of this level with this hash; false for what is no slot."""
+        """Whether each slot has this level and hash; false for a cell without a slot."""
         has: NDArray[np.bool_]
         if not level and not self._last_level:
             has = (self.hashes[slots] == hashes) & (slots >= 0)
@@ -139,7 +139,7 @@ class KeyTable:
     def _insert(
         self, all_hashes: HashArray, rows: NDArray[np.int64], level: int, store: StoreKeys
     ) -> NDArray[np.int64]:
-        """The slot that each row's hash has on a level, a new one where there is none."""
+        """Find the slot of each row's hash on a level, or make a new one."""
         self._make_room(len(rows))
         hashes = _at_level(all_hashes[rows], level)
         mask, positions = len(self._cells) - 1, self._start(hashes)
@@ -151,7 +151,7 @@ class KeyTable:
             result[going[hit]] = slots[hit]
             empty = going[slots == _EMPTY]
             if empty.size:
-                # All of them write; the one that is read again has won.
+                # All of them write; the one that is read back wins.
                 self._cells[positions[empty]] = -3 - empty
                 winners = empty[self._cells[positions[empty]] == -3 - empty]
                 new = self._take_slots(len(winners))

@@ -1,7 +1,7 @@
 """Blocks: some entries of one table, on their way into a snapshot and out of it (`keyed_snapshot.py`).
 
-`CapturedRows` leave the task and become bytes in another thread. `RowBlock` is what a file of state gives.
-A block in columns is the same in both directions (`column_table.py`).
+`CapturedRows` become bytes in another thread. A `RowBlock` is read from a file of state. A block in columns
+is the same in both directions (`column_table.py`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from penstock.runtime.state.column_table import ColumnBlock, decode_columns, enc
 from penstock.runtime.state.fixed_values import DELETED, Deleted
 from penstock.runtime.state.key_groups import key_group_array
 
-#: Entries of a block at most. Encoding them is some calls into C of a few milliseconds, in which no other
+#: Maximum entries of a block. Encoding one takes some calls into C of a few milliseconds, in which no other
 #: thread runs.
 BLOCK_ENTRIES: Final = 1 << 14
-#: What a key and a value are taken to weigh while they are not encoded, bytes.
+#: Estimated bytes of a key and a value that are not encoded yet.
 _KEY_WEIGHT: Final = 16
 _VALUE_WEIGHT: Final = 16
-#: References that are given back in one go.
+#: References that are released at a time.
 _GIVEN_BACK: Final = 1_000
 
-#: Table, number of entries, key groups, keys, values, and more for nested tables and columns.
+#: Table, number of entries, key groups, keys, values; nested tables and columns have more.
 PackedBlock: TypeAlias = tuple[Any, ...]
-#: Keys of a block, and their values encoded as one list; `None` when the entries were deleted.
+#: Keys of a block, and their values encoded as one list; `None` for deleted entries.
 _EncodedRows: TypeAlias = tuple[Sequence[Any], bytes | None]
 
 
@@ -45,8 +45,8 @@ class RowBlock:
     """Entries of a table of rows as they are read.
 
     Attributes:
-        keys: The keys, of a nested table pairs of key and second part.
-        values: Their values; `None` when the entries were deleted.
+        keys: The keys; in a nested table pairs of key and second part.
+        values: Their values; `None` for deleted entries.
     """
 
     table: str
@@ -69,21 +69,21 @@ class RowBlock:
 
 
 class CapturedRows:
-    """Changed entries of one table of rows; in the end bytes.
+    """Changed entries of one table of rows, which become bytes.
 
-    They are packed beside the task, and each packed block costs some calls into C of a few milliseconds.
-    Packed entries stay packed: a later checkpoint that has to write them again does not encode them again.
-    The references are gone then. A million of them are given back here in small steps, and not in the task
-    when the checkpoint is confirmed.
+    Entries are packed beside the task; each block costs some calls into C of a few milliseconds. Packed
+    entries stay packed, so a later checkpoint that writes them again does not encode them again. Packing also
+    releases the references. A million of them are released here in small steps, and not in the task when the
+    checkpoint is confirmed.
 
     Two checkpoints may want the same entries at the same time, in two threads. Neither waits for the other. A
-    reader enters itself in `_readers` *before* it takes the dict. It puts the packed blocks in the place of
-    the dict, leaves `_readers`, and *then* looks whether anybody is left there. Only if not, it empties the
-    dict. So no dict is emptied that a thread reads.
+    reader enters itself in `_readers` *before* it takes the dict. It replaces the dict by the packed blocks,
+    leaves `_readers`, and *then* checks whether `_readers` is empty. Only then does it empty the dict. So a
+    dict that a thread reads is never emptied.
 
     Args:
-        rows: By entry a value that can't change, or `DELETED`; no other reference to this dict exists. Or
-            entries with their values encoded.
+        rows: Values by entry, immutable or `DELETED`; no other reference to this dict exists. Or entries with
+            their values encoded.
         nested: Whether the entries are pairs of key and second part.
         with_deleted: Whether the deleted entries are packed, too.
     """
@@ -117,12 +117,12 @@ class CapturedRows:
         *,
         nested: bool = False,
     ) -> CapturedRows:
-        """Entries whose values are encoded now, as they may change the next moment.
+        """Capture entries and encode their values at once, because mutable values may change later.
 
         Args:
-            keys: Of a nested table pairs; those of one key stand together.
+            keys: The keys; in a nested table pairs, with those of one key adjacent.
         """
-        starts = range(0, len(keys) or 1, BLOCK_ENTRIES)  # a table without entries is known by an empty block
+        starts = range(0, len(keys) or 1, BLOCK_ENTRIES)  # an empty block stands for a table without entries
         parts = [slice(start, start + BLOCK_ENTRIES) for start in starts]
         return cls(table, [_encoded(table, keys[some], values[some], codec) for some in parts], nested=nested)
 
@@ -136,7 +136,7 @@ class CapturedRows:
         return self._weight if packed is None else sum(map(bytes_of, packed))
 
     def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
-        """The entries as bytes, block by block; in any thread."""
+        """Pack the entries block by block; any thread may call it."""
         self._readers.append(None)
         try:
             rows = self._rows
@@ -152,7 +152,7 @@ class CapturedRows:
         return self._packed
 
     def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
-        """Add these entries to older ones; in any thread."""
+        """Add these entries to older ones; any thread may call it."""
         self._readers.append(None)
         try:
             rows = self._rows
@@ -203,7 +203,7 @@ class CapturedRows:
         return (self.table, len(of_entries), *of_keys, values, *of_parts)
 
 
-#: Some changed entries of one table that a snapshot has taken, in rows or in columns.
+#: Changed entries of one table in a snapshot, in rows or in columns.
 Block: TypeAlias = CapturedRows | ColumnBlock
 
 
@@ -228,14 +228,14 @@ def _decoded(
 
 
 def _in_parts(entries: dict[Any, Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Keys and values of some entries at a time; no pairs, which would keep the cycle collector busy."""
+    """Yield keys and values of some entries at a time; pairs would keep the cycle collector busy."""
     keys, values = iter(entries), iter(entries.values())
     while some := list(islice(keys, BLOCK_ENTRIES)):
         yield some, list(islice(values, BLOCK_ENTRIES))
 
 
 def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Entries of a nested table with those of one key together: the key then stands once."""
+    """Group the entries of a nested table by key, so that each key is written once."""
     places: dict[Any, list[int]] = {}
     for place, entry in enumerate(entries):
         places.setdefault(entry[0], []).append(place)
@@ -246,7 +246,7 @@ def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]
 
 
 def _give_back(entries: dict[Any, Any]) -> None:
-    """Empty a dict in small steps; another thread may do the same."""
+    """Empty a dict in small steps; another thread may do so at the same time."""
     with suppress(KeyError):
         while entries:
             for _ in range(_GIVEN_BACK):
@@ -260,11 +260,11 @@ def bytes_of(packed: PackedBlock) -> int:
 def pack_blocks(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> list[PackedBlock]:
-    """Blocks as bytes; none when nothing is left of them.
+    """Encode blocks; the result is empty when no entries are left.
 
     Raises:
-        KeyGroupError: A key is not the subtask's own: no restore would ever find it.
-        KeyTypeError: A table has something as a key that can't be one.
+        KeyGroupError: A key belongs to another subtask, so no restore would find it.
+        KeyTypeError: A table has a key of a type that can't be a key.
         CodecError: A value can't be encoded; the message names table and key.
     """
     packed: list[PackedBlock] = []
@@ -284,17 +284,17 @@ def _pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bo
 
 
 def unpack_block(packed: PackedBlock, codec: ValueCodec) -> RowBlock | ColumnBlock:
-    """A block out of its bytes.
+    """Decode a block.
 
     Raises:
-        ValueError: Its parts don't fit together.
+        ValueError: The block's parts don't fit together.
         CodecError: A value can't be decoded.
     """
     return _decode_block(codec, *packed)
 
 
 def _unnested(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[int], list[Any]]:
-    """Keys, the number of entries of each that follow each other, and all second parts.
+    """Return the keys, the number of adjacent entries of each, and all second parts.
 
     Example:
         >>> _unnested([("ann", "/"), ("ann", "/cart"), ("bob", "/")])
@@ -366,7 +366,7 @@ def nested_keys(
     numbers = np.frombuffer(counts, dtype="<u4")
     seconds = one_nan(codec.loads(parts))
     total = int(numbers.sum(dtype=np.uint64))
-    if total != len(seconds):  # before anything is repeated: four bytes may say four billions
+    if total != len(seconds):  # checked before keys are repeated: four bytes can stand for four billion
         msg = f"the keys of a nested table should have {len(seconds)} entries and have {total}"
         raise ValueError(msg)
     firsts = zip(one_nan(codec.loads(keys)), numbers.tolist(), strict=True)

@@ -4,14 +4,14 @@ A chunk is a magic word, a version, a checksum (xxh3-64 of what follows) and a m
 [block, ...]]`; a block is `[table, count, key groups, keys, values]`. Key groups are 16-bit little-endian
 numbers, so that a reader that owns only some of them need not hash. Keys and values are lists, each encoded
 as one value, which lets the value codec put them into columns. A block without values lists deleted keys.
-Blocks apply in order, later ones win.
+Blocks apply in order; later ones win.
 
-A block of a nested table has eight members. Its keys and their key groups stand once, however many entries
-they have; `count` is the number of entries. The sixth member is nil. The seventh has the number of entries of
+A block of a nested table has eight members. It has each key and its key group once, however many entries the
+key has; `count` is the number of entries. The sixth member is nil. The seventh has the number of entries of
 each key, as 32-bit little-endian numbers. The eighth has the second parts of all entries as one encoded list.
 
-A block of columns has a sixth member: how many of the key's last parts do not decide its key group. Its keys
-and values are Arrow IPC streams of one record batch each.
+A block of columns has a sixth member: the number of last parts of the key that don't decide its key group.
+Its keys and values are Arrow IPC streams of one record batch each.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _HEADER: Final = len(_MAGIC) + 8
 def write_chunk(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> bytes:
-    """The bytes of a chunk of these blocks, in order; for the errors see `pack_blocks`."""
+    """Encode these blocks, in order, as a chunk; for the errors see `pack_blocks`."""
     return chunk_of(pack_blocks(blocks, max_parallelism, key_groups, codec), max_parallelism)
 
 
 def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
-    """A chunk of these blocks, put together in pieces: one call over all would stop every other thread."""
+    """Join packed blocks into a chunk, in pieces: a single call would stop every other thread."""
     packer = msgpack.Packer()
     pieces = [
         packer.pack_array_header(2) + packer.pack(max_parallelism) + packer.pack_array_header(len(packed)),
@@ -62,10 +62,10 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
-    """A chunk without one of its tables; nothing in it is decoded.
+    """Remove a table from a chunk without decoding any block.
 
     Returns:
-        The rest, `None` when nothing is left, and how many keys were left out.
+        The remaining chunk (`None` if it is empty), and the number of removed keys.
     """
     max_parallelism, packed = _unpack(data, _place(handle))
     rest = [block for block in packed if block[0] != table]
@@ -78,14 +78,14 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
 def read_chunk(
     data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
 ) -> list[RowBlock | ColumnBlock]:
-    """The blocks of a chunk, decoded, in order.
+    """Decode the blocks of a chunk, in order.
 
     Args:
         data: The chunk's bytes.
-        table: The only table that is wanted; the others are not decoded. `None` for all.
+        table: The only table to decode; `None` for all.
 
     Raises:
-        CorruptSnapshotError: The bytes are damaged, or a value in them can't be decoded; names the file.
+        CorruptSnapshotError: The bytes are damaged, or a value can't be decoded; names the file.
         ConfigurationError: The chunk was written with another number of key groups.
     """
     return list(iter_blocks(data, handle, max_parallelism, codec, table))
@@ -94,7 +94,7 @@ def read_chunk(
 def iter_blocks(
     data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
 ) -> Iterator[RowBlock | ColumnBlock]:
-    """`read_chunk` block by block: so each can be given back before the next one is decoded."""
+    """Like `read_chunk`, but each block can be released before the next one is decoded."""
     where = _place(handle)
     written_with, packed = _unpack(data, where)
     if written_with != max_parallelism:
@@ -118,7 +118,7 @@ def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
 
 
 def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[tuple[str, list[Any], bool]]:
-    """The entries of a chunk without their values: table, keys, and whether they were deleted; in order.
+    """Read the entries of a chunk without values: table, keys, and whether they were deleted; in order.
 
     The keys of a nested table are pairs.
     """
@@ -146,7 +146,7 @@ def _keys_of(
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
-    """The tables that a chunk has blocks of, with the number of keys written or deleted."""
+    """The tables in a chunk, with the number of keys written or deleted."""
     counts: dict[str, int] = {}
     for table, count, *_ in _unpack(data, _place(handle))[1]:
         counts[table] = counts.get(table, 0) + count
@@ -168,17 +168,17 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
             if not isinstance(table, str) or not isinstance(count, int):
                 msg = f"a block has the table {table!r:.100} and {count!r:.100} keys"
                 raise ValueError(msg)
-    except (ValueError, TypeError, RecursionError) as error:  # the last of showing what is too deep
+    except (ValueError, TypeError, RecursionError) as error:  # from showing a deeply nested value
         msg = f"the keyed state in {where} can't be decoded: {error}"
         raise CorruptSnapshotError(msg) from error
     return written_with, packed
 
 
 def need_canonical(handles: Iterable[KeyedStateHandle]) -> None:
-    """See that every backend and every tool can read this state.
+    """Check that every backend and every tool can read this state.
 
     Raises:
-        StateMismatchError: It is in the files of RocksDB, as its checkpoints are.
+        StateMismatchError: The state is in files of RocksDB, as in its checkpoints.
 
     RocksDB, which only an operator with state_backend=RocksDB() can start from. Take a savepoint: every \
     backend reads that

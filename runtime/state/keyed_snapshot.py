@@ -3,59 +3,59 @@
 A snapshot of a million changed keys must not stop the task. One of little change must not cost as much as the
 whole state.
 
-# Changes: what was written since the last snapshot (`changes.py`)
+# Changes: the entries written since the last snapshot (`changes.py`)
 
 Looking a million values up takes 200 ms, encoding them a second. So the references are collected when the
-values are written, and a snapshot takes the whole collection and leaves an empty one. Nothing is copied when
-a value is overwritten meanwhile: the collection that was taken still has the old one. There is nothing to
-keep an eye on while the snapshot is written, and no read costs more.
+values are written, and a snapshot takes the whole collection and leaves an empty one. Overwriting a value
+meanwhile copies nothing: the taken collection still has the old value. Reads and writes cost no more while
+the snapshot is written.
 
 A reference is the value of that moment only if the value can't change in place (`fixed_values.py`). Others
-are encoded when the snapshot is taken. A function may have kept a list and append to it the next moment,
-without a read that anybody could see. So nothing but encoding it at once is right, and a million changed
-lists still stop the task. Changes must never hand out a reference to a value that may change, or forget a
-change when encoding fails.
+are encoded when the snapshot is taken. A function may have kept a list and append to it later, without a read
+that the state would notice. So only encoding at once is correct, and a million changed lists still stop the
+task. Changes must never hand out a reference to a value that may change, or forget a change when encoding
+fails.
 
 # Blocks: some entries of one table, until they are bytes (`keyed_blocks.py`)
 
-An entry of a flat table is known by its key. One of a nested table is known by a pair: the key and a second
-part (`state_table.py`). Whatever merges blocks treats both alike: a pair is a key of a dict, too. So of a map
-with a million entries, those that changed are written, and a deleted one hides just itself.
+An entry of a flat table is identified by its key. An entry of a nested table is identified by a pair: the key
+and a second part (`state_table.py`). Merging treats both alike, because a pair is a key of a dict, too. So
+only the changed entries of a map are written, and a deleted entry hides only itself.
 
-What a snapshot has taken belongs to it alone, and becomes bytes in another thread (`KeyedSnapshot`), which
-must never touch a live table. That thread takes the interpreter's lock from the task, too. So it works on
-blocks of some thousand entries, and none of its calls into C takes long. The blocks of a checkpoint are one
-file (`keyed_chunk.py`).
+A snapshot owns its blocks. They become bytes in another thread (`KeyedSnapshot`), which must never touch a
+live table. That thread takes the interpreter's lock from the task, too. So it works on blocks of some
+thousand entries, and none of its calls into C takes long. The blocks of a checkpoint are one file
+(`keyed_chunk.py`).
 
-# Increments: which files a snapshot may build on, and which changes must be written again
+# Increments: files that a snapshot may build on, and changes that must be written again
 
 **The rule.** The files of a checkpoint belong to that checkpoint until it is known to be complete. When it is
-aborted they are deleted, whatever was built on them. A subtask does not learn in time which checkpoints
-completed: notices may be late or lost. So the barrier itself carries `confirmed_id`, the newest completed
-checkpoint at the moment of the trigger, and the state of a checkpoint is
+aborted they are deleted, even if another snapshot was built on them. A subtask does not learn in time which
+checkpoints completed: notices may be late or lost. So the barrier itself carries `confirmed_id`, the newest
+completed checkpoint at the moment of the trigger, and the state of a checkpoint is
 
     the chain of `confirmed_id`  +  one new file with every change since `confirmed_id`.
 
 Changes that were written for younger checkpoints, complete or not, are written again. For this the changes of
 all checkpoints above `confirmed_id` (*deltas*) stay in memory until a barrier confirms them.
 
-**Why it is right.** At any moment `base + deltas, oldest first + changed keys` is the live state. It holds at
-the start. Each snapshot turns the changed keys into a new delta. Confirming an id replaces the deltas up to
-it by the chain that was written from exactly the base and those deltas. Deltas that pile up are merged, newer
-keys winning and deletions remembered. A merged delta that straddles a confirmed id is kept: rewriting some
-older keys with their newer values changes nothing. When the confirmed id is unknown here, there is no chain
-to build on. Then everything is forgotten, also what could be confirmed later: an older chain does not know
-which keys were deleted since. All live state counts as changed, which is slower but never wrong.
+**Why it is correct.** At any moment `base + deltas, oldest first + changed keys` is the live state. It holds
+at the start. Each snapshot turns the changed keys into a new delta. Confirming an id replaces the deltas up
+to it by the chain that was written from exactly the base and those deltas. Deltas that pile up are merged,
+newer keys winning and deletions remembered. A merged delta that straddles a confirmed id is kept: rewriting
+some older keys with their newer values changes nothing. When the confirmed id is unknown here, there is no
+chain to build on. Then all deltas are forgotten, also those that could be confirmed later: an older chain
+lacks the deletions since. All live state counts as changed, which is slower but never wrong.
 
 **What it must never do.** It must not name a file of a checkpoint above `confirmed_id`. It must not name an
 older chain when `confirmed_id` is unknown or -1, not even the one of the restore. That chain may have been
 subsumed and deleted. It must not build on a savepoint, whose files are the user's. And it must not build on a
-file that was found damaged: then everything is forgotten, as with an unknown id.
+damaged file: then all deltas are forgotten, as with an unknown id.
 
-The coordinator's part of the bargain: while a checkpoint is pending, the files of its `confirmed_id` are
-kept, also when a younger checkpoint completes meanwhile.
+The coordinator's obligation: while a checkpoint is pending, the files of its `confirmed_id` are kept, also
+when a younger checkpoint completes meanwhile.
 
-# Compaction: when to merge the files of a chain, and which of them
+# Compaction: the time to merge files of a chain, and the choice of files
 
 A chain is a base and changes, oldest first. Merging everything whenever the chain is long would rewrite a
 large base for a few small changes. Never merging would make restores slow and keep dead values for ever. So
@@ -92,7 +92,7 @@ from penstock.runtime.state.keyed_chunk import chunk_of, iter_blocks
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
-    """Time at which a chain is merged.
+    """Limits that decide when a chain is merged.
 
     Attributes:
         growth: A chain whose changes are more than this many times its base is merged whole.
@@ -103,7 +103,7 @@ class CompactionPolicy:
 
 
 def first_to_merge(sizes: Sequence[int], policy: CompactionPolicy) -> int | None:
-    """Index of the first piece to merge with all later ones; `None` when nothing need be merged.
+    """Index of the first piece to merge with all later ones; `None` for no merge.
 
     Args:
         sizes: Bytes of each piece, oldest first, the new one last.
@@ -143,7 +143,7 @@ class StateFileWriter(StateFileReader, Protocol):
 
 
 class MergedChanges:
-    """Blocks put together: of each entry the last one counts, and deletions are remembered."""
+    """Merged blocks: the last value of each entry counts, and deletions are kept."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, bool], dict[Any, Any]] = {}
@@ -160,7 +160,7 @@ class MergedChanges:
             block.put_into(rows)
 
     def blocks(self, *, with_deleted: bool = True) -> list[Block]:
-        """All of it, which is used up; it is encoded when it is packed."""
+        """Return all changes and empty this object; packing encodes them later."""
         blocks: list[Block] = [
             CapturedRows(table, rows, nested=nested, with_deleted=with_deleted)
             for (table, nested), rows in self._rows.items()
@@ -185,9 +185,9 @@ class KeyedSnapshot:
     """Keyed state of one operator in one subtask after the synchronous half.
 
     Attributes:
-        base: The completed state that the changes build on; `None` for nothing.
+        base: The completed state that the changes build on; `None` for none.
         codec: The task's codec; `finish` uses one of its own with the same settings.
-        self_contained: Merge everything into a file of this snapshot's own (a savepoint).
+        self_contained: Merge all state into one file of this snapshot (a savepoint).
     """
 
     checkpoint_id: int
@@ -203,11 +203,11 @@ class KeyedSnapshot:
     time: SavedTime | None = None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
-        """Write the changes as at most one new file, merged with older files when it is time; blocks.
+        """Write the changes as at most one new file, merged with older files if the policy says so; blocks.
 
         Raises:
             CorruptSnapshotError: A file to be merged is damaged.
-            KeyGroupError: A table has a key that is not the subtask's own.
+            KeyGroupError: A table has a key of another subtask.
             CodecError: A value can't be encoded; names table and key.
         """
         with self.codec.for_another_thread() as codec:
@@ -235,7 +235,7 @@ class KeyedSnapshot:
         return pack_blocks(blocks, self.max_parallelism, self.key_groups, codec)
 
     def _files_to_keep(self, chain: tuple[StateHandle, ...], packed: list[PackedBlock]) -> int:
-        """Compares bytes with bytes: what captured entries weigh is a guess until they are packed."""
+        """Choose the older files to keep, by packed sizes; sizes before packing are estimates."""
         if self.self_contained:
             return 0
         if not packed:
@@ -252,7 +252,7 @@ class KeyedSnapshot:
         codec: ValueCodec,
         has_older: bool,
     ) -> tuple[list[Block], int]:
-        """The blocks of these files and the new ones as one, and how many keys the files held."""
+        """Merge the blocks of these files with the new ones; also return the number of keys in the files."""
         changes, read = MergedChanges(), 0
         for handle in chain:
             for block in iter_blocks(files.read(handle), handle, self.max_parallelism, codec):
@@ -264,14 +264,14 @@ class KeyedSnapshot:
 
 
 _NOTHING: Final = -1
-#: Finished snapshots that are remembered while none of them is confirmed.
+#: Maximum number of finished snapshots that wait for confirmation.
 _MAX_FINISHED: Final = 64
-#: How many deltas wait in memory until they are merged.
+#: Number of deltas in memory at which they are merged.
 _PENDING_POLICY: Final = CompactionPolicy(max_files=8)
 
 
 class ConfirmableSnapshots:
-    """Snapshots of one backend that later ones may build on, once a barrier names them as confirmed.
+    """Snapshots of one backend that later ones may build on once a barrier confirms them.
 
     Example:
         >>> from penstock.runtime.snapshot.handles import KeyGroupRange
@@ -286,7 +286,7 @@ class ConfirmableSnapshots:
         self.clear()
 
     def clear(self) -> None:
-        """Know nothing: the next snapshot holds all state."""
+        """Forget all snapshots: the next one holds all state."""
         self.base: KeyedStateHandle | None = None
         self.base_id = _NOTHING
         self._in_flight: set[int] = set()
@@ -297,7 +297,7 @@ class ConfirmableSnapshots:
         self.base, self.base_id = handle, checkpoint_id
 
     def confirm(self, confirmed_id: int) -> bool:
-        """Whether this checkpoint is known, to be built on from now on; older ones are forgotten."""
+        """Build on this checkpoint and forget older ones; return whether it is known."""
         handle = self._finished.get(confirmed_id)
         if handle is not None:
             self.base, self.base_id = handle, confirmed_id
@@ -306,13 +306,13 @@ class ConfirmableSnapshots:
         return confirmed_id == self.base_id
 
     def begun(self, checkpoint_id: int) -> None:
-        """A snapshot that later ones may build on is being written."""
+        """Note that a snapshot is being written that later ones may build on."""
         self._in_flight.add(checkpoint_id)
         if len(self._in_flight) > _MAX_FINISHED:
             self._in_flight.remove(min(self._in_flight))
 
     def finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """Its files are written; ignored for a snapshot that is not (or no longer) to be built on."""
+        """Note the files of a snapshot; ignored if no later snapshot may build on it."""
         if checkpoint_id not in self._in_flight:
             return
         self._in_flight.remove(checkpoint_id)
@@ -321,20 +321,20 @@ class ConfirmableSnapshots:
             del self._finished[min(self._finished)]
 
     def forget(self, checkpoint_id: int) -> None:
-        """The job gave this snapshot up, so no barrier will ever confirm it; its changes are kept."""
+        """Forget an aborted snapshot, which no barrier will confirm; its changes are kept."""
         self._in_flight.discard(checkpoint_id)
         self._finished.pop(checkpoint_id, None)
 
 
 class Increments(ConfirmableSnapshots):
-    """The same with the changes since the base."""
+    """`ConfirmableSnapshots` with the changes since the base."""
 
     def __init__(self, codec: ValueCodec) -> None:
         self._codec = codec
         super().__init__()
 
     def clear(self) -> None:
-        """Know nothing: all live state must be in the next delta."""
+        """Forget all snapshots and changes: the next delta must hold all live state."""
         super().clear()
         self.deltas: list[Delta] = []
 
@@ -342,8 +342,8 @@ class Increments(ConfirmableSnapshots):
         """Build on this checkpoint from now on.
 
         Returns:
-            False when nothing is known of it. Everything is forgotten then, and the next delta must hold all
-            live state.
+            False when the checkpoint is unknown. Everything is forgotten then, and the next delta must hold
+            all live state.
         """
         if super().confirm(confirmed_id):
             self.deltas = [delta for delta in self.deltas if delta.last_id > confirmed_id]
@@ -355,8 +355,8 @@ class Increments(ConfirmableSnapshots):
     def add(self, delta: Delta) -> None:
         """Append the newest changes; merges deltas when there are many.
 
-        That happens only when checkpoints go unconfirmed for long, and then by size tiers: over time a change
-        is merged a logarithmic number of times.
+        Merging starts only after many unconfirmed checkpoints. It is size-tiered: over time a change is
+        merged a logarithmic number of times.
         """
         if delta.blocks:
             self.deltas.append(delta)

@@ -1,10 +1,10 @@
 """Keyed state as users declare and use it: `ValueState`, `ListState`, `MapState` and their aggregating kin.
 
-Each class is a declaration and a view, as `declared_state.py` says. A view of keyed state shows the current
-key. It is of a subclass that the state backend makes (`state_views.py`).
+Each class is a declaration and a view; see `declared_state.py`. A view of keyed state shows the current key.
+The state backend makes it from a subclass (`state_views.py`).
 
-What makes two declarations the same state is the name alone. A view must never outlive its subtask: it has
-references to the live table.
+Two declarations with one name are the same state. A view must never outlive its subtask: it refers to the
+live table.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ OutCo = TypeVar("OutCo", covariant=True)
 class KeyedState(DeclaredState):
     """Common part of all kinds of keyed state; for the other attributes see `DeclaredState`.
 
-    A method that needs the current key raises a `RuntimeError` where no record and no timer is processed. A
-    declaration with an argument that is not what it should be raises a `ConfigurationError`.
+    A method that needs the current key raises a `RuntimeError` while no record or timer is processed. A
+    declaration with an invalid argument raises a `ConfigurationError`.
 
     Attributes:
-        ttl: How long entries live; `None` for ever.
+        ttl: Lifetime of entries; `None` keeps them for ever.
     """
 
     __slots__ = ("ttl",)
 
-    #: The method of the context that makes one.
+    #: Name of the context's method that makes this state.
     method: ClassVar[str]
 
-    #: Whether a key has several entries, which are saved one by one.
+    #: Whether a key has several entries, each saved by itself.
     nested: ClassVar[bool] = False
 
     def __init__(
@@ -59,15 +59,14 @@ class KeyedState(DeclaredState):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """The TTL."""
         return {"ttl": self.ttl}
 
 
 class _OfOneType(KeyedState):
-    """A state whose values, or elements, have one type.
+    """A state whose values or elements have one type.
 
     Attributes:
-        of_type: The class of that type; `None` for any.
+        of_type: The declared type; `None` for any.
     """
 
     __slots__ = ("of_type",)
@@ -76,32 +75,29 @@ class _OfOneType(KeyedState):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Type and TTL."""
         return {"of_type": self.of_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
-        """The type of the values."""
         return () if self.of_type is None else (self.of_type,)
 
 
 class ValueState(_OfOneType, Generic[T]):
-    """One value a key (Flink's `ValueState`).
+    """One value per key (Flink's `ValueState`).
 
-    It holds what `update` was called with. `value` gives a copy of what can change: change it, and call
-    `update`.
+    `value` returns a copy of a mutable value: change the copy and call `update` with it.
 
     Args:
-        of_type: The type of the values, such as `int` or a class of yours; `update` takes nothing else. By
-            default anything goes.
-        default: The value of a key that has none; of one that can change each key gets a copy.
-        name: Unique in the operator; that of the class attribute by default.
-        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Makes a value of `of_type` of a saved value that is none. Without it the job does not start.
+        of_type: The type of the values, such as `int` or a class of yours; `update` refuses other types. By
+            default any type is accepted.
+        default: The value of a key that has none; each key gets a copy of a mutable object.
+        name: Unique in the operator; the name of the class attribute by default.
+        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
+        migrate: Converts a saved value of another type to `of_type`. Without it the job does not start.
         renamed_from: The name under which the state was saved before.
 
     Raises:
-        ConfigurationError: The default is mutable, or an argument is not what it should be.
+        ConfigurationError: The default is a list, dict, set or bytearray, or an argument is invalid.
 
     Example:
         >>> from penstock import KeyedProcessFunction
@@ -175,7 +171,6 @@ class ValueState(_OfOneType, Generic[T]):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Default, type and TTL."""
         return {"default": self.default, **super().settings}
 
     def value(self) -> T:
@@ -183,7 +178,7 @@ class ValueState(_OfOneType, Generic[T]):
         raise self._unbound()
 
     def update(self, value: T) -> None:
-        """Set the current key's value; raises `TypeError` for one that is not of the declared type."""
+        """Set the current key's value; raises `TypeError` for a value of another type."""
         raise self._unbound()
 
     def clear(self) -> None:
@@ -192,15 +187,15 @@ class ValueState(_OfOneType, Generic[T]):
 
 
 class ListState(_OfOneType, Generic[T]):
-    """A list of elements a key (Flink's `ListState`).
+    """A list of elements per key (Flink's `ListState`).
 
     Each element is saved by itself: a checkpoint after `add` holds the new element, not the list.
 
     Args:
-        of_type: The type of the elements; by default anything goes.
-        name: Unique in the operator; that of the class attribute by default.
-        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Makes an element of `of_type` of a saved one that is none.
+        of_type: The type of the elements; any type by default.
+        name: Unique in the operator; the name of the class attribute by default.
+        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
+        migrate: Converts a saved element of another type to `of_type`.
         renamed_from: The name under which the state was saved before.
 
     Example:
@@ -243,7 +238,7 @@ class ListState(_OfOneType, Generic[T]):
         raise self._unbound()
 
     def add(self, value: T) -> None:
-        """Append an element; raises `TypeError` for one that is not of the declared type."""
+        """Append an element; raises `TypeError` for an element of another type."""
         raise self._unbound()
 
     def extend(self, values: Iterable[T]) -> None:
@@ -269,16 +264,16 @@ class ListState(_OfOneType, Generic[T]):
 
 
 class MapState(KeyedState, MutableMapping[K, V]):
-    """A map a key (Flink's `MapState`): a mutable mapping without order, whose entries are saved one by one.
+    """A map per key (Flink's `MapState`): a mutable mapping without order; each entry is saved by itself.
 
-    So a map may be large. Reading gives a copy of a value that can change: change it and put it again.
+    So a map may be large. Reading returns a copy of a mutable value: change the copy and put it again.
 
     Args:
-        key_type: The type of the map's keys; by default anything goes that can be a key of a stream.
-        value_type: The type of its values; by default anything goes.
-        name: Unique in the operator; that of the class attribute by default.
-        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Makes a value of `value_type` of a saved one that is none.
+        key_type: The type of the map's keys; by default any type that can be a key of a stream.
+        value_type: The type of the map's values; any type by default.
+        name: Unique in the operator; the name of the class attribute by default.
+        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
+        migrate: Converts a saved value of another type to `value_type`.
         renamed_from: The name under which the state was saved before.
 
     Example:
@@ -321,12 +316,11 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Types and TTL."""
         return {"key_type": self.key_type, "value_type": self.value_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
-        """The types of keys and values; `object` for one that was left out."""
+        """The types of keys and values; `object` for an omitted type."""
         if self.key_type is None and self.value_type is None:
             return ()
         return self.key_type or object, self.value_type or object
@@ -360,15 +354,15 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
 
 class ReducingState(_OfOneType, Generic[T]):
-    """One value a key, which a function combines with each value that is added (Flink's `ReducingState`).
+    """One value per key, which a function combines with each added value (Flink's `ReducingState`).
 
     Args:
-        function: From the value so far and the added one to the new value. The first added value is kept as
-            it is.
-        of_type: The type of the values; by default anything goes.
-        name: Unique in the operator; that of the class attribute by default.
-        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Makes a value of `of_type` of a saved value that is none.
+        function: Returns the new value from the value so far and the added one. The first added value is kept
+            as it is.
+        of_type: The type of the values; any type by default.
+        name: Unique in the operator; the name of the class attribute by default.
+        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
+        migrate: Converts a saved value of another type to `of_type`.
         renamed_from: The name under which the state was saved before.
 
     Example:
@@ -415,7 +409,7 @@ class ReducingState(_OfOneType, Generic[T]):
         """Combine the current key's value with another one.
 
         Raises:
-            TypeError: The value, or what the function returned, is not of the declared type.
+            TypeError: The value, or the function's result, is not of the declared type.
         """
         raise self._unbound()
 
@@ -433,12 +427,12 @@ class FoldsValues(Protocol[InContra, OutCo]):
 
 
 class AggregatingState(KeyedState, Generic[In, Out]):
-    """An accumulator a key, which an `AggregateFunction` folds values into (Flink's `AggregatingState`).
+    """An accumulator per key, into which an `AggregateFunction` folds values (Flink's `AggregatingState`).
 
     Args:
-        function: The aggregate function. It has no memory of its own: one object serves all keys.
-        name: Unique in the operator; that of the class attribute by default.
-        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
+        function: The aggregate function; it must be stateless, because one object serves all keys.
+        name: Unique in the operator; the name of the class attribute by default.
+        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
         renamed_from: The name under which the state was saved before.
 
     Example:
@@ -485,7 +479,7 @@ class AggregatingState(KeyedState, Generic[In, Out]):
             self.refuse(f"it takes an object of a class of AggregateFunction, not {function!r:.80}")
 
     def get(self) -> Out | None:
-        """The result of what was added; `None` when nothing was."""
+        """The result of the added values; `None` when nothing was added."""
         raise self._unbound()
 
     def add(self, value: In) -> None:

@@ -1,13 +1,13 @@
-"""The states of one operator in one subtask: what its functions use, and what they used when it was saved.
+"""The states of one operator in one subtask: those that its functions use, and those in the snapshot.
 
-A state is the same one if it has the same name. So that nothing is taken for what it is not, a snapshot says
-of each state of what kind it was. The rules between a savepoint and a program:
+A state is identified by its name. A snapshot records the kind of each state, so that a changed kind is
+noticed. The rules between a savepoint and a program:
 
-* A state of the program that the snapshot does not have begins empty.
-* A state of the snapshot that the program does not ask for stays in every snapshot. It may be asked for
-  later, at run time or by the next version.
+* A state that the snapshot does not have begins empty.
+* A state of the snapshot that the program does not use stays in every snapshot. It may be used later, at run
+  time or by the next version.
 * A state whose kind differs is refused. One whose type differs is refused or migrated (`declared_state.py`).
-* A state with `renamed_from` takes over what has the old name, unless its new name was saved already.
+* A state with `renamed_from` takes over the state of the old name, unless its new name was saved already.
 
 The JobMaster compares the same lists before it deploys, and warns by name (`restore/state_changes.py`).
 """
@@ -39,10 +39,10 @@ class KnownStates:
         self._states = {state.name: state for handle in every for state in handle.states}
 
     def check_kind(self, declaration: KeyedState) -> None:
-        """See that a state is of the kind that was saved.
+        """Check that a state has the kind that was saved.
 
         Raises:
-            StateMismatchError: It is of another one.
+            StateMismatchError: The kind differs.
         """
         saved = self._states.get(declaration.name)
         if saved is not None and saved.kind not in ("", declaration.kind):
@@ -57,8 +57,8 @@ class KnownStates:
         """Note that a function uses a state.
 
         Raises:
-            ConfigurationError: Another one declares another type.
-            StateMismatchError: Restored values are of another type, and can't be migrated.
+            ConfigurationError: Another declaration of the state has another type.
+            StateMismatchError: Restored values have another type and can't be migrated.
         """
         if declaration.types:
             part_type = declaration.types[0] if len(declaration.types) > 1 else None
@@ -73,7 +73,7 @@ class KnownStates:
         return name in self._states and self._states[name].kind in ("list", "map")
 
     def rename(self, before: str, name: str) -> bool:
-        """Give a restored state another name; whether it has it now for the first time."""
+        """Rename a restored state; return whether the new name was unknown before."""
         if name in self._states:
             return False
         self._types.rename(before, name)
@@ -117,7 +117,7 @@ class StateInfo:
 
 
 def infos_of(kind: type) -> tuple[StateInfo, ...]:
-    """The states that a class declares, in plain values; nothing of the class runs.
+    """The states that a class declares, in plain values; runs no code of the class.
 
     Example:
         >>> from penstock.runtime.state.keyed_states import MapState
