@@ -1,7 +1,7 @@
 """`OperatorListState`: a list that belongs to a subtask and not to a key (Flink's list state of operators).
 
 A rescale gives every subtask another part of the keys, and keyed state follows them. A list has no keys to
-follow, so it says itself how its values find their new subtasks: its *mode*. See `key_groups.py`.
+follow, so its declaration has a *mode* that assigns its values to the new subtasks. See `key_groups.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from penstock.runtime.state.declared_state import DeclaredState, type_name
 from penstock.runtime.state.fixed_values import own_copies, own_copy
 from penstock.runtime.user_location import function_location
 
-#: How the values of a list state are redistributed when a job starts from a snapshot.
+#: Redistribution of the values of a list state when a job starts from a snapshot.
 ListStateMode: TypeAlias = Literal["split_distribute", "union", "broadcast"]
 
-#: Lists of Penstock's own operators: no list of a user has such a name.
+#: Names of the lists of Penstock's own operators; users' lists can't have them.
 TAKEN: Final = ("committables", "splits", "watermark")
 
 T = TypeVar("T")
@@ -34,16 +34,16 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
     itself, because another subtask may get it after a rescale.
 
     Args:
-        of_type: The type of the values; `add` and `update` take nothing else. By default anything goes.
-        mode: How a restore shares the values out. `"split_distribute"` gives each value to one subtask.
+        of_type: The type of the values; `add` and `update` refuse other types. Any type by default.
+        mode: Redistribution of the values by a restore. `"split_distribute"` gives each value to one subtask.
             `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
             subtask's list.
-        name: Unique in the operator; that of the class attribute by default.
-        migrate: Makes a value of `of_type` of a saved value that is none. Without it the job does not start.
+        name: Unique in the operator; the name of the class attribute by default.
+        migrate: Converts a saved value of another type to `of_type`. Without it the job does not start.
         renamed_from: The name under which the list was saved before.
 
     Raises:
-        ConfigurationError: There is no such mode, or an argument is not what it should be.
+        ConfigurationError: The mode is unknown, or an argument is invalid.
 
     Example:
         >>> from penstock import ProcessFunction
@@ -109,12 +109,10 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Mode and type."""
         return {"mode": self.mode, "of_type": self.of_type}
 
     @property
     def types(self) -> tuple[type, ...]:
-        """The type of the values."""
         return () if self.of_type is None else (self.of_type,)
 
     def get(self) -> list[T]:
@@ -125,7 +123,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         """Append a value.
 
         Raises:
-            TypeError: It is not of the declared type.
+            TypeError: The value is not of the declared type.
         """
         raise self._unbound()
 
@@ -133,7 +131,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         """Replace all values.
 
         Raises:
-            TypeError: One is not of the declared type.
+            TypeError: A value is not of the declared type.
         """
         raise self._unbound()
 
@@ -148,7 +146,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         raise self._unbound()
 
     def __bool__(self) -> bool:
-        """Whether it holds anything; a declaration is always true."""
+        """Whether the list has values; a declaration is always true."""
         return True
 
     def _checked_name(self, name: object) -> str:

@@ -2,29 +2,28 @@
 
 Python's own `hash` differs between processes for strings, so it can't decide which subtask owns a key. This
 one decides it. Its results are in checkpoints: key groups on disk are only right as long as a key keeps its
-hash. **Never change a number that this file gives.** A test pins a table of them.
+hash. **Never change a hash that this file computes.** A test pins a table of them.
 
-Two values that are one key of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to the same subtask.
-Otherwise the state of one key would be split over two. So
+Values that are equal as keys of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to the same subtask.
+Otherwise the state of one key would be split over two subtasks. So
 
 * whole numbers of every type from -2**63 to 2**64-1 go through one mixer. Other numbers go through Python's
   numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
 * strings and bytes go through xxh3, with a seed of their own for each kind of value;
 * compound values hash the hashes of their parts; frozensets in sorted order;
-* times are counted in microseconds, aware ones after taking their offset away. An hour that
-  clocks show twice, or skip, is refused unless it is given in UTC. Python calls two different times of one
-  zone equal there;
+* times are counted in microseconds, aware ones in UTC. A time in an hour that clocks repeat or skip is
+  refused unless it is given in UTC. Python treats two different times of a zone as equal there;
 * a subclass counts as its base when it compares and hashes as its base, and is refused otherwise.
 
-What has no such form is refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to
-itself), and everything unknown. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although their
-hashes differ. One NaN has a hash: the object that a `ColumnKey` puts in the place of all of them.
+Other values are refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to itself), and
+unknown types. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although their hashes differ.
+One NaN has a hash: the object that a `ColumnKey` substitutes for every NaN.
 
-The result is well mixed already; `% max_parallelism` needs no further mixing.
+The result is well mixed; `% max_parallelism` needs no further mixing.
 
-**The mixer** for whole numbers stands here twice, for one number and for a numpy array. It is the finaliser
-of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014). Both give the same
-numbers; a test holds them together.
+**The mixer** for whole numbers is implemented twice, for one number and for a numpy array. It is the
+finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014). A test
+checks that both agree.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _GAMMA64, _FIRST64, _SECOND64 = np.uint64(_GAMMA), np.uint64(_FIRST), np.uint64(
 
 _SHIFT30, _SHIFT27, _SHIFT31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
-#: Elements that are worked on at a time: what is in between stays in the processor's cache.
+#: Elements per chunk, so that intermediate results stay in the processor's cache.
 CHUNK: Final = 1 << 13
 
 
@@ -98,17 +97,17 @@ _Hasher: TypeAlias = Callable[[Any], int]
 
 # One seed for each kind of value, so that "a" and b"a" need not collide. They are part of the format.
 STR, BYTES, TUPLE, FROZENSET, DATACLASS, ENUM, UUID_, DATE, NAIVE, AWARE, TIME, DELTA = range(1, 13)
-#: The hash of `None`, and that of the one NaN that is a key.
+#: The hash of `None`, and the hash of the one NaN that can be a key.
 NONE_HASH: Final = mix64(0xD1B54A32D192ED03)
 
 NAN_HASH: Final = mix64(0xA0761D6478BD642F)
-#: Is mixed into Python's hash of a number that is not whole, or larger than 64 bits.
+#: Seed that is mixed into Python's hash of a number that is fractional or larger than 64 bits.
 OTHER_NUMBER: Final = 0x8CB92BA72F3D8DD7
 
 _NAN_ADVICE: Final = (
     "NaN is not equal to itself; filter such records out, use None, or give key_by the column's name"
 )
-#: Most digits of a number's exponent form that is written out.
+#: Maximum digits of a number in exponent form that is expanded.
 _MOST_DIGITS: Final = 4096
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (an offset is taken away by hand)
@@ -120,7 +119,7 @@ def stable_hash(key: Any) -> int:
     """The hash of a key: an unsigned 64-bit number.
 
     Raises:
-        KeyTypeError: This value can't be a key; the message says why and what to use instead.
+        KeyTypeError: The value can't be a key; the message has the reason and an alternative.
 
     Example:
         >>> stable_hash(1) == stable_hash(1.0) == stable_hash(True) == stable_hash(Decimal(1))
@@ -138,10 +137,10 @@ def stable_hash(key: Any) -> int:
 
 
 def types_of_keys(keys: Sequence[Any]) -> set[type]:
-    """The types of keys, and of the parts of tuples among them.
+    """The types of keys, and of the parts of keys that are tuples.
 
-    A dictionary finds `np.float32(0.5)` where it has 0.5, so a key of a known value may be of a type that is
-    refused. A look at the types costs less than a hash.
+    A dictionary finds `np.float32(0.5)` where it has 0.5, so a key that is found may have a refused type.
+    Checking the types costs less than a hash.
     """
     kinds = set(map(type, keys))
     if tuple in kinds:
@@ -214,7 +213,7 @@ def _hash_ticks(ticks: int, seed: int) -> int:
 
 
 def micros_of_key(key: datetime) -> tuple[int, bool]:
-    """Microseconds of a time since 1970, and whether it has a zone, so that they are those of UTC.
+    """Microseconds of a time since 1970, and whether it has a zone; with a zone they are in UTC.
 
     Example:
         >>> micros_of_key(datetime(1970, 1, 1, 0, 0, 1))
@@ -302,7 +301,7 @@ _WHY_NOT: Final[tuple[tuple[type, str], ...]] = (
 
 @functools.lru_cache(maxsize=1024)
 def _hasher_of(kind: type) -> _Hasher:
-    """The way to hash a type that is not in the table: a subclass, numpy's scalars, a dataclass, an enum."""
+    """Find the hasher of a type outside the table: a subclass, numpy's scalars, a dataclass, an enum."""
     if issubclass(kind, (np.integer, np.bool_)) and not issubclass(kind, np.timedelta64):
         return lambda key: _hash_int(int(key))
     if kind is np.float64:
@@ -327,7 +326,7 @@ def _compares_as(kind: type, base: type) -> bool:
 
 
 def _why_dataclass_is_no_key(kind: type) -> str | None:
-    """Why instances of a dataclass can't be keys; `None` when they can."""
+    """The reason that instances of a dataclass can't be keys; `None` when they can."""
     if getattr(kind, "__hash__", None) is None:
         return "it can change; declare it with @dataclass(frozen=True)"
     code = getattr(kind.__eq__, "__code__", None)

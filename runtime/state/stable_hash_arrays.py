@@ -1,13 +1,13 @@
 """`stable_hash` of many keys at once: sequences, numpy arrays and Arrow columns.
 
-Every function gives exactly what `stable_hash` gives for each value. So rows and Arrow batches of one stream
-agree on where a key lives. Numbers and times are vectorised, and so is the hash of several columns together.
-Of text, bytes and decimals each distinct value is hashed once.
+Every function returns the same hashes as `stable_hash`. So rows and Arrow batches of one stream agree on the
+subtask of a key. Numbers and times are vectorised, and so is the hash of several columns together. Text,
+bytes and decimals are hashed once per distinct value.
 
 **xxh3** (64 bits, with a seed) of many short inputs at once. A compound key hashes the hashes of its parts,
-and a time hashes its ticks: an input is a few words of 64 bits. Called one by one from Python each costs half
-a microsecond, most of it for the call. Here the same arithmetic runs over whole arrays, in chunks that stay
-in the processor's cache. The results are those of `xxhash`; a test holds them together.
+and a time hashes its ticks, so an input is a few words of 64 bits. One call from Python costs half a
+microsecond, most of it overhead. Here the same arithmetic runs over whole arrays, in chunks that stay in the
+processor's cache. A test checks that the results agree with `xxhash`.
 
 The algorithm is XXH3 of the xxHash specification, for inputs of 8, 16, and 24 to 128 bytes.
 """
@@ -45,11 +45,11 @@ from penstock.runtime.state.stable_hash import (
     stable_hash,
 )
 
-#: Most words of an input.
+#: Maximum words of an input.
 MOST_WORDS: Final = 16
 
 _PRIME64_1: Final = 0x9E3779B185EBCA87
-#: The part of the default secret that inputs of up to 128 bytes use.
+#: Part of the default secret for inputs of up to 128 bytes.
 _SECRET: Final = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f"
     "cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"
@@ -67,7 +67,7 @@ def xxh3_words(words: Sequence[NDArray[Any]], seed: int) -> HashArray:
 
     Args:
         words: The columns, 1 to 16 arrays of one length, of 64-bit integers.
-        seed: Of the hash, less than 2**32.
+        seed: Seed of the hash, less than 2**32.
 
     Example:
         >>> import struct
@@ -202,7 +202,7 @@ def stable_hash_column(column: pa.Array | pa.ChunkedArray, name: str = "key") ->
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> HashArray:
-    """`stable_hash` of every row's key: of the value in one column, of a tuple in several.
+    """`stable_hash` of every row's key: the value of a single column, or a tuple for several columns.
 
     Example:
         >>> columns = [pa.array([1, 2]), pa.array(["a", None])]
@@ -231,7 +231,7 @@ def _hash_canonical(column: pa.Array) -> HashArray:
 
 
 def _hash_values(column: pa.Array) -> HashArray:
-    """The hashes of a column's values; where it is null, anything."""
+    """The hashes of a column's values; undefined for nulls."""
     kind = column.type
     if kinds.is_integer(kind):
         return mix64_array(_values(column))
@@ -252,7 +252,7 @@ def _hash_values(column: pa.Array) -> HashArray:
 
 
 def _values(column: pa.Array) -> NDArray[Any]:
-    """The numbers of a column as they lie in memory; where it is null, anything."""
+    """The numbers of a column as they are in memory; undefined for nulls."""
     kind = column.type.to_pandas_dtype()
     data = column.buffers()[1]
     if data is None:
@@ -261,7 +261,7 @@ def _values(column: pa.Array) -> NDArray[Any]:
 
 
 def _hash_floats(values: NDArray[np.float64]) -> HashArray:
-    """Whole numbers of 64 bits like integers, others by Python's `hash`, which is 53 bits rotated in 61."""
+    """Hash whole numbers of 64 bits like integers, others by Python's `hash` (53 bits rotated in 61)."""
     whole = np.floor(values) == values
     whole &= (values >= -_TWO63) & (values < _TWO64)
     below = np.where(whole & (values < _TWO63), values, 0.0).astype(np.int64)
@@ -278,7 +278,7 @@ def _hash_floats(values: NDArray[np.float64]) -> HashArray:
 
 
 def _python_hashes(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """`hash` of floats: the remainder of the number modulo 2**61 - 1, where a power of two is a rotation."""
+    """`hash` of floats: the remainder modulo 2**61 - 1, in which a power of two is a rotation."""
     finite = np.where(np.isfinite(values), values, 0.0)
     fraction, exponent = np.frexp(np.abs(finite))
     mantissa = np.ldexp(fraction, 53).astype(np.uint64)
@@ -292,7 +292,7 @@ def _python_hashes(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _hash_distinct(column: pa.Array) -> HashArray:
-    """Text, bytes and decimals: each distinct value is hashed once, in Python."""
+    """Hash text, bytes and decimals in Python, once per distinct value."""
     encoded = column.dictionary_encode()
     distinct = _hash_each(encoded.dictionary)
     indices = encoded.indices

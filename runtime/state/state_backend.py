@@ -1,21 +1,21 @@
-"""`KeyedStateBackend`: the keyed state of one operator in one subtask, whatever stores it.
+"""`KeyedStateBackend`: base of the stores for the keyed state of one operator in one subtask.
 
 An entry of keyed state is found by key group, key and, in a nested table, a second part (`state_table.py`).
-The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in where entries lie and in
-what a snapshot writes. What is the same stands here: tables and their names, declared states and their views,
-TTL, the numbers of snapshots, and a restore's bookkeeping. Savepoints have one format, whatever backend wrote
-them (`keyed_chunk.py`). So the savepoint of one is restored by the other.
+The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in the place of entries and
+in the content of snapshots. This module has the common part: tables and their names, declared states and
+their views, TTL, the numbers of snapshots, and a restore's bookkeeping. Savepoints of all backends have one
+format (`keyed_chunk.py`), so each backend restores savepoints of the others.
 
-What an operator may rely on:
+Guarantees for operators:
 
 * `entries` of a table behave as a dict. A value may be changed in place, if its key is then put into
-  `changed`. A backend that stores bytes reads a value into memory at the first look, and writes it when its
+  `changed`. A backend that stores bytes reads a value into memory at its first access, and writes it when its
   key is put into `changed`.
-* A change is reported behind the change itself, and what was changed in place no later than anything else of
-  its table. A backend may write back, and drop what it has read, as soon as it knows of the change. A value
-  that iteration gives is not changed in place.
-* A view that `bind` makes is for the current key, and reading it costs no more than the backend must.
-* `snapshot` is short, and stops the task. What it returns is finished in another thread.
+* A change is reported after it was made, and a change in place no later than any other change of its table. A
+  backend may write back a value, and drop it from memory, as soon as it knows of the change. A value from an
+  iteration must not be changed in place.
+* A view that `bind` makes shows the current key and adds no cost to the backend's read.
+* `snapshot` is short, and stops the task. Its result is finished in another thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class UnfinishedSnapshot(Protocol):
     """Keyed state of one operator in one subtask after the synchronous half of a snapshot."""
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
-        """Write it; in another thread, blocks.
+        """Write the snapshot; runs in another thread and blocks.
 
         Raises:
             CorruptSnapshotError: A file to be merged is damaged.
@@ -57,12 +57,12 @@ class UnfinishedSnapshot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackendSetup:
-    """The operator and the keys that a backend is for.
+    """The operator and the keys of a backend.
 
     Attributes:
-        takes_snapshots: Whether `snapshot` will ever be called; otherwise changes are not kept.
-        clock: Tells the time for state with a TTL; may be left out where there is none.
-        isolates: Whether views copy what they take and give, unless it can't change.
+        takes_snapshots: Whether `snapshot` will be called; otherwise changes are not kept.
+        clock: The time for state with a TTL; not needed without TTL.
+        isolates: Whether views copy the mutable values that they take and return.
     """
 
     operator: str
@@ -80,11 +80,11 @@ class KeyedStateBackend(ABC):
     Everything but the `finish` of its snapshots runs in the task's thread.
 
     Attributes:
-        current_key: The key whose record or timer is processed; set before a view is used.
-        time: What time it is for state with a TTL; operators set its watermark and its record.
+        current_key: The key of the current record or timer; set before a view is used.
+        time: The time for state with a TTL; operators set its watermark and its record.
     """
 
-    #: How expired entries of a table are found.
+    #: Class that finds the expired entries of a table.
     lifetime_class: ClassVar[type[Lifetime]] = Lifetime
 
     def __init__(self, setup: BackendSetup, snapshots: ConfirmableSnapshots) -> None:
@@ -106,10 +106,10 @@ class KeyedStateBackend(ABC):
     # -- tables and views ---------------------------------------------------------------------------------
 
     def table(self, name: str, *, nested: bool = False) -> StateTable:
-        """The table of this name for an operator that uses it without a view; always the same object.
+        """Return the table of this name, for use without a view; always the same object.
 
         Raises:
-            StateMismatchError: It was restored as a table of the other form.
+            StateMismatchError: The restored table has the other form.
         """
         return self._table(name, nested=nested, is_bound=False)
 
@@ -123,34 +123,34 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def _new_table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
-        """An empty table, or one that shows what was restored.
+        """Make a table that is empty or shows restored entries.
 
         Args:
-            is_bound: Whether only views use it.
+            is_bound: Whether only views use the table.
         """
 
     @abstractmethod
     def column_table(self, name: str) -> ColumnTable:
-        """The table in columns of this name; always the same object.
+        """Return the table in columns of this name; always the same object.
 
         Raises:
-            ConfigurationError: This backend can't hold columns.
+            ConfigurationError: The backend can't hold columns.
         """
 
     @property
     @abstractmethod
     def table_names(self) -> tuple[str, ...]:
-        """Names of the tables that hold anything, in rows or in columns."""
+        """Names of the tables that are not empty, in rows or in columns."""
 
     def bind(self, declaration: KeyedState, *, is_declared: bool = False) -> KeyedState:
-        """A view of a state for the current key.
+        """Make a view of a state for the current key.
 
         Args:
-            is_declared: Whether a function's class declares it; the snapshot says so.
+            is_declared: Whether a function's class declares it; recorded in the snapshot.
 
         Raises:
             ConfigurationError: A state of this name has another type.
-            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
+            StateMismatchError: The restored state has another kind or type and can't be migrated.
         """
         self._known.check_kind(declaration)
         table = self._table(declaration.name, nested=declaration.nested, is_bound=True)
@@ -161,7 +161,7 @@ class KeyedStateBackend(ABC):
         return made
 
     def _set_ttl(self, table: StateTable, ttl: StateTtl | None) -> None:
-        """Give a table the TTL that is declared now, whatever it had when it was saved."""
+        """Give a table the declared TTL in place of the saved one."""
         if table.lifetime is not None:
             return
         has_stamps = self._known.has_stamps(table.name)
@@ -171,7 +171,7 @@ class KeyedStateBackend(ABC):
             table.take_stamps_away()
 
     def rename(self, declaration: KeyedState) -> None:
-        """Give a restored state its new name, if it still has that of `renamed_from`; before any `bind`."""
+        """Rename a restored state that still has the name of `renamed_from`; call before any `bind`."""
         before = declaration.renamed_from
         if before is not None and self._known.rename(before, declaration.name):
             self._rename_table(before, declaration.name)
@@ -180,13 +180,13 @@ class KeyedStateBackend(ABC):
     def _rename_table(self, before: str, name: str) -> None: ...
 
     def contents(self, name: str) -> dict[Any, Any]:
-        """A copy of what a state holds that has not expired: by key a value, a list or a map."""
+        """A copy of a state's entries that have not expired: by key a value, a list or a map."""
         table = self._tables.get(name)
         live = {} if table is None else table.live()
         return {key: list(held.values()) for key, held in live.items()} if name in self._known.lists else live
 
     def keys(self, name: str) -> list[Any]:
-        """The keys of this subtask that have something in a table."""
+        """The keys of this subtask that have entries in a table."""
         table = self._tables.get(name)
         return [] if table is None else table.live_keys()
 
@@ -194,19 +194,19 @@ class KeyedStateBackend(ABC):
 
     @property
     def sweep_in(self) -> float | None:
-        """Seconds until there is work for `sweep`; not above 0 when there is, `None` for never."""
+        """Seconds until `sweep` has work; at most 0 when it has work now, `None` for never."""
         due = (table.lifetime.due_in for table in self._tables.values() if table.lifetime is not None)
         return min((seconds for seconds in due if seconds is not None), default=None)
 
     def sweep(self, most: int) -> None:
-        """Delete what has expired; looks at this many entries at most."""
+        """Delete expired entries; checks at most `most` entries."""
         for table in self._tables.values():
             if table.lifetime is not None and most > 0:
                 most -= table.lifetime.sweep(table, most)
 
     @property
     def is_examination_due(self) -> bool:
-        """Whether so much has changed that `examine_changes` should be called before the next batch."""
+        """Whether `examine_changes` should be called before the next batch, because much has changed."""
         return any(table.changed.is_examination_due for table in self._tables.values())
 
     def examine_changes(self) -> None:
@@ -225,9 +225,9 @@ class KeyedStateBackend(ABC):
 
         Args:
             checkpoint_id: Greater than that of every snapshot before.
-            confirmed_id: The newest completed checkpoint when this one was triggered; -1 for none.
-            self_contained: Name no older file, and write what every backend can read (a savepoint). No later
-                snapshot builds on it.
+            confirmed_id: The newest completed checkpoint at the time of the trigger; -1 for none.
+            self_contained: Refer to no older file, and use the format of all backends (a savepoint). No later
+            snapshot builds on it.
 
         Raises:
             ValueError: The id is not greater.
@@ -240,22 +240,22 @@ class KeyedStateBackend(ABC):
             raise ValueError(msg)
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """A snapshot's files are written; called before the checkpoint is acknowledged.
+        """Note that a snapshot's files are written; called before the checkpoint is acknowledged.
 
-        When it is never called for a snapshot (the upload failed), nothing is ever built on that one. The
-        handle of a self-contained snapshot is ignored: its files are not ours to share.
+        Without this call (the upload failed) no later snapshot builds on this one. The handle of a
+        self-contained snapshot is ignored: its files belong to the user.
         """
         self._snapshots.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
-        """A checkpoint is complete. Nothing changes here: the next barrier says what to build on."""
+        """Note that a checkpoint is complete. The next barrier decides which one to build on."""
 
     def forget(self, checkpoint_id: int) -> None:
-        """The job gave a checkpoint up: nothing is built on its snapshot, its changes are written again."""
+        """Forget an aborted checkpoint: no snapshot builds on it, and its changes are written again."""
         self._snapshots.forget(checkpoint_id)
 
     def start_anew(self) -> None:
-        """A file of older snapshots is damaged: the next snapshot builds on none, and holds all state."""
+        """Let the next snapshot hold all state, because a file of older snapshots is damaged."""
         self._snapshots.clear()
 
     # -- restore ------------------------------------------------------------------------------------------
@@ -267,17 +267,17 @@ class KeyedStateBackend(ABC):
         files: StateFileReader,
         restored_checkpoint_id: int | None = None,
     ) -> None:
-        """Replace all state by what these handles hold for this subtask's key groups; blocks.
+        """Replace all state by the handles' entries of this subtask's key groups; blocks.
 
         Args:
             handles: State of old subtasks, of any parallelism. Each handle has keys of its own.
-            restored_checkpoint_id: The checkpoint of the handles, if its files may be built on: the next
-                snapshots may then name them again. `None` for a savepoint.
+            restored_checkpoint_id: The checkpoint of the handles, if later snapshots may refer to its files.
+            `None` for a savepoint.
 
         Raises:
             CorruptSnapshotError: A file is damaged; names it.
-            ConfigurationError: The state was written with another number of key groups, or this backend can't
-                hold it.
+            ConfigurationError: The state was written with another number of key groups, or the backend can't
+            hold it.
         """
 
     def _begin_restore(self, handles: Sequence[KeyedStateHandle], restored_checkpoint_id: int | None) -> None:
@@ -287,7 +287,6 @@ class KeyedStateBackend(ABC):
         self.time.restore(handle.time for handle in handles)
 
     def _put_entries_of(self, handle: KeyedStateHandle, files: StateFileReader) -> None:
-        """Put in what belongs to this subtask."""
         for file in handle.files:
             blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
             try:
@@ -314,27 +313,27 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def _put_rows(self, name: str, nested: bool, keys: Sequence[Any], values: Sequence[Any] | None) -> None:
-        """Put restored entries into a table, or delete them; they are of this subtask.
+        """Put restored entries of this subtask into a table, or delete them.
 
         Args:
-            keys: Of a nested table pairs of key and second part.
-            values: `None` when the entries were deleted.
+            keys: The keys; in a nested table pairs of key and second part.
+            values: The values; `None` for deleted entries.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds outside of memory; it is not used any more."""
+        """Release resources outside of memory; the backend is not used after this."""
 
 
 class StateBackendOpener(Protocol):
-    """Makes backends that keep state outside of the heap."""
+    """Factory of backends that keep state outside of the heap."""
 
     def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
-        """A new, empty backend.
+        """Make a new, empty backend.
 
         Raises:
-            ConfigurationError: What it needs is not installed.
-            StorageError: There is no room for it.
+            ConfigurationError: A package that it needs is not installed.
+            StorageError: The disk has no room for it.
         """
         ...
 

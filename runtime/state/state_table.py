@@ -1,11 +1,11 @@
 """One named table of keyed state on the heap.
 
-All kinds of state have the same table. A *flat* table has one entry a key. A *nested* one has several: each
-entry has a key and a second part. That is a map key, or the number of a list's element. What is saved is
-entries. So a checkpoint's bytes follow the entries that changed, also where one key has a million of them.
+All kinds of state have the same table. A *flat* table has one entry per key. A *nested* one has several: each
+entry has a key and a second part. The second part is a map key or the number of a list's element. Each entry
+is saved by itself. So a checkpoint's size follows the changed entries, even if one key has a million of them.
 
-The second part of an entry need not be a map key. The start of a window or the name of a timer service can
-stand there as well. It is whatever tells entries of one key apart (Flink calls it a namespace).
+The second part distinguishes entries of one key, like Flink's namespace. It can also be the start of a window
+or the name of a timer service.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from penstock.runtime.state.time_to_live import Lifetime
 class StateTable:
     """The state of one name.
 
-    Operators read and write `entries` directly and say once a batch which entries they wrote or deleted:
-    `table.changed.update(keys)`, or `table.changed.put(keys, values)` with the values at hand. An entry that
-    is in `changed` and not in `entries` was deleted. A write that is not said is not in the next checkpoint;
-    an entry that is said without a write costs only time. The table and its two containers stay the same
-    objects for the life of the backend, so they may be bound once.
+    Operators read and write `entries` directly. Once a batch they report the entries that they wrote or
+    deleted: `table.changed.update(keys)`, or `table.changed.put(keys, values)` with the values at hand. An
+    entry that is in `changed` and not in `entries` was deleted. A write that is not reported is missing in
+    the next checkpoint; a report without a write only costs time. The table and its two containers stay the
+    same objects for the life of the backend, so references to them stay valid.
 
     The keys must be the stream's own keys: their key groups decide where the entries go when the job is
     rescaled.
 
     Attributes:
         name: The state's name, unique in its operator.
-        entries: Value by key. In a nested table it is a dict by the second part, which is never empty.
-        changed: What was written or deleted since the last snapshot; in a nested table pairs of key and
-            second part. Always empty in a job that takes no snapshots.
+        entries: Value by key. In a nested table the value is a dict by second part, which is never empty.
+        changed: Entries written or deleted since the last snapshot; in a nested table pairs of key and second
+        part. Always empty in a job without snapshots.
         lifetime: The TTL; `None` for none. With one, each entry is a pair: its stamp (`time_to_live.py`), and
             the value.
 
@@ -70,10 +70,10 @@ class StateTable:
         self.changed.put_all()
 
     def give_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
-        """The entries have a TTL from now on.
+        """Give the entries a TTL.
 
         Args:
-            has_stamps: Whether they have had one before; otherwise all of them count as changed.
+            has_stamps: Whether the entries had a TTL before; otherwise all of them count as changed.
         """
         self.lifetime = lifetime
         if not has_stamps and self.entries:
@@ -85,7 +85,7 @@ class StateTable:
             lifetime.watch_all((key, cell[0]) for key, cell in self.entries.items())
 
     def take_stamps_away(self) -> None:
-        """The entries have no TTL any more; all of them count as changed."""
+        """Remove the TTL; all entries count as changed."""
         self._replace_all(lambda cell: cell[1])
 
     def _replace_all(self, replace: Callable[[Any], Any]) -> None:
@@ -97,7 +97,7 @@ class StateTable:
         self.mark_all_changed()
 
     def of_views(self) -> tuple[Any, NotesChanges]:
-        """The entries as views use them, and where these attach."""
+        """Return the entries for views, and the object that collects the views' changes."""
         if self.lifetime is None:
             return self.entries, self.changed
         live = (NestedLiveEntries if self.nested else LiveEntries)(self.entries, self.changed, self.lifetime)
@@ -127,7 +127,7 @@ class StateTable:
         self.changed.written[entry] = DELETED
 
     def live(self) -> dict[Any, Any]:
-        """A copy of what has not expired: by key the value, or a dict by the second part."""
+        """A copy of the entries that have not expired: by key the value, or a dict by second part."""
         if self.lifetime is None:
             return (
                 {key: dict(held) for key, held in self.entries.items()} if self.nested else {**self.entries}
@@ -138,7 +138,7 @@ class StateTable:
         return {key: held for key, held in parts if held}
 
     def live_keys(self) -> list[Any]:
-        """The keys that have something that has not expired."""
+        """The keys with entries that have not expired."""
         lifetime = self.lifetime
         if lifetime is None:
             return list(self.entries)
@@ -156,8 +156,8 @@ class NotesChanges(Protocol):
 class LiveEntries:
     """The entries of a flat table with a TTL, as views use them.
 
-    An entry is a cell: a stamp and a value. What has expired is hidden, what is written gets its stamp, and
-    each write is noted here. So a view attaches to this in place of the table's changes.
+    An entry is a cell: a stamp and a value. Expired cells are hidden. A write gets a stamp and is recorded as
+    a change here, so a view uses this object in place of the table's changes.
     """
 
     __slots__ = ("_cells", "_changed", "_life", "_written")
@@ -169,7 +169,7 @@ class LiveEntries:
         changed.attach(self)
 
     def __bool__(self) -> bool:
-        """Whether there are cells, expired ones among them."""
+        """Whether there are cells, including expired ones."""
         return bool(self._cells)
 
     def attach(self, view: NotesWrites) -> None:
@@ -201,7 +201,7 @@ class LiveEntries:
         self._cells[key] = self._written[key] = now, value
 
     def pop(self, key: Any, default: Any) -> Any:
-        """Delete a cell, also an expired one; what is returned is `default` when there was none."""
+        """Delete a cell, also an expired one; returns `default` when there was none."""
         cell = self._cells.pop(key, default)
         if cell is not default:
             self._written[key] = DELETED
@@ -209,7 +209,7 @@ class LiveEntries:
 
 
 class NestedLiveEntries(LiveEntries):
-    """The same of a nested table: a key's entries are `LiveParts`."""
+    """`LiveEntries` of a nested table: a key's entries are `LiveParts`."""
 
     __slots__ = ("_latest",)
 
@@ -248,7 +248,7 @@ class LiveParts(MutableMapping[Any, Any]):
         return bool(self._held)
 
     def __reversed__(self) -> Iterator[Any]:
-        """Second parts of all cells: the number of an expired element is not given to another one."""
+        """Second parts of all cells, so that the number of an expired element is not reused."""
         return reversed(self._held.keys())
 
     def __len__(self) -> int:
@@ -288,7 +288,7 @@ class LiveParts(MutableMapping[Any, Any]):
             self._life.watch(entry, now)
         elif before[0] is not None and before[0] > now:
             now = before[0]
-        # The table first: noting a change may make a backend write back.
+        # The table comes first: a backend may write back when a change is noted.
         self._held[part] = self._entries._written[entry] = now, value
 
     def __delitem__(self, part: Any) -> None:
@@ -306,7 +306,7 @@ class LiveParts(MutableMapping[Any, Any]):
         return self._read().items()
 
     def _read(self) -> dict[Any, Any]:
-        """A copy of what has not expired, which is refreshed where reads do that."""
+        """Copy the entries that have not expired; refreshes them if reads count as use."""
         life = self._life
         live = life.live(self._held)
         if life.on_read and live:
@@ -324,10 +324,10 @@ class LiveParts(MutableMapping[Any, Any]):
 
 
 class HasCurrentKey(Protocol):
-    """Knows the key of the current record.
+    """Provides the key of the current record.
 
     Attributes:
-        isolates: Whether views copy what they take and give, unless it can't change.
+        isolates: Whether views copy the mutable values that they take and return.
     """
 
     current_key: Any
@@ -339,7 +339,7 @@ class NoCurrentKeyError(RuntimeError):
 
 
 class _NoKey:
-    """Takes the place of a key: no dictionary takes it, so states need not ask before each access."""
+    """Unhashable placeholder of a missing key: dictionaries raise, so states need no check."""
 
     def __repr__(self) -> str:
         return "no current key"

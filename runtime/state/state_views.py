@@ -1,23 +1,22 @@
-"""Views of a table for the current key: what a function's states are while a subtask runs.
+"""Views of a table for the current key: the states of a function in a running subtask.
 
-They are the same on the heap, in RocksDB and with a TTL. Only the entries behind them differ: a dict, a dict
-in front of a disk, or `LiveEntries` (`state_table.py`).
+Views are the same on the heap, in RocksDB and with a TTL. Only the entries behind them differ: a dict, a
+cache in front of a disk, or `LiveEntries` (`state_table.py`).
 
 Reading and writing state is the inner loop of every process function, so each method does its work itself.
-None asks whether there is a current key. `NO_KEY` has no hash, so the first look into a dict raises. Only
+None checks whether there is a current key. `NO_KEY` has no hash, so the first access to a dict raises. Only
 then is the error with the state's name made.
 
-A write is noted with the value (`changes.py`). So each view keeps the types of the values that it has taken.
-One look at them tells that a value is of the declared type. Only a value of a new type is looked at more
-closely, and `is_sure` of the changes with it.
+A write is noted with the value (`changes.py`). Each view keeps the types of the values that it has accepted,
+so a look-up shows that a value has the declared type. Only a value of a new type is checked in full, together
+with `is_sure` of the changes.
 
-A state holds what was put into it, and what it gives can't change it: both are copied unless they can't
-change (`fixed_values.py`). So a value that is changed in place and not put back changes nothing, on the heap
-as in RocksDB. An accumulator is the state's own, and its function may change it in place.
+A state copies the values that it takes and returns, unless they are immutable (`fixed_values.py`). So
+changing a value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns
+an accumulator, and its function may change it in place.
 
 An element of a list is an entry whose second part is a number. Numbers grow within a list, so their order is
-the list's. Appending is one new entry, and a list that a thousand records have grown costs a checkpoint what
-was added to it.
+the list's. Appending is one new entry, so a checkpoint writes only the elements that were added.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from penstock.runtime.state.state_table import (
 )
 
 _ABSENT: Final = object()
-#: What a key without entries holds; it is never written to.
+#: The entries of a key that has none; never written to.
 _EMPTY: Final[dict[Any, Any]] = {}
-#: What a view has beside its declaration.
+#: Slots of a view beside those of its declaration.
 _SLOTS: Final = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type", "_written")
 
 
@@ -66,21 +65,21 @@ class _View(KeyedState):
     _kinds: set[type]
 
     def _key(self) -> Any:
-        """The current key; asked for where an empty dict might not look at its hash."""
+        """The current key; checked where an empty dict might not hash it."""
         key = self._owner.current_key
         if key is NO_KEY:
             raise without_key(self.name)
         return key
 
     def _meet(self, value: Any) -> None:
-        """Look at a value of a type that the view does not know yet."""
+        """Check a value of a type that the view does not know yet."""
         if not isinstance(value, self._type):
             msg = f"state {self.name!r} is declared as {type_name(self._type)} and can't hold {value!r:.200}"
             raise TypeError(msg)
         kind = type(value)
         if kind not in LEAVES:
             self._changed.accept_all()
-        if self._type in kind.__mro__:  # else the value has decided, and the next one may decide otherwise
+        if self._type in kind.__mro__:  # else the next value of this type may be refused
             self._kinds.add(kind)
 
 
@@ -117,7 +116,7 @@ class ValueView(_FlatView, ValueState[Any]):
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         self.of_type, self.default = declaration.of_type, declaration.default
         _set_up(self, declaration, self.of_type, table, owner)
-        # Whether any value may change. Entries that are not all in a dict are not looked through.
+        # Whether any value is mutable. Entries that are not all in a dict are not checked.
         held = self._entries
         others = [self.default, *held.values()] if type(held) is dict else [self.default]
         self._is_loose = self._isolates and (can_change(others) or (type(held) is not dict and bool(held)))
@@ -324,7 +323,7 @@ VIEWS: Final[dict[str, type[KeyedState]]] = {
 
 
 def _check_map_key(name: str, of_type: type, key: Any) -> None:
-    """Refuse what could not be found again as the key of a map once it was saved."""
+    """Refuse a map key that could not be found again after it was saved."""
     if not isinstance(key, of_type):
         msg = f"state {name!r} has map keys of type {type_name(of_type)} and can't have {key!r:.200}"
         raise TypeError(msg)
@@ -336,8 +335,8 @@ def _check_map_key(name: str, of_type: type, key: Any) -> None:
 
 
 def _meet_map_key(view: MapView, key: Any) -> None:
-    """Look at a key that may be of another type than an equal one in the map: 0.5 and np.float32(0.5)."""
-    kinds = types_of_keys((key,)) - {tuple}  # the parts of each tuple are looked at
+    """Check a key whose type may differ from that of an equal key in the map: 0.5 and np.float32(0.5)."""
+    kinds = types_of_keys((key,)) - {tuple}  # the parts of each tuple are checked
     if not kinds <= view._key_kinds:
         _check_map_key(view.name, view._key_type, key)
         view._key_kinds |= kinds

@@ -1,28 +1,28 @@
-"""Time to live of keyed state: when an entry expires, and how expired entries are found.
+"""Time to live of keyed state: expiry of entries, and the search for expired entries.
 
-Each entry of a state with a TTL is saved together with a *stamp*: when it was last written (or read, if reads
-refresh it). It has expired when stamp + TTL is not after now. So another TTL in the next version of a program
-counts for what was saved, too.
+Each entry of a state with a TTL is saved with a *stamp*: the time of its last write, or read if reads refresh
+it. It has expired when stamp + TTL is not after now. So a changed TTL in the next version of a program also
+applies to saved entries.
 
-**Visible.** Every read compares the stamp with now. Nothing of that depends on the clean-up, which only gives
-memory back. Now never goes back, so what has expired once is not seen again when a clock is set back. In
-event time now is the watermark, or the timestamp of the current record where that is later. The clean-up goes
-by the watermark alone, because an earlier record may still come. Such a record does not shorten a life: of
-two stamps the later one stays.
+**Visible.** Every read compares the stamp with now. This does not depend on the clean-up, which only frees
+memory. Now never goes back, so an expired entry stays hidden when a clock is set back. In event time now is
+the watermark, or the timestamp of the current record if that is later. The clean-up uses the watermark alone,
+because an earlier record may still come. Such a record does not shorten a life: the later of two stamps
+stays.
 
-A snapshot says what time it was, and a restored job begins there: what has expired is not seen again after a
-restore either. Where old subtasks had come to different times, event time begins with the earliest one, for
-nothing may expire before its time.
+A snapshot contains its time, and a restored job begins there: an expired entry stays hidden after a restore,
+too. If old subtasks had reached different times, event time begins with the earliest one, because no entry
+may expire early.
 
-**Found.** Looking through all state again and again would cost what there is, not what expires. So entries
-wait in *buckets* of a 256th of the TTL, by the time when they would expire. Writing an entry again changes
-its stamp and nothing else. When its bucket is due, the stamp is looked at. An entry that was refreshed moves
-on to the bucket of its new time, and only one that has really expired is deleted. So an entry is looked at
-once a TTL, and a sweep can't delete a key that was refreshed meanwhile.
+**Found.** The cost of repeated scans would follow the size of the state, not the number of expired entries.
+So entries wait in *buckets* of a 256th of the TTL, by their time of expiry. Writing an entry again changes
+only its stamp. When its bucket is due, the stamp is checked. A refreshed entry moves to the bucket of its new
+time; only an expired one is deleted. So an entry is checked once per TTL, and a sweep can't delete a key that
+was refreshed meanwhile.
 
 **Cleaned.** The task sweeps some entries between two batches, whenever a bucket is due
-(`runtime/operators/keyed_state_requests.py`). A snapshot finishes the work first, so it has nothing that had
-expired. Deleted entries count as changed: the next checkpoint hides them in older files.
+(`runtime/operators/keyed_state_requests.py`). A snapshot finishes the work first, so it has no expired
+entries. Deleted entries count as changed: the next checkpoint hides them in older files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from penstock.runtime.time.durations import Duration, as_seconds, micros_in
 #: Buckets that a TTL is divided into.
 _BUCKETS: Final = 256
 
-#: What counts as using an entry.
+#: Accesses that count as use of an entry.
 Refresh: TypeAlias = Literal["writes", "reads_and_writes"]
 TtlTime: TypeAlias = Literal["processing", "event"]
 
@@ -58,12 +58,12 @@ class StateTtl:
 
     Attributes:
         duration: A `timedelta` or seconds; kept as seconds.
-        refreshed_by: Whether reading an entry makes it live on, too. Each read is a change then, which the
-            next checkpoint saves.
-        time: `"processing"` goes by the clock of the machine. `"event"` goes by watermarks and timestamps.
+        refreshed_by: Whether reads extend the life of an entry, too. Each read is then a change that the next
+        checkpoint saves. time: `"processing"` uses the clock of the machine, `"event"` uses watermarks and
+        timestamps.
 
     Raises:
-        ConfigurationError: The duration is not greater than zero, or an argument has no such value.
+        ConfigurationError: The duration is not greater than zero, or an argument is invalid.
 
     Example:
         >>> from penstock import StateTtl
@@ -91,7 +91,7 @@ class StateTtl:
 
     @staticmethod
     def of(ttl: Ttl | None) -> StateTtl | None:
-        """A TTL that is given as `ttl=`."""
+        """Make a `StateTtl` from the argument `ttl=`."""
         if ttl is None or isinstance(ttl, StateTtl):
             return ttl
         micros_in("ttl", ttl)
@@ -107,7 +107,7 @@ class StateTtl:
         return f"{timedelta(microseconds=self.microseconds)} after the last {used}, {self.time} time"
 
 
-#: What users give as `ttl=`.
+#: Types of the argument `ttl=`.
 Ttl: TypeAlias = Duration | StateTtl
 
 
@@ -119,10 +119,10 @@ class StateTime:
     """The time for the keyed state of one operator in one subtask, in microseconds.
 
     Args:
-        clock: Tells processing time; `None` where no state has a TTL.
+        clock: The clock of processing time; `None` if no state has a TTL.
 
     Attributes:
-        watermark: How far event time has come; `None` before the first watermark.
+        watermark: The current event time; `None` before the first watermark.
     """
 
     def __init__(self, clock: Clock | None) -> None:
@@ -135,7 +135,7 @@ class StateTime:
         """The time in a snapshot.
 
         Args:
-            expired: By table, the latest stamp of entries that have expired and that the snapshot still has.
+            expired: The latest stamp of expired entries that the snapshot still has, by table.
         """
         return SavedTime(self.watermark, self._latest, tuple(expired))
 
@@ -157,7 +157,7 @@ class StateTime:
         """Now by the watermark and the current record.
 
         Raises:
-            PenstockError: There is neither.
+            PenstockError: The subtask has neither a watermark nor a timestamp.
         """
         now = self.event_if_known()
         if now is None:
@@ -176,14 +176,14 @@ class StateTime:
         return stamp
 
     def advance(self, watermark: int) -> None:
-        """Event time has come this far. Nothing expires by its end: a drained job may go on later."""
+        """Advance event time. Its end expires no entry, because a drained job may be continued."""
         if watermark != END_OF_TIME and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
 
 
 class Stamped(Protocol):
     def stamp_of(self, entry: Any) -> tuple[bool, int | None]:
-        """Whether there is such an entry, and its stamp; `None` when it has none yet."""
+        """Whether the entry exists, and its stamp; `None` when it has none yet."""
         ...
 
     def set_stamp(self, entry: Any, stamp: int) -> None: ...
@@ -192,7 +192,7 @@ class Stamped(Protocol):
 
 
 class Lifetime:
-    """The TTL of one table, and the entries by the time when they may expire."""
+    """The TTL of one table, and its entries by earliest time of expiry."""
 
     def __init__(self, ttl: StateTtl, time: StateTime) -> None:
         self.ttl = ttl
@@ -207,19 +207,19 @@ class Lifetime:
         self._unstamped: list[Any] = []
 
     def watch(self, entry: Any, stamp: int | None) -> None:
-        """An entry is new: look at it when it may have expired.
+        """Add a new entry, which is checked when it may have expired.
 
         Args:
             entry: A key, or a pair of key and second part.
-            stamp: When it was last used; `None` for an entry that was saved without one. Its life begins with
-                the next sweep.
+            stamp: Time of its last use; `None` for an entry that was saved without one. Its life begins with
+            the next sweep.
         """
         if stamp is None:
             self._unstamped.append(entry)
             return
         number = (stamp + self.microseconds) // self._width
         if self._watched.get(entry, number + 1) <= number:
-            return  # its bucket comes first, and is where it is looked at
+            return  # its earlier bucket checks it first
         self._watched[entry] = number
         bucket = self._buckets.get(number)
         if bucket is None:
@@ -228,7 +228,7 @@ class Lifetime:
         bucket.append(entry)
 
     def live(self, cells: Mapping[Any, tuple[int | None, Any]]) -> dict[Any, Any]:
-        """The values of cells that have not expired; all of them where event time is not known yet."""
+        """The values of cells that have not expired; all of them while event time is unknown."""
         now = self._time.event_if_known() if self.ttl.time == "event" else self._time.processing()
         oldest = -inf if now is None else now - self.microseconds
         return {name: value for name, (stamp, value) in cells.items() if stamp is None or stamp > oldest}
@@ -239,7 +239,7 @@ class Lifetime:
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until there is something to sweep; not above 0 when there is now, `None` for never."""
+        """Seconds until a sweep has work; at most 0 when it has work now, `None` for never."""
         now = self._swept_to()
         if now is None:
             return None
@@ -249,7 +249,7 @@ class Lifetime:
             return None
         missing = (self._due[0] + 1) * self._width - now
         if self.ttl.time == "event":
-            return 0.0 if missing <= 0 else None  # the watermark that brings it wakes the task
+            return 0.0 if missing <= 0 else None  # the watermark that makes it due wakes the task
         return missing / 1_000_000
 
     def sweep(self, table: Stamped, most: int) -> int:
@@ -269,7 +269,7 @@ class Lifetime:
         return seen
 
     def sweep_all(self, table: Stamped) -> None:
-        """Delete everything that has expired by now, also of the bucket that is not yet over."""
+        """Delete all expired entries, including those of the bucket that has not ended yet."""
         now = self._swept_to()
         if now is None:
             return

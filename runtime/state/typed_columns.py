@@ -1,16 +1,16 @@
-"""`TypedColumns`: values of one name by slot that may have several types, a growing column for each of them.
+"""`TypedColumns`: values by slot, with a growing column for each type that occurs under one name.
 
-Rows have no declared types, and two of them may hold 2 and 2.5. A common type would depend on which records a
-subtask has seen, so parallelism would change results. Here each value keeps its type. Nearly always there is
-one type, and then there is one column and no more work than that.
+Rows have no declared types, and two of them may hold 2 and 2.5. A common type would depend on the records
+that a subtask has seen, so parallelism would change results. Here each value keeps its type. Nearly always
+there is only one type, and then there is only one column.
 
 In a block of a snapshot the column of the first type has the plain name. The others have names such as
-`total:sum|double`. Which type is the first does not matter to their readers.
+`total:sum|double`. Readers don't depend on which type is the first.
 
 `GrowingColumn` has values of one Arrow type by slot, which can be changed in place. Arrow arrays can't be
 changed, so the values are in numpy arrays. Numbers, booleans and times have an array of their own kind and a
-mask of which slots hold a value. Everything else (text, bytes, decimals, lists) is an array of Python
-objects, where `None` is null.
+mask of the slots with a value. Other types (text, bytes, decimals, lists) have an array of Python objects, in
+which `None` is null.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.errors import StateMismatchError
 
-#: Numbers of the slots that something is about.
+#: Slot numbers.
 Slots = NDArray[np.int64]
 
 _BY_BYTES: Final = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -53,7 +53,7 @@ class GrowingColumn:
         return self.values.nbytes + self.valid.nbytes
 
     def reserve(self, capacity: int) -> None:
-        """Have room for this many slots; new ones are null."""
+        """Make room for `capacity` slots; new ones are null."""
         old = len(self.valid)
         if capacity <= old:
             return
@@ -82,7 +82,7 @@ class GrowingColumn:
         return storage if storage.type.equals(self.kind) else storage.view(self.kind)
 
     def equals(self, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
-        """Whether each slot holds the value at the same place of a column; nulls are equal."""
+        """Whether each slot holds the value at the same position of a column; nulls are equal."""
         self.adopt(column.type)
         if kinds.is_null(column.type):
             return ~self.valid[slots]
@@ -111,7 +111,7 @@ class GrowingColumn:
         self.values = np.empty(len(self.valid), _dtype_of(kind))
 
     def arrays_of(self, column: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Values and mask of an Arrow array of this column's type, as this column holds them."""
+        """Convert an Arrow array of this column's type to values and mask."""
         if self.is_object:
             values = np.empty(len(column), np.object_)
             values[:] = column.to_pylist()
@@ -153,11 +153,11 @@ def _longer(array: NDArray[Any], capacity: int) -> NDArray[Any]:
     return longer
 
 
-#: Types of one column at most; dicts of rows may have a new one each time.
+#: Maximum types of one column; dicts of rows may have a new one each time.
 _MOST: Final = 256
-#: Between a column's name and a type.
+#: Separator of a column's name and a type.
 _AS: Final = "|"
-#: Types that values of rows have, apart from those with a unit, a zone, a scale or parts.
+#: Types of row values, apart from those with a unit, a zone, a scale or parts.
 _OF_VALUES: Final = (
     pa.bool_(),
     pa.int64(),
@@ -177,7 +177,7 @@ class TypedColumns:
     """The columns of one name.
 
     Attributes:
-        all: The columns; several of them hold values of one slot only where an operator has put them there.
+        all: The columns; several hold values of one slot only if an operator put them there.
     """
 
     def __init__(self, name: str) -> None:
@@ -190,7 +190,7 @@ class TypedColumns:
         return sum(column.nbytes for column in self.all)
 
     def of(self, kind: pa.DataType) -> GrowingColumn:
-        """The column for values of a type; nulls go into any."""
+        """The column for values of a type; nulls fit into any column."""
         for column in self.all:
             if column.kind.equals(kind) or kinds.is_null(kind):
                 return column
@@ -233,7 +233,7 @@ class TypedColumns:
                 other.clear(slots)
 
     def types_of(self, slots: Slots) -> NDArray[np.int64]:
-        """For each slot the position of the column that has its value; 0 for null."""
+        """The position of the column with the value of each slot; 0 for null."""
         codes = np.zeros(len(slots), np.int64)
         for position, column in enumerate(self.all[1:], 1):
             codes[column.valid[slots]] = position
@@ -253,9 +253,9 @@ class TypedColumns:
         return self.name if column is self.all[0] else f"{self.name}{_AS}{column.kind}"
 
     def equals(self, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
-        """Whether each slot holds the value at the same place of a column.
+        """Whether each slot holds the value at the same position of a column.
 
-        Nulls are equal, and values of different types that are equal in Python.
+        Nulls are equal, and so are values of different types that are equal in Python.
         """
         own = self.of(column.type)
         same = own.equals(slots, column)
@@ -277,9 +277,9 @@ class TypedColumns:
         return same
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
-        """Give slots whose values are equal to those of a column the type of the column, if it comes first.
+        """Give slots with values equal to a column's the type of the column, if it has precedence.
 
-        So the type that a key has does not depend on the order in which its equal values came.
+        So the type of a key does not depend on the arrival order of its equal values.
         """
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
@@ -292,12 +292,12 @@ class TypedColumns:
 
 
 def _rank(kind: pa.DataType) -> tuple[bool, str]:
-    """Whole numbers of 64 bits come first."""
+    """Precedence of a type; whole numbers of 64 bits come first."""
     return not kinds.is_int64(kind), str(kind)
 
 
 def plain_name(label: str, kind: pa.DataType) -> str:
-    """The name of the columns that a column of a block belongs to.
+    """The plain name of a column of a block, which its columns of all types share.
 
     Example:
         >>> plain_name("total:sum|double", pa.float64()), plain_name("total:sum", pa.int64())
@@ -307,7 +307,7 @@ def plain_name(label: str, kind: pa.DataType) -> str:
 
 
 def alike(columns: Sequence[TypedColumns], slots: Slots) -> list[Slots]:
-    """Positions in slots, in parts whose values have one type in each of the columns.
+    """Positions in `slots`, grouped so that each group has one type in every column.
 
     Example:
         >>> alike([], np.array([7, 3]))
@@ -336,7 +336,7 @@ def _is_of_values(kind: pa.DataType) -> bool:
 
 
 def _comparable(column: pa.Array) -> list[Any]:
-    """Values that Python compares by what they mean: moments by their instants, whatever the zone."""
+    """Convert values so that Python compares them by meaning: moments by instant, in any zone."""
     kind = column.type
     if kinds.is_timestamp(kind) and kind.tz is not None:
         step = _NANOSECONDS[kind.unit]

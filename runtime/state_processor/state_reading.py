@@ -1,6 +1,6 @@
 """Reads one state of one operator from a snapshot, without the job.
 
-Only the requested state is decoded: the operator's other states may be of classes that only the job knows.
+Only the requested state is decoded: the operator's other states may have classes that only the job knows.
 Keyed state is read by key groups, so several readers can share a large one. List state is read by the
 subtasks that wrote it. State of finished subtasks is read like the rest.
 """
@@ -38,9 +38,9 @@ class KeyedEntries:
     """Entries of one table; all sequences have one length.
 
     Attributes:
-        parts: The map key of each entry, or the place of an element in its list; `None` where a key has one
-            value.
-        stamps: When each entry was last used, in microseconds since the epoch; `None` without a TTL.
+        parts: The map key of each entry, or the position of an element in its list; `None` for one value per
+            key.
+        stamps: Time of last use of each entry, in microseconds since the epoch; `None` without a TTL.
     """
 
     key_groups: Sequence[int]
@@ -60,7 +60,7 @@ def operator_state(checkpoint: CompletedCheckpoint, operator: str) -> OperatorSt
     """The state of one operator.
 
     Raises:
-        ConfigurationError: The snapshot has no such operator; names those that it has.
+        ConfigurationError: The snapshot has no such operator; the message lists its operators.
     """
     state = checkpoint.operators.get(operator)
     if state is None:
@@ -132,7 +132,7 @@ def read_keyed(
 
 
 def _entries(found: KeyedEntries, saved: SavedState | None, *, is_nested: bool) -> KeyedEntries:
-    """Entries with their parts and stamps apart; those of one key stand together, a list in its order."""
+    """Separate entries into keys, parts, values and stamps; groups them by key, lists in order."""
     groups, keys, values = found.key_groups, found.keys, found.values
     parts: list[Any] | None = None
     if is_nested:

@@ -1,8 +1,8 @@
 """Writes a savepoint without a job: from rows, or from another snapshot with one state replaced.
 
 Copied state is copied as bytes. Only chunks of keyed state that hold the replaced table are split by table,
-and nothing in them is decoded. The new entries become handles of their own beside the old ones, which is all
-that a restore needs. So an operator's other states may be of classes that are unknown here.
+and nothing in them is decoded. The new entries become separate handles beside the old ones, which a restore
+accepts. So an operator's other states may have classes that are unknown here.
 
 All files are in the savepoint's own folder and are named relative to it. The metadata is written last and
 never over another: a folder without it is no snapshot. Key groups are computed from the keys with the
@@ -50,8 +50,8 @@ class StatePlace:
     """A state to write, and its layout.
 
     Attributes:
-        parallelism: Number of subtasks that it is split into; a job may start with any other.
-        max_parallelism: Number of key groups; a job that starts from it must have the same.
+        parallelism: Number of subtasks that share it; a job may start with another one.
+        max_parallelism: Number of key groups; a job that starts from it must have the same number.
     """
 
     operator: str
@@ -70,12 +70,12 @@ def place_in(
     parallelism: int | None,
     max_parallelism: int | None,
 ) -> StatePlace:
-    """The layout of a new state: that of the operator in the base, else as requested.
+    """The layout of a new state: the layout of the operator in the base, else the requested one.
 
     Args:
-        base: The snapshot that the new one is made from; `None` for none.
-        parallelism: The requested one; `None` for that of the base, or 1.
-        max_parallelism: The requested one; `None` for that of the base, or the default.
+        base: The snapshot that is copied; `None` for none.
+        parallelism: The requested one; `None` takes the base's, or 1.
+        max_parallelism: The requested one; `None` takes the base's, or the default.
 
     Raises:
         ConfigurationError: The base has another layout than requested, or the operator had finished there.
@@ -104,10 +104,10 @@ def place_in(
 
 
 def by_subtask(keys: Sequence[Any], place: StatePlace) -> dict[int, list[int]]:
-    """Positions in `keys`, by subtask that owns the key.
+    """Positions in `keys`, by owning subtask.
 
     Raises:
-        KeyTypeError: One of them can't be a key.
+        KeyTypeError: A value can't be a key.
 
     Example:
         >>> by_subtask(["word", "line"], StatePlace("count", "reduce", 2, 128))
@@ -132,8 +132,8 @@ def write_keyed(
     """Write entries of one subtask as one file; blocks.
 
     Args:
-        keys: Pairs of key and second part for a list or a map; those of one key stand together.
-        saved: The description of the state; `None` for one value a key and nothing else.
+        keys: The keys; pairs of key and second part for a list or a map, grouped by key.
+        saved: The description of the state; `None` for a plain value per key.
 
     Raises:
         CodecError: A key or value can't be encoded.

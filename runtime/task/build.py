@@ -1,4 +1,4 @@
-"""Builds a `Subtask` from its descriptor: operators made, state restored, everything opened."""
+"""Builds a `Subtask` from its descriptor: makes operators, restores state, opens everything."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def build_subtask(
         open_location: Opens places of snapshots that are not in the checkpoint storage.
         open_spill_file: Makes files for alignments that store more than fits into memory.
         open_state_backend: Makes backends that keep state outside of the heap.
-        inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
+        inline_limit: Maximum bytes of a state that stay in the metadata; `None` for the default.
 
     Raises:
-        StorageError: State could not be read, or is damaged.
-        ValueError: The job's alignments store, and `open_spill_file` is missing.
+        StorageError: State can't be read, or is damaged.
+        ValueError: The job's alignments may spill, and `open_spill_file` is missing.
     """
     places = storage or MemoryStorage(), open_location, open_spill_file, open_state_backend
     return _Builder(descriptor, gateway, clock, *places, inline_limit).build(runner)
@@ -212,7 +212,7 @@ class _Builder:
         )
 
     def _restore_channels(self, parts: SubtaskParts) -> None:
-        """The in-flight data of the checkpoint comes first."""
+        """Put the in-flight data of the checkpoint in front of new data."""
         restore = self._descriptor.restore
         if restore is not None and restore.channels is not None:
             trusted = self._trusts_snapshots
@@ -228,7 +228,7 @@ class _Builder:
             )
 
     def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:
-        """All operators; of a subtask that had finished before only the sinks, which may have to commit."""
+        """Make all operators; for a subtask that had finished only the sinks, which may have to commit."""
         made = []
         for location, spec in list(zip(self._locations, self._vertex.operators, strict=True))[first:]:
             if only_sinks and not spec.is_sink:
@@ -305,7 +305,7 @@ class _Builder:
         return RawState(restore.raw_operator, read_raw_keyed(restore.raw_keyed, self._key_groups, files))
 
     def _only_reads(self, source: SourceOperator | None, operators: Sequence[Operator]) -> bool:
-        """Whether no code of the user's in this subtask can change or keep a record."""
+        """Whether no user code in this subtask can change or keep a record."""
         selectors = [spec.partitioner.key_selector for spec in self._descriptor.subtask.outputs]
         return (
             (source is None or source.only_reads)
@@ -355,7 +355,7 @@ class _Builder:
         except CorruptSnapshotError as error:
             if not isinstance(error.__cause__, CodecError):
                 raise
-            # The bytes are those that were written, as their checksum says: this program can't read them.
+            # The checksum shows that the bytes are undamaged, so this program can't read them.
             what = (
                 f"its state can't be read here: {error}. Keep classes of values under the names that they "
                 "had when the snapshot was taken, or give the operator a new id, which begins with nothing"

@@ -1,24 +1,24 @@
 """Puts in-flight data of an unaligned checkpoint back into the channels of a subtask.
 
-The order on a channel is: the part that had been received, the part that had waited at the sender, new data.
-In a job of the same shape the first part goes into the input channel. The second goes into the output and is
-sent first.
+The order on a channel is: the data that the receiver had buffered, the data that the sender had buffered, new
+data. In a job of the same shape the first part goes into the input channel. The second goes into the output
+and is sent first.
 
-With another parallelism a stored channel has no counterpart, so both parts become input. A receiver reads
-everything that was in flight on its exchanges and takes its part of each stored channel. Of a keyed exchange
-these are the records of its key groups; of a rebalance, whole channels by the number of their receiver. Its
-part of one stored channel stays together and in order, on the channel of one sender. The gate hands out
-restored elements of all channels before new ones. So a record never overtakes an older one of its key.
+With another parallelism a stored channel has no counterpart, so both parts become input. A receiver reads all
+in-flight data of its exchanges and takes its part of each stored channel. In a keyed exchange these are the
+records of its key groups; in a rebalance, whole channels by the number of their receiver. Its part of one
+stored channel stays together and in order, on the channel of one sender. The gate hands out restored elements
+of all channels before new ones. So a record never overtakes an older one of its key.
 
 Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
 event time stands still, which is safe.
 
-A status is not put back in a job of the same shape either. A restored sender is active until it says
-otherwise, so a stored `IDLE` would let event time run ahead of its records.
+A status is not put back in a job of the same shape either. A restored sender is active until it sends a
+status, so a stored `IDLE` would let event time run ahead of its records.
 
-What it must never do: take a record twice, or leave one to no receiver. Every record has exactly one
-receiver, because all receivers read the same files by the same rule. Nor does it put an element back that no
-checkpoint stores: a stranger's barrier would take a savepoint, into any folder that it names.
+What it must never do: duplicate a record or lose one. Every record has exactly one receiver, because all
+receivers read the same files by the same rule. It also never puts back an element that no checkpoint stores:
+a forged barrier could take a savepoint into any folder that it names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.runtime.snapshot.ids import ChannelId, EdgeId
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.task_input import NetworkInput
 
-#: The kinds for which `is_captured` is true; every version has stored these and no others.
+#: The kinds with `is_captured`; every version has stored these and no others.
 _STORED: Final = frozenset(
     {ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS, ElementKind.END_OF_DATA}
 )
@@ -58,13 +58,13 @@ def restore_channels(
     """Put in-flight data back, before anything arrives or is sent; blocks, because it reads files.
 
     Args:
-        codec: Decodes the in-flight data, with the job's trust in snapshots.
+        codec: Decodes the in-flight data, with the job's setting of trust in snapshots.
         decode_all: Decode every buffer now. The exchanges may have a codec that trusts more: they carry data
             of the job's own subtasks.
 
     Raises:
-        CorruptSnapshotError: A file is damaged, names a channel that is not there, or holds an element that
-            is never stored or values that `codec` refuses.
+        CorruptSnapshotError: A file is damaged, names an unknown channel, or holds an element that is never
+            stored or values that `codec` refuses.
     """
     inputs: dict[int, list[StreamElement]] = {}
     states = [read_channel_state(storage, handle) for handle in restore.handles]

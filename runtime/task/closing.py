@@ -1,4 +1,4 @@
-"""Closing several things, so that all of them are closed and no failure is lost.
+"""Closes several resources, so that all of them are closed and no failure is lost.
 
 A failure to close is often a consequence of an earlier one. The first one is raised; the others are notes of
 it (`BaseException.add_note`), which `failure_details` gives together with the user's traceback.
@@ -13,7 +13,7 @@ from penstock.runtime.errors import OperatorError
 
 
 def close_all(*closers: Callable[[], None]) -> None:
-    """Call all of them, in this order, whatever some of them raise.
+    """Call all closers in this order, even if some of them raise.
 
     Raises:
         BaseException: The first failure, with the others as notes.
@@ -31,14 +31,14 @@ def close_all(*closers: Callable[[], None]) -> None:
 
 
 def close_after(failure: BaseException | None, close: Callable[[], None]) -> BaseException | None:
-    """Close something whether or not something has failed before; an error of it is a value here.
+    """Close a resource after a possible failure; an error of `close` is returned, not raised.
 
     Returns:
-        The failure to raise or report: the earlier one, with a note of the one to close; else that one.
+        The failure to raise or report: the earlier one with a note of the error of `close`, else that error.
     """
     try:
         close()
-    except BaseException as error:  # a task's thread would end without a word of a SystemExit
+    except BaseException as error:  # a SystemExit would end the task's thread silently
         if failure is None:
             return error
         failure.add_note(f"Also while closing: {cause_text(error)}")
@@ -46,7 +46,7 @@ def close_after(failure: BaseException | None, close: Callable[[], None]) -> Bas
 
 
 def failure_details(error: OperatorError) -> str:
-    """The user's traceback, and what else went wrong when everything was closed.
+    """The user's traceback, and the further errors of closing.
 
     Example:
         >>> from penstock.runtime.errors import OperatorLocation

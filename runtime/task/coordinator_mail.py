@@ -1,12 +1,12 @@
 """Events between the operators of a subtask and their coordinators, in order with its checkpoints.
 
-A coordinator takes its part of a checkpoint before the barrier comes to the subtask. An event that it sends
-afterwards says behind which checkpoint it belongs. It waits here until the subtask has taken its part of that
-checkpoint, or will never take it. Right before it takes its part of a newer one, all older events are handed
-over: the coordinator had sent them in front of that.
+A coordinator takes its part of a checkpoint before the barrier reaches the subtask. An event that it sends
+afterwards names the checkpoint that it follows. The event waits here until the subtask has taken its part of
+that checkpoint, or will never take it. Right before the subtask takes its part of a newer checkpoint, it
+handles all older events, because the coordinator sent them before that checkpoint.
 
-Events are handed over while no operator is in the middle of a call. A source is no exception: it takes a
-checkpoint at the next batch boundary, not when it is asked.
+Events are handed over while no operator is in the middle of a call. This holds for sources, too: a source
+takes a checkpoint at the next batch boundary, not at the request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 
 
 class SentEvents:
-    """Numbers the events that the operators of a subtask send to their coordinators."""
+    """Counter of the events that the operators of a subtask send to their coordinators."""
 
     def __init__(self, send: Callable[[str, Any], None], codec: ValueCodec) -> None:
         self._send = send
@@ -29,11 +29,11 @@ class SentEvents:
         self._sent: dict[str, int] = {}
 
     def sender_of(self, operator_id: str, *, is_counted: bool = True) -> Callable[[Any], None]:
-        """The function that sends an operator's events; the operator has a coordinator.
+        """Return the function that sends an operator's events; the operator has a coordinator.
 
         Args:
-            is_counted: Whether checkpoints hold events that are on their way. The requests of a reader need
-                not be there: a restored reader asks again.
+            is_counted: Whether checkpoints hold its events that are in flight. They need no requests of a
+                reader, because a restored reader asks again.
         """
         sent = 0
         if is_counted:
@@ -60,7 +60,7 @@ class SentEvents:
 
 
 class CoordinatorMail:
-    """Holds events of coordinators until their turn has come; driven by the task thread alone.
+    """Holds events of coordinators until their turn; driven by the task thread alone.
 
     Attributes:
         waiting: Events whose turn has not come, by operator id; no entry is empty.
@@ -78,7 +78,7 @@ class CoordinatorMail:
         """Hand over events that wait for no checkpoint; return whether there were any.
 
         Args:
-            is_past: Whether a checkpoint was taken here or never will be.
+            is_past: Returns whether a checkpoint was taken here or never will be.
 
         Raises:
             CodecError: An event can't be decoded.
@@ -86,7 +86,7 @@ class CoordinatorMail:
         return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
 
     def deliver_before(self, checkpoint_id: int) -> None:
-        """Hand over the events that were sent in front of a checkpoint, right before it is taken.
+        """Hand over the events that were sent before a checkpoint, right before it is taken.
 
         Raises:
             CodecError: An event can't be decoded.

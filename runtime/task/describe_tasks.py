@@ -32,11 +32,11 @@ def describe_tasks(
     open_location: StorageOpener | None = None,
     warn: Callable[[str], None] = lambda warning: None,
 ) -> list[TaskDescriptor]:
-    """One descriptor a subtask; blocks, because it reads redistributed state and lists sources' splits.
+    """Make one descriptor per subtask; blocks, because it reads state and lists sources' splits.
 
     Args:
         restore: The checkpoint to start from; `None` for a fresh start.
-        subtasks: Only these are described: whole vertices; `None` for all.
+        subtasks: The subtasks to describe, as whole vertices; `None` for all.
         open_location: Opens the place of a snapshot that is not in the checkpoint storage.
         warn: Called with a source's warnings about its splits, for the user.
 
@@ -80,12 +80,12 @@ def _check_carried(
     restores: Mapping[SubtaskId, TaskRestore],
     place: SnapshotStorage,
 ) -> None:
-    """Read state that no subtask restores, but that the next checkpoint has to copy.
+    """Read state that no subtask restores, but that the next checkpoint must copy.
 
-    Without that a damaged file would be found by each checkpoint, and the job would begin again for ever.
+    Otherwise each checkpoint would fail at a damaged file, and the job would restart for ever.
     """
     if not restore.is_savepoint and restore.location is None:
-        return  # its files are named again, not copied
+        return  # its files are referenced again, not copied
     for vertex in graph.job.vertices:
         for operator in vertex.operators:
             state = restore.operators.get(operator.id)
@@ -102,13 +102,13 @@ def _fresh_splits(
     subtasks: Collection[SubtaskId] | None,
     warn: Callable[[str], None],
 ) -> dict[SubtaskId, Sequence[Any]]:
-    """The splits of sources that begin at their beginning; those of others are in their state."""
+    """The splits of sources without restored state; other sources have their splits in their state."""
     splits: dict[SubtaskId, Sequence[Any]] = {}
     for vertex in graph.job.vertices:
         if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:
             continue
         if isinstance(vertex.operators[0].source, EnumeratesSplits):
-            continue  # its coordinator hands them out
+            continue  # its coordinator assigns them
         if vertex.is_source and (restore is None or vertex.operators[0].id not in restore.operators):
             listed = _list_splits(vertex, warn)
             for index in range(vertex.parallelism):

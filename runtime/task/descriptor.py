@@ -3,9 +3,9 @@
 `TaskDescriptor` is plain data, pickled once per deployment. `SubtaskControl` are the JobMaster's messages to
 a running subtask. `SubtaskGateway` is the port to the network and the JobMaster.
 
-`SnapshotFiles`: checkpoints go into the job's own storage. A savepoint may go to another place, and a job may
-start from a snapshot in another place. Such a place is opened at its first use, beside the task. If it can't
-be reached, the checkpoint is declined and the task continues.
+`SnapshotFiles` opens the places of snapshots. Checkpoints go into the job's own storage. A savepoint may go
+to another place, and a job may start from a snapshot in another place. Such a place is opened at its first
+use, beside the task. If it can't be reached, the checkpoint is declined and the task continues.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TaskDescriptor:
         attempt: Number of the attempt; every call carries it.
         restore: State to begin with; `None` on a fresh start.
         splits: Fresh splits of the source at the head of the chain (none when restored).
-        classes: Classes of records that are found in no module here, such as those of the user's `__main__`.
-        given_id: Highest id that a checkpoint was given before this attempt; -1 for none, or when not needed.
+        classes: Classes of records that no module here has, such as those of the user's `__main__`.
+        given_id: Highest checkpoint id assigned before this attempt; -1 for none, or when not needed.
     """
 
     job_id: str
@@ -61,7 +61,6 @@ class TaskDescriptor:
 
     @property
     def operators(self) -> Sequence[OperatorSpec]:
-        """The operators, the source among them."""
         return self.subtask.vertex.operators
 
     @property
@@ -71,7 +70,7 @@ class TaskDescriptor:
 
     @property
     def finished_before(self) -> bool:
-        """Whether the subtask had finished in the restored checkpoint: its operators do not run again."""
+        """Whether the subtask had finished in the restored checkpoint; its operators then don't run again."""
         return self.restore is not None and self.restore.finished
 
     @property
@@ -105,7 +104,7 @@ class EventForOperator:
     """An event of an operator coordinator for one of its subtasks.
 
     Attributes:
-        number: Counts the events for this subtask, so that a repeated one is recognised.
+        number: Sequence number of the event for this subtask, so that a repeated event is recognised.
     """
 
     operator_id: str
@@ -117,11 +116,11 @@ SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted |
 
 
 class OpenedLater:
-    """A storage that is opened at its first use, once. Every call may raise a `StorageError`.
+    """A storage that is opened once, at its first use. Every call may raise a `StorageError`.
 
     Args:
-        open_location: Opens it; without one it can't be used.
-        create: It will be written, and may not exist yet.
+        open_location: Opens the storage; without it every call fails.
+        create: Whether the storage will be written, and may not exist yet.
     """
 
     def __init__(self, url: str, open_location: StorageOpener | None, *, create: bool = False) -> None:
@@ -161,7 +160,7 @@ class SnapshotFiles:
 
     Args:
         open_location: Opens other places.
-        inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
+        inline_limit: Maximum bytes of a state that stay in the metadata; `None` for the default.
     """
 
     def __init__(
@@ -221,12 +220,12 @@ class SubtaskGateway(Protocol):
         """Deliver a frame.
 
         `Subtask.frame_consumed` is called when the receiver has consumed it, and `Subtask.receiver_gone` when
-        the receiver is gone or has moved on.
+        the receiver has ended or runs another attempt.
         """
         ...
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
-        """Everything below this number on an input channel is consumed: answer those deliveries."""
+        """Answer the deliveries below this sequence number of an input channel, which are consumed."""
         ...
 
     def acknowledge(
@@ -238,5 +237,5 @@ class SubtaskGateway(Protocol):
     def operator_event(self, operator_id: str, event: Any) -> None: ...
 
     def end_of_data(self) -> None:
-        """This subtask has processed the end of all its inputs."""
+        """Report that this subtask has processed the end of all its inputs."""
         ...

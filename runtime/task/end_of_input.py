@@ -5,20 +5,20 @@ transactions that wait for their commit. So the subtask waits until a checkpoint
 complete, and everything is committed. Then it sends EndOfPartition. It leaves when its receivers have
 consumed everything and all its senders have left. Without checkpoints it leaves at once.
 
-It does not wait for a receiver that is gone. That receiver may have finished: its process died with its last
-answer, and it is not started again. If it had not finished, the JobMaster restarts it together with this
-subtask, also when this one has left.
+It does not wait for a receiver that has ended. That receiver may have finished: then its process died and its
+last answer was lost, and it is not started again. If it had not finished, the JobMaster restarts it together
+with this subtask, even if this one has left.
 
-Behind the end of the data an operator emits nothing that it has kept back. Timers of processing time that are
-still set stay in the snapshot.
+After the end of the data an operator emits no held records. Pending timers of processing time stay in the
+snapshot.
 
 When the job is stopped with a savepoint, the end of the data comes in front of the barrier. Events that the
 coordinators of operators sent in front of the savepoint are handled before the operators finish, and not at
 the barrier. So an operator can still emit the results of an event.
 
-While it leaves it takes part in checkpoints in silence: behind EndOfPartition nothing may be sent, and
-receivers count that as the barrier. A sender may need one more checkpoint before it can leave itself. Without
-alignment its barrier may stand in front of its EndOfData, for a checkpoint that was taken here after the end.
+While it leaves it takes part in checkpoints but sends no barriers: nothing may follow EndOfPartition, which
+receivers count as the barrier. A sender may need one more checkpoint before it can leave itself. Without
+alignment the sender's barrier may precede its EndOfData, for a checkpoint that was taken here after the end.
 
 A subtask that had ended when the restored checkpoint was taken emits no records again. Channels are new in
 each attempt, so it sends the end of event time and of the data again, and leaves. Its sinks committed when
@@ -38,7 +38,7 @@ from penstock.runtime.task.outputs import SubtaskOutputs
 
 
 class EventTime:
-    """The event time that a subtask's operators have reached; it never goes back and repeats nothing."""
+    """The event time of a subtask's operators; it never goes back and no advance is repeated."""
 
     def __init__(self, chain: OperatorChain) -> None:
         self._chain = chain
@@ -47,7 +47,7 @@ class EventTime:
     def advance(self, watermark: Watermark | None, status: StreamStatus | None = None) -> Work:
         """Fire timers and windows up to a watermark and send it on; either argument may be missing.
 
-        An input that becomes active says so in front of its watermark, one that becomes idle behind it.
+        The status `ACTIVE` goes in front of the watermark, `IDLE` behind it.
         """
         if status is StreamStatus.ACTIVE:
             yield from self._chain.process_status(status)
@@ -68,10 +68,10 @@ class Phase(Enum):
 
 
 class EndOfInput:
-    """Takes a subtask from the end of its input to its own; see the module's docstring.
+    """Leads a subtask from the end of its input to its own end; see the module's docstring.
 
     Args:
-        stop: The savepoint that the job is being stopped with; `None` when its data has really ended.
+        stop: Returns the savepoint that stops the job; `None` when its data has really ended.
         deliver_before: Hands over the events that coordinators sent in front of a checkpoint.
     """
 
@@ -99,7 +99,7 @@ class EndOfInput:
 
     @property
     def has_emitted_all(self) -> bool:
-        """Whether the operators have come to the end of time and data: they emit nothing any more."""
+        """Whether the operators have reached the end of time and data; they then emit nothing more."""
         return self._drained
 
     @property
@@ -108,15 +108,16 @@ class EndOfInput:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it has sent EndOfPartition: everything is committed and nothing more is sent."""
+        """Whether the subtask has sent EndOfPartition: all output is committed and nothing more is sent."""
         return self.phase in (Phase.LEAVING, Phase.FINISHED)
 
     def finish(self, drain: bool) -> Work:
         """Finish the operators and send the end of data.
 
         Args:
-            drain: Whether the data has really ended: event time goes to its end and the operators learn of
-                it. Without it the job is stopped with a savepoint that continues it, so nothing may fire.
+            drain: Whether the data has really ended: event time advances to its end and the operators are
+                notified. Otherwise a savepoint stops the job, which may continue from it, so nothing may
+                fire.
         """
         savepoint_id = self._stop()
         if savepoint_id is not None:
@@ -125,7 +126,7 @@ class EndOfInput:
             yield from self._event_time.advance(Watermark(END_OF_TIME))
             yield from self._chain.end_of_data()
         else:
-            # The savepoint's barrier follows the end of the data, behind which nothing may be emitted.
+            # The savepoint's barrier follows the end of the data, after which nothing may be emitted.
             yield from self._chain.prepare_snapshot_pre_barrier()
         self._outputs.broadcast_event(EndOfData(drain, savepoint_id))
         self.phase = Phase.ENDED
@@ -135,10 +136,10 @@ class EndOfInput:
             self._leave()
 
     def finish_again(self, permit: CommitPermit | None) -> None:
-        """Repeat the messages that were sent before the restored checkpoint, and leave.
+        """Send the end of event time and data again, and leave.
 
-        All subtasks of the attempt are open by now. So the output that the checkpoint covers is committed,
-        and sinks may clean up.
+        All subtasks of the attempt are open by now, so the checkpoint's output is committed and sinks may
+        clean up.
 
         Raises:
             OperatorError: A sink failed.
@@ -151,18 +152,18 @@ class EndOfInput:
         self._leave()
 
     def checkpoint_taken(self, checkpoint_id: int) -> None:
-        """Note that the state was taken; after the end, this checkpoint's completion is enough."""
+        """Note that the state was taken; after the end, the subtask may leave with this checkpoint."""
         if self.phase is Phase.ENDED and self._first_checkpoint is None:
             self._first_checkpoint = checkpoint_id
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete and committed: leave if it covers the end."""
+        """Leave if a checkpoint that is complete and committed covers the end."""
         first = self._first_checkpoint
         if self.phase is Phase.ENDED and first is not None and checkpoint_id >= first:
             self._leave()
 
     def try_to_finish(self, *, exhausted: bool) -> bool:
-        """Finish if the subtask leaves and nothing is outstanding; return whether it did."""
+        """Finish if the subtask leaves and nothing is outstanding; return whether it finished."""
         if self.phase is Phase.LEAVING and exhausted and self._outputs.are_drained:
             self.phase = Phase.FINISHED
         return self.phase is Phase.FINISHED

@@ -1,4 +1,4 @@
-"""All result partitions of a subtask, and the timer that empties open buffers."""
+"""All result partitions of a subtask, and the timer that flushes open buffers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SubtaskOutputs:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
         have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so barriers
             and cancellation markers are dropped behind it.
-        watermark: The last watermark that left, in microseconds; `None` before the first one. A subtask
-            without outputs has one, too.
-        is_idle: Whether the last status that left is idle.
+        watermark: The last watermark that was sent, in microseconds; `None` before the first one. A subtask
+        without outputs has one, too.
+        is_idle: Whether the last status that was sent is idle.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class SubtaskOutputs:
             self._routes.setdefault((spec.operator, spec.tag), []).append(partition)
             for index, channel in enumerate(spec.channels):
                 self._by_channel[channel] = partition, index
-        #: Of all edges: they are looked at in every step.
+        #: Channels of all edges, because every step checks them.
         self._subpartitions = [s for partition in self.partitions for s in partition.subpartitions]
         self._queues = [s.queue for s in self._subpartitions]
 
     @property
     def are_available(self) -> bool:
         """Whether all outputs may take more; a subtask takes no input while this is false."""
-        # No generator and no property of each: this is asked several times in every step.
+        # Avoids generators and properties, because every step checks this several times.
         for queue in self._queues:  # noqa: SIM110
             if queue.buffers:
                 return False
@@ -78,11 +78,11 @@ class SubtaskOutputs:
 
     @property
     def are_drained(self) -> bool:
-        """Whether every receiver has consumed everything, or is gone."""
+        """Whether every receiver has consumed everything or has ended."""
         return all(p.is_drained for p in self.partitions)
 
     def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
-        """Send a batch on every edge that begins at this output; one that has none is dropped.
+        """Send a batch on every edge of this output; without an edge the batch is dropped.
 
         Raises:
             OperatorError: A record has no key, or can't be encoded.
@@ -119,10 +119,10 @@ class SubtaskOutputs:
         return [overtaken for p in self.partitions for overtaken in p.turn_unaligned(checkpoint_id)]
 
     def restore(self, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """Queue elements on a channel that were overtaken in the restored checkpoint; `flush` sends them.
+        """Queue elements that the restored checkpoint's barrier had overtaken; `flush` sends them.
 
         Raises:
-            KeyError: There is no such channel.
+            KeyError: The channel does not exist.
             ValueError: An element was sent already.
         """
         partition, index = self._by_channel[channel]
@@ -143,7 +143,7 @@ class SubtaskOutputs:
         self._flush_at = None
 
     def flush_due(self, now: float) -> float | None:
-        """Send what is idle or has waited for the buffer timeout.
+        """Send the buffers that are idle or have waited for the buffer timeout.
 
         Return the time of the next check, if any.
         """
@@ -190,7 +190,7 @@ class SubtaskOutputs:
 
 
 class _Encoder:
-    """Encodes the records of one operator; buffers are closed at any time, so errors name the operator."""
+    """Encodes the records of one operator. Buffers are closed at any time, so errors name the operator."""
 
     def __init__(self, codec: BatchCodec, location: OperatorLocation) -> None:
         self._codec = codec

@@ -1,31 +1,32 @@
 """`RequestedCheckpoints`: checkpoints that the JobMaster requests of a subtask.
 
-**The way of a barrier.** It goes one way; no object on it calls one in front of it.
+**The way of a barrier.** Calls go in one direction; no step calls an earlier one.
 
 1. `CheckpointedInputGate` takes a barrier out of a channel and hands it to the barrier handler.
-2. The `CheckpointBarrierHandler` waits for all barriers, or for the first one, by its kind. It owns which
-   channels are blocked and which barriers are missing. It asks `WorkInProgress.settle` whether the task can
-   take a checkpoint, then notifies step 3. `RequestedCheckpoints` does so for a request of the JobMaster.
-3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It owns
-   which checkpoints were dealt with, and which are being written.
+2. The `CheckpointBarrierHandler` waits for all barriers, or for the first one, by its kind. It keeps the
+   blocked channels and the missing barriers. It asks `WorkInProgress.settle` whether the task can take a
+   checkpoint, then notifies step 3. `RequestedCheckpoints` does so for a request of the JobMaster.
+3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It keeps
+   the handled checkpoints, and those that are being written.
 4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
-   gives the rest of a batch and the state of the operators. All of this is written beside the task.
+   provides the rest of a batch and the state of the operators. All of this is written beside the task.
 5. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
 
-The handler itself captures what waits in the input channels, when step 3 has returned. So the rest of a
-batch, which step 4 captures, stands in front of it in its channel.
+The handler itself captures the data in the input channels, after step 3 has returned. So the rest of a batch,
+which step 4 captures, precedes that data in its channel.
 
 Completion and abortion come from the JobMaster and take the same way from step 3 on.
 
 **Requests** go only to subtasks that receive no barriers: sources, and subtasks all of whose senders have
 left. A request waits here until its checkpoint can be taken:
 
-* A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
-* A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark. The mark of a
-  checkpoint that was aborted or has ended stops no reader, whether it is met before the notice or after it.
-  Neither does that of a checkpoint that was begun before a restart, which a reader may meet again. A reader
-  whose mark is waited for reads on to it, however far it is ahead of its alignment group.
-* A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
+* A source takes the checkpoint between two batches. If its barrier may overtake, the rest of a batch is
+  processed first.
+* A source whose reader decides the moment of a checkpoint (by a *mark* in its data) waits for that mark. The
+  mark of a checkpoint that was aborted or has ended stops no reader, whether the reader meets it before the
+  notice or after. Neither does the mark of a checkpoint from before a restart, which a reader may meet again.
+  A reader with an awaited mark reads up to it, even if it is far ahead of its alignment group.
+* A subtask with channels waits until they have ended. If the barrier comes after all, the request is dropped.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
 """
 
@@ -46,10 +47,10 @@ from penstock.runtime.task.work_in_progress import WorkInProgress
 
 
 class RequestedCheckpoints:
-    """The requests that were not taken yet; driven by the task thread alone.
+    """Requests that have not been handled yet; driven by the task thread alone.
 
     Args:
-        given_id: Highest id that a checkpoint was given before this attempt.
+        given_id: Highest checkpoint id assigned before this attempt.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class RequestedCheckpoints:
 
     @property
     def waiting(self) -> Sequence[CheckpointBarrier]:
-        """Requests that were not taken yet, oldest first; always the same object."""
+        """Requests that have not been handled yet, oldest first; always the same object."""
         return self._waiting
 
     def add(self, barrier: CheckpointBarrier) -> None:
-        """The JobMaster asks for a checkpoint; `take_due` takes it.
+        """Add a request of the JobMaster, which `take_due` handles.
 
-        A request that comes twice is one. The second may come late, behind that for a newer checkpoint.
+        A repeated request counts once. It may arrive late, after the request for a newer checkpoint.
         """
         checkpoint_id = barrier.checkpoint_id
         is_past = checkpoint_id in self._aborted or self._checkpoints.has_dealt_with(checkpoint_id)
@@ -93,7 +94,7 @@ class RequestedCheckpoints:
             self._waiting.remove(barrier)
 
     def forget_aborted(self, checkpoint_id: int) -> None:
-        """The job gave a checkpoint up: a reader that waits at its mark continues.
+        """Forget an aborted checkpoint, so that a reader that waits at its mark continues.
 
         Any other request stays: taking it sends its cancellation downstream.
         """
@@ -126,7 +127,7 @@ class RequestedCheckpoints:
 
     @property
     def _is_induced(self) -> bool:
-        """Whether the reader says when a checkpoint is taken. After the end of its data it does not."""
+        """Whether the reader decides the moment of a checkpoint, which it does until the end of its data."""
         return self._source is not None and self._source.is_externally_induced and self._end.is_running
 
     def _take_marked(self) -> bool:
@@ -137,7 +138,7 @@ class RequestedCheckpoints:
         marked = next((b for b in self._waiting if b.checkpoint_id == source.mark), None)
         if marked is None:
             if any(b.checkpoint_id > source.mark for b in self._waiting):
-                source.mark = None  # the mark of a checkpoint that is past
+                source.mark = None  # the mark of a checkpoint that has ended
             return False
         if self._ends_first(marked):
             return True
@@ -146,7 +147,7 @@ class RequestedCheckpoints:
         return True
 
     def _pass_over_past_mark(self) -> None:
-        """A mark stops the reader for its checkpoint only, and only until that has ended."""
+        """Clear a mark whose checkpoint has ended, so that it does not stop the reader."""
         source = self._source
         if source is None or source.mark is None:
             return

@@ -10,14 +10,14 @@ objects whatever its size, so it may be larger.
 `SliceCosts`: a slice has a fixed cost, too. An Arrow batch wakes every operator of the chain, whatever its
 size. A model that takes whole batches may need most of its time to begin. Where processes outnumber
 processors, the operating system takes the processor away now and then. Where the fixed cost is large, smaller
-slices would not be shorter, only more. So a slice may take longer than ten milliseconds: its fixed cost is at
-most a fifth of its time.
+slices would not be faster, only more numerous. So a slice may take longer than ten milliseconds: its fixed
+cost is at most a fifth of its time.
 
-A time per row of the last slice mixes both costs. Slices become smaller, their rows seem to become slower,
-and so on. It ends with slices of a few rows that pay nothing but the fixed cost. So a straight line through
-the times of the last slices separates the two. It is that of least squares, and an older slice counts less.
-Slices of one size draw no line. While they last, the estimate of the fixed cost fades. So the sizes change a
-little, and there is a line again.
+The time per row of the last slice mixes both costs. Slices would shrink, their rows would seem slower, and so
+on, until slices of a few rows pay only the fixed cost. So a straight line through the times of the last
+slices separates the two costs. It is fitted by least squares, and older slices count less. Slices of equal
+size determine no line. While they last, the estimate of the fixed cost decays. So the sizes change a little,
+and a line can be fitted again.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from typing import Final
 
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 
-#: What a slice counts when the next one has come: some fifteen slices are looked at.
+#: Decay of a slice's weight with each later slice; about fifteen slices count.
 _DECAY: Final = 15 / 16
 
-#: Slices before a line is drawn.
+#: Number of slices before a line is fitted.
 _LEAST_SLICES: Final = 8
 
-#: Least spread of the sizes, beside their mean: with less the line follows chance.
+#: Minimum spread of the sizes relative to their mean; with less the line follows noise.
 _LEAST_SPREAD: Final = 0.1
 
-#: Least share of the time that is put down to rows: a line that is nearly flat follows chance, too.
+#: Minimum share of the time attributed to rows; a nearly flat line follows noise, too.
 _LEAST_OF_ROWS: Final = 0.05
 
 
@@ -78,10 +78,10 @@ class SliceCosts:
         self.each = (mean_seconds - self.fixed) / mean_rows
 
 
-#: Most records of a slice of a list of records.
+#: Maximum records of a slice of a list of records.
 MOST_ROWS: Final = 4_096
 
-#: Least time for rows beside the fixed cost of a slice.
+#: Minimum time for rows beside the fixed cost of a slice.
 _TIMES_FIXED: Final = 4
 
 
@@ -90,10 +90,10 @@ class SliceSizer:
 
     Args:
         target: Intended seconds of a slice.
-        maximum: Most rows of a slice, whatever it consists of.
+        maximum: Maximum rows of a slice of any kind.
 
     Attributes:
-        rows: The size that the time of the last slices allows the next one.
+        rows: Size of the next slice, from the times of the last slices.
 
     Example:
         >>> sizer = SliceSizer(target=0.01, initial=64)
@@ -131,7 +131,7 @@ class SliceSizer:
 
 
 class BatchRemainder:
-    """A batch that is processed slice by slice; the rest can be seen at every slice boundary.
+    """A batch that is processed slice by slice; its rest is available at every slice boundary.
 
     Example:
         >>> remainder = BatchRemainder(RowBatch([1, 2, 3]))
@@ -152,7 +152,7 @@ class BatchRemainder:
         return self._taken >= len(self._batch)
 
     def take(self, rows: int) -> Batch:
-        """The next rows, at most `rows`; the whole batch without copying where it fits."""
+        """Take the next rows, at most `rows`; returns the whole batch without copying if it fits."""
         batch, start = self._batch, self._taken
         size = min(rows, len(batch) - start)
         self._taken += size

@@ -1,17 +1,17 @@
 """One subtask as a step function.
 
-Its driver calls `step()` again and again, in one thread, and hands in outside events through the other
-methods, in the same thread. `step` does one piece of work of about ten milliseconds and says whether there is
-more. Within a step the most urgent comes first: timers, checkpoints that are due, a batch that is in
-progress, then one piece of input. No input is taken while an output has no credit.
+A driver calls `step()` repeatedly in one thread, and delivers external events through the other methods in
+the same thread. `step` does one piece of work of about ten milliseconds and returns whether there is more.
+Within a step the most urgent work comes first: timers, checkpoints that are due, a batch in progress, then
+one piece of input. No input is taken while an output has no credit.
 
 A checkpoint is taken only when no operator is in the middle of a call. Everything that was taken from a
-channel is then in state, in an output, or in the rest of a batch. An aligned barrier is met exactly there,
-because it stands between buffers; a source's trigger waits for that moment. An unaligned one comes between
-any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with
-blocked outputs still serves it. Only a call that emits very much is awaited.
+channel is then in state, in an output, or in the rest of a batch. An aligned barrier always comes at such a
+moment, because it stands between buffers; a source's trigger waits for it. An unaligned one comes between any
+two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with blocked
+outputs still handles it. Only a call that emits very much is awaited.
 
-`requested_checkpoints` has the way of a barrier through the subtask, `end_of_input` the end of a subtask.
+`requested_checkpoints` describes the way of a barrier, `end_of_input` the end of a subtask.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from penstock.runtime.task.task_time import InputTime, TimeAccount
 from penstock.runtime.task.work_in_progress import WorkInProgress
 from penstock.runtime.time.durations import as_seconds
 
-#: Seconds until a source that has nothing, and does not say until when, is asked again.
+#: Seconds until the next poll of a source that has no data and gives no time for it.
 _SOURCE_PAUSE: Final = 0.05
 
 
@@ -63,7 +63,7 @@ class StepResult:
 
     Attributes:
         wake_at: Monotonic time at which to step again even if nothing happens; `None` for never.
-        finished: The subtask has left; it is not stepped again.
+        finished: Whether the subtask has left; it is not stepped again.
     """
 
     more: bool
@@ -140,7 +140,7 @@ class Subtask:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes that the running alignment has stored of blocked channels."""
+        """Bytes of blocked channels that the running alignment has stored."""
         return self._state.stored.stored
 
     @property
@@ -153,16 +153,16 @@ class Subtask:
         network = self._network
         return None if network is None else network.gate.handler.statistics()
 
-    # -- what happens outside ---------------------------------------------------------------------------
+    # -- external events ---------------------------------------------------------------------------------
 
     def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
         """Take a frame that arrived on an input channel; an unaligned checkpoint may begin with it.
 
-        An unaligned barrier in it acts at once and is sent on. So the driver keeps frames that come before it
-        can send.
+        An unaligned barrier in it acts at once and is sent on. So the driver holds back frames until it can
+        send.
 
         Raises:
-            OperatorError: An operator failed while work was brought to an end, or its state was taken.
+            OperatorError: An operator failed while work was finished or its state was taken.
             StreamCorruptError: The frame breaks the protocol.
             ValueError: The subtask has no input channels.
         """
@@ -177,18 +177,18 @@ class Subtask:
         self._outputs.frame_consumed(channel, first_sequence_number, self._clock.monotonic())
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
-        """The receiver of a channel is gone; a subtask that leaves does not wait for it."""
+        """Note that a channel's receiver has ended; a subtask that leaves does not wait for it."""
         self._outputs.receiver_gone(channel)
 
     def control(self, message: SubtaskControl) -> None:
         """Carry out a message of the JobMaster.
 
         A message may come twice, because a call whose connection broke is repeated. Triggers and
-        notifications are idempotent. Events of operator coordinators are numbered: one that is not newer than
-        the last one is dropped.
+        notifications are idempotent. Events of operator coordinators are numbered: an event that is not newer
+        than the last one is dropped.
 
         Raises:
-            ValueError: An event is for an operator that is not here, or has no coordinator.
+            ValueError: An event is for an operator that is not in this subtask, or has no coordinator.
         """
         match message:
             case TriggerCheckpoint(barrier):
@@ -213,8 +213,8 @@ class Subtask:
         """Take an event of an operator's coordinator.
 
         Raises:
-            OperatorError: The operator failed over it.
-            ValueError: The operator is not here, or has no coordinator.
+            OperatorError: The operator failed to handle the event.
+            ValueError: The operator is not in this subtask, or has no coordinator.
         """
         if isinstance(event, EventOfCoordinator):
             self._coordinator_mail.receive(operator_id, event)
@@ -251,7 +251,7 @@ class Subtask:
         """Release everything; called once, in every case.
 
         Raises:
-            OperatorError: An operator could not be closed; all others were. Notes name further ones.
+            OperatorError: An operator can't be closed; all others are. Notes name further failures.
         """
         close_all(self._checkpoints.close, self._work.close, self._state.close)
 
@@ -270,7 +270,7 @@ class Subtask:
         self._source_ready_at = None
         if not self._has_begun:
             self._has_begun = True
-            self._outputs.flush()  # what was in flight when the restored checkpoint was taken
+            self._outputs.flush()  # in-flight data of the restored checkpoint
         self._timers.fire(begun)
         more = self._piece_of_work(begun)
         now = self._clock.monotonic()
@@ -284,7 +284,7 @@ class Subtask:
         if self._end.try_to_finish(exhausted=self._input.is_exhausted):
             return _FINISHED
         gap_at = None if self._network is None else self._network.gate.check_gaps(now)
-        # Without credits an operator can't emit; the credit is what it waits for then.
+        # Without credits an operator can't emit, so the subtask waits for a credit.
         kept_at = self._flush_at if available else None
         tick_at = self._tick_at(now) if available else None
         wake_at = _earliest(flush_at, gap_at, kept_at, tick_at, self._source_ready_at, self._timers.next_at)
@@ -323,11 +323,11 @@ class Subtask:
             self._chain.handle_event(operator_id, event)
 
     def _deliver_due(self) -> bool:
-        """Hand over the events of coordinators that wait for no checkpoint; return whether there were any."""
+        """Hand over coordinators' events that wait for no checkpoint; return whether there were any."""
         return self._work.is_between_calls and self._coordinator_mail.deliver_due(self._checkpoints.is_past)
 
     def _stop(self) -> int | None:
-        """The savepoint that the job is being stopped with; all checkpoints before it are past."""
+        """The savepoint that stops the job; all checkpoints before it have ended."""
         if self._network is not None:
             return self._network.savepoint_id
         oldest = next(iter(self._requests.waiting), None)
@@ -343,13 +343,12 @@ class Subtask:
         return True
 
     def _take_requested(self) -> bool:
-        """Take a checkpoint that was asked for."""
         if self._source is None and not self._requests.waiting:
             return False  # only a source has marks
         return self._requests.take_due()
 
     def _take(self, progress: InputProgress, begun: float) -> bool:
-        """Handle the input's progress; checkpoints that came with it have been taken by now."""
+        """Handle the input's progress; checkpoints that came with it were taken before."""
         if self._network is not None:
             for channel in self._network.gate.take_progressed_channels():
                 self._report_consumed(channel)
@@ -369,7 +368,7 @@ class Subtask:
 
     @property
     def _flush_at(self) -> float | None:
-        """Time at which an operator wants to emit held records; `None` behind the end of the data."""
+        """Time at which an operator wants to emit held records; `None` after the end of the data."""
         at = self._chain.flush_at
         return at if at is not None and self._end.is_running else None
 
@@ -388,12 +387,12 @@ class Subtask:
         return at if at is not None and self._end.is_running else None
 
     def _tick_at(self, now: float) -> float | None:
-        """The same as monotonic time."""
+        """Monotonic time of the next tick."""
         at = self._tick_seconds
         return None if at is None else self._input_time.monotonic_at(at, now)
 
     def _time_passes(self, then: EventTimeAdvanced | None = None) -> Work:
-        """Let event time advance behind a batch, then with time alone."""
+        """Advance event time after a batch, then by the passing of time."""
         if then is not None:
             yield from self._event_time.advance(then.watermark, then.status)
         source = self._source
@@ -406,7 +405,7 @@ class Subtask:
         self._emit_side(progress.side)
         if progress.is_active_again:
             for _ in self._event_time.advance(None, StreamStatus.ACTIVE):
-                pass  # no operator emits anything for that, and it belongs in front of the records
+                pass  # operators emit nothing for it, and it must precede the records
         if progress.batch is not None:
             self._records_in += len(progress.batch)
             self._work.begin_batch(progress.batch)
@@ -415,10 +414,10 @@ class Subtask:
         elif progress.then is not None or self._is_tick_due:
             self._work.then(self._time_passes(progress.then))
 
-    # -- accounts -----------------------------------------------------------------------------------------
+    # -- statistics ---------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
-        """Counters of this subtask; any thread may ask, at no cost between two calls."""
+        """Counters of this subtask; any thread may call it, and there is no cost between two calls."""
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
         network = self._network

@@ -1,12 +1,12 @@
-"""The parts of a subtask, and their share in a checkpoint.
+"""The parts of a subtask, and their part in a checkpoint.
 
-`SubtaskParts`: the operators, the input, the outputs and the state of a subtask.
+`SubtaskParts` has the operators, the input, the outputs and the state of a subtask.
 
-`SubtaskState`: the state that a checkpoint takes, and the effect of its completion or abortion.
+`SubtaskState` has the state that a checkpoint takes, and the effect of its completion or abortion.
 
 The `SubtaskCheckpointCoordinator` calls it between two pieces of work; nothing here calls back. An unfinished
 call of an operator is in no snapshot. So work is finished before the barrier goes out (`prepare_barrier`),
-and what was not begun becomes in-flight data (`capture_rest`).
+and pending slices become in-flight data (`capture_rest`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SubtaskParts:
         files: Makes the place for one operator's files of one checkpoint.
         timers: Fired by `Subtask.step`.
         sent_events: Numbers the events that operators send to their coordinators.
-        in_flight: The needs of unaligned checkpoints; `None` when no checkpoint of the job is unaligned.
+        in_flight: Parts for unaligned checkpoints; `None` when no checkpoint of the job is unaligned.
     """
 
     descriptor: TaskDescriptor
@@ -74,7 +74,7 @@ class SubtaskParts:
         """Close the source, the operators and their state, and release what the input has stored.
 
         Raises:
-            OperatorError: One of them could not be closed; all others were.
+            OperatorError: One of them can't be closed; all others are.
         """
         sources = () if self.source is None else (self.source.close,)
         inputs = () if self.network is None else (self.network.gate.close,)
@@ -86,7 +86,7 @@ class SubtaskState:
     """The `CheckpointedState` of one subtask; driven by the task thread alone.
 
     Args:
-        mail: Events of operators' coordinators that wait for their turn.
+        mail: Waiting events of operators' coordinators.
     """
 
     def __init__(
@@ -108,16 +108,16 @@ class SubtaskState:
         return NOTHING_STORED if network is None else network.gate.stored
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Let operators emit what belongs in front of the barrier; none is in the middle of a call.
+        """Let operators emit records that belong before the barrier; none is in the middle of a call.
 
-        `WorkInProgress.settle` was asked before. After the end of the data nothing is emitted any more.
+        `WorkInProgress.settle` was called before. After the end of the data nothing is emitted.
         """
         is_settled = self._work.settle()
         assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
         self._mail.deliver_before(checkpoint_id)
         if self._end.is_running and not self._is_closed:
             for _ in self._parts.chain.prepare_snapshot_pre_barrier():
-                pass  # credits are not asked: the barrier must not wait, and it goes out behind this
+                pass  # ignores credits: the barrier must not wait, and follows this output
 
     def capture_rest(self, checkpoint_id: int) -> None:
         parts, rest = self._parts, self._work.rest()
@@ -130,7 +130,7 @@ class SubtaskState:
         parts.in_flight.writer.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        """The synchronous half of a checkpoint of all operators.
+        """Take the synchronous half of a checkpoint of all operators.
 
         Raises:
             OperatorError: An operator failed, or a value in its state can't be encoded.
@@ -147,7 +147,7 @@ class SubtaskState:
                 operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
             except CodecError as error:
                 raise located(location, "keeping its state", error) from error
-        # The end that a stop with savepoint brings about is not the end of the job's input.
+        # A stop with savepoint ends the data, but not the job's input.
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
         self._end.checkpoint_taken(checkpoint_id)
         return SubtaskSnapshotTask(
@@ -184,10 +184,10 @@ class SubtaskState:
             backend.forget(checkpoint_id)
 
     def close(self) -> None:
-        """Close the operators: there is no state to take any more.
+        """Close the operators; after this no state can be taken.
 
         Raises:
-            OperatorError: An operator could not be closed; all others were.
+            OperatorError: An operator can't be closed; all others are.
         """
         self._is_closed = True
         self._mail.close()

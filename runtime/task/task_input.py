@@ -1,7 +1,7 @@
 """The input of a subtask's work: a source, its input channels, or nothing but their ends.
 
-`TaskInput` is the port. `SourceInput` polls the source that the chain begins with, `NetworkInput` the
-channels. `EndsOnlyInput` is that of a subtask that had finished in the restored checkpoint.
+`TaskInput` is the port. `SourceInput` polls the source at the head of the chain, `NetworkInput` the channels.
+`EndsOnlyInput` is for a subtask that had finished in the restored checkpoint.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class EventTimeAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class DataEnded:
-    """The last records of the whole input; no more will come.
+    """The end of the data of the whole input; no more records will come.
 
     Attributes:
         drain: Whether event time goes to its end.
@@ -81,15 +81,15 @@ class DataEnded:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """An element was consumed that is no work for the operators; there may be more."""
+    """An element was consumed that the operators don't process; there may be more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """There is nothing now.
+    """The input has nothing now.
 
     Attributes:
-        ready_at: Monotonic time of the next poll; `None`: when something arrives.
+        ready_at: Monotonic time of the next poll; `None` waits for an arrival.
     """
 
     ready_at: float | None = None
@@ -110,10 +110,10 @@ class TaskInput(Protocol):
 
 
 class NetworkInput(TaskInput):
-    """Takes elements from the input gate, which has taken barriers out.
+    """Takes elements from the input gate, which has removed barriers.
 
     Attributes:
-        savepoint_id: The savepoint that the job is being stopped with, as an end of data says.
+        savepoint_id: The savepoint that stops the job, from an end of data.
     """
 
     def __init__(self, gate: CheckpointedInputGate, channels: int, codec: BatchCodec) -> None:
@@ -162,7 +162,7 @@ class NetworkInput(TaskInput):
         self._open_data.discard(channel)
         if not self._open_data:
             return DataEnded(self._drain)
-        if not self._drain:  # the job is being stopped, so nothing may fire
+        if not self._drain:  # the job is stopping, so nothing may fire
             return CONSUMED
         status, watermark = self._valve.end(channel)
         return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
@@ -180,7 +180,7 @@ class SourceInput(TaskInput):
 
     def poll(self, max_rows: int) -> InputProgress:
         if self._ended or self.source.mark is not None:
-            return NOTHING  # after a mark nothing is read before its checkpoint is taken
+            return NOTHING  # reads nothing after a mark until its checkpoint is taken
         if self.source.is_held:
             return NOTHING
         polled = self.source.poll(max_rows)
@@ -201,12 +201,12 @@ class SourceInput(TaskInput):
 
     @property
     def is_exhausted(self) -> bool:
-        """A source has no channels whose end would have to be waited for."""
+        """Always true, because a source has no channels to wait for."""
         return True
 
 
 class EndsOnlyInput(TaskInput):
-    """Takes the ends that the senders, which have finished too, send again; none of it is work."""
+    """Takes the ends that the senders, which have finished too, send again; operators process none."""
 
     def __init__(self, location: OperatorLocation, network: NetworkInput | None) -> None:
         self._location = location
@@ -216,7 +216,7 @@ class EndsOnlyInput(TaskInput):
         """Take the next event.
 
         Raises:
-            StreamCorruptError: Records came.
+            StreamCorruptError: The channel delivered records.
         """
         progress = NOTHING if self._network is None else self._network.poll(max_rows)
         if isinstance(progress, BatchArrived) or (

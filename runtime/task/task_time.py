@@ -5,8 +5,8 @@ and the wait for credits.
 
 `InputTime` is a clock that measures how long a subtask could have taken input. Idleness is time in which
 records could have come and did not. Such time passes while the subtask waits. It stands still while an output
-has no credit: then the subtask takes nothing, and its input may be full. One step counts for little, however
-long it takes: a checkpoint or a slow function leaves records waiting, too.
+has no credit: then the subtask takes nothing, and its input may be full. A step counts for little, even a
+long one: records also wait during a checkpoint or a slow function.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.runtime.ports import Clock
 
 
 class _Timer:
-    """One call in the future; called off by losing its callback."""
+    """One future call; cancelled by removing its callback."""
 
     __slots__ = ("callback",)
 
@@ -32,7 +32,7 @@ class _Timer:
 
 
 class TaskTimers:
-    """A `TimerService` that `Subtask.step` drives: it fires nothing by itself.
+    """A `TimerService` that `Subtask.step` drives; it never fires by itself.
 
     Example:
         >>> from penstock.runtime.testing.manual_time import ManualClock
@@ -58,7 +58,7 @@ class TaskTimers:
         return timer
 
     def fire(self, now: float) -> None:
-        """Run what is due at `now`, in monotonic seconds, the earliest first."""
+        """Run the callbacks that are due at `now`, in monotonic seconds, the earliest first."""
         while self._heap and self._heap[0][0] <= now:
             callback = heappop(self._heap)[2].callback
             if callback is not None:
@@ -72,12 +72,12 @@ class TaskTimers:
         return self._heap[0][0] if self._heap else None
 
 
-#: Most seconds that one step counts for.
+#: Maximum seconds that one step counts for.
 _MOST_OF_A_STEP: Final = 0.1
 
 
 class InputTime:
-    """Adds up the time between steps, and a little of the steps.
+    """Adds up the time between steps, and a bounded part of each step.
 
     Example:
         >>> time = InputTime()
@@ -112,7 +112,7 @@ class InputTime:
         self._waits_since = now if available else None
 
     def monotonic_at(self, seconds: float, now: float) -> float:
-        """The monotonic time at which the clock shows `seconds`, if it does not stand still before."""
+        """The monotonic time at which the clock shows `seconds`, unless it stands still before."""
         return now + max(0.0, seconds - self._seconds)
 
 
@@ -159,10 +159,10 @@ class TimeAccount:
     def until(self, now: float) -> tuple[float, float]:
         """Seconds at work and under back pressure, with the running step and the current wait.
 
-        A call of a user's function may last for minutes, and so may a wait for a credit. A step counts as
-        work until its end tells otherwise. So a sum may be smaller than an earlier one, by one step.
+        A call of a user's function may last for minutes, and so may a wait for a credit. A running step
+        counts as work until it ends. So a sum may be smaller than an earlier one, by one step.
         """
-        # In this order: a step that ends in between is missing once, and is never counted twice.
+        # Read in this order: a step that ends in between may be missing, but is never counted twice.
         busy, backpressured = self.busy, self.backpressured
         begun, blocked_since = self.begun, self._blocked_since
         if blocked_since is not None:

@@ -1,17 +1,17 @@
 """The current work of a subtask: a batch, an advance of event time, or the end of its input.
 
 Work is a generator that pauses after every batch that left the chain. It stops when the time of a slice is
-over or an output has no credit, and continues in a later step. A batch is cut into slices. Work that follows
-it (the end of the input) waits until it is processed.
+over or an output has no credit, and continues in a later step. A batch is cut into slices. Subsequent work
+(such as the end of the input) waits until the batch is processed.
 
-An unfinished generator is in no snapshot. So an aligned checkpoint waits until nothing is in progress.
-An unaligned one must not wait for credits: it *settles* the work, which brings the running generator to its
-end without regard to credits. That is at most a slice. Its output waits in the outputs and goes into the
-checkpoint from there, and so do the slices that were not begun. Settling again before the outputs have moved
-does nothing, so checkpoints in a row do not pile data up.
+An unfinished generator is in no snapshot. So an aligned checkpoint waits until nothing is in progress. An
+unaligned one must not wait for credits: it *settles* the work, which runs the current generator to its end
+and ignores credits. That is at most a slice. Its output waits in the outputs and becomes part of the
+checkpoint there; so do the pending slices. Settling again before the outputs have moved does nothing, so
+consecutive checkpoints don't accumulate data.
 
 A user's function may emit without end for one record. So `settle` emits a bounded number of records for a
-batch. Work beyond that continues as credits allow and pauses at its end, where the checkpoint waits for it.
+batch. Work beyond that continues as credits allow, and the checkpoint waits for its end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer
 
-#: Most records that settling may emit for one batch; every output batch counts as some of them.
+#: Maximum records that settling may emit for one batch; each output batch counts as several.
 MOST_SETTLED: Final = 65_536
 _LEAST_OF_A_BATCH: Final = 64
 
@@ -32,11 +32,11 @@ _END: Final = object()
 
 
 class WorkInProgress:
-    """Works off one thing after the other, slice by slice; see the module's docstring.
+    """Processes one piece of work after the other, slice by slice; see the module's docstring.
 
     Args:
         duration: Intended seconds of a slice.
-        whole_batches: `settle` works off the whole batch: a source can't give the rest of one back.
+        whole_batches: Whether `settle` processes the whole batch, because a source can't take the rest back.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class WorkInProgress:
 
     @property
     def slice_rows(self) -> int:
-        """Rows that a source is asked for: those of one slice of its lists or Arrow batches."""
+        """Rows to request from a source: one slice of its lists or Arrow batches."""
         return self._sizer.rows if self._is_columnar else min(self._sizer.rows, MOST_ROWS)
 
     def begin_batch(self, batch: Batch) -> None:
@@ -85,7 +85,7 @@ class WorkInProgress:
             self._remainder = BatchRemainder(batch)
 
     def then(self, work: Work) -> None:
-        """Add work that begins when the batch, if there is one, is processed."""
+        """Add work that begins after the current batch, if any."""
         self._following = work
 
     def go_on(self, begun: float) -> None:
@@ -110,14 +110,14 @@ class WorkInProgress:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a checkpoint waits for work that has begun: `settle` was called and returned false."""
+        """Whether a checkpoint waits for started work: `settle` was called and returned false."""
         return self._is_awaited
 
     def settle(self) -> bool:
-        """Bring work that has begun to its end now, whatever time and credits say, unless it emits too much.
+        """Finish started work now, regardless of time and credits, unless it emits too much.
 
         Returns:
-            Whether it has come to its end. If not, it continues in its turn; call again in a later step.
+            Whether the work has ended. If not, it continues in its turn; call again in a later step.
         """
         monotonic = self._clock.monotonic
         while self._work is not None or (self._whole_batches and self._remainder is not None):
@@ -132,7 +132,7 @@ class WorkInProgress:
         return True
 
     def rest(self) -> Batch | None:
-        """The slices of the batch that were not begun; `None` when there are none."""
+        """The pending slices of the batch; `None` when there are none."""
         return None if self._remainder is None else next(self._remainder.rest(), None)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class WorkInProgress:
         return self._sizer.overruns
 
     def _current(self) -> Work | None:
-        """The next work: the current slice, the next slice, or what follows the batch."""
+        """The next work: the current slice, the next slice, or the work after the batch."""
         if self._work is None:
             if self._remainder is not None:
                 batch = self._remainder.take(self._sizer.rows_of(self._remainder.batch))
@@ -161,7 +161,7 @@ class WorkInProgress:
         return self._work
 
     def _exhaust(self, work: Work) -> bool:
-        """Bring work to its end; return whether it stays within the limit of records."""
+        """Finish work; return whether it stays within the limit of records."""
         while self._settled < MOST_SETTLED:
             before = self._outputs.records
             if next(work, _END) is _END:
