@@ -1,8 +1,8 @@
 """`CoordinatorHarness`: the coordinator of an operator, without a job.
 
 It runs the code that runs in the JobMaster. Events and state go through the value codec. A restored
-coordinator is a new object, and events that were on their way are handled again. The test says what the
-subtasks send, and sees what is sent to them. Background work runs at once.
+coordinator is a new object, and events in flight are handled again. The test sends the events of the subtasks
+and sees the events sent to them. Background work runs at once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
     """Drives the coordinator of an operator.
 
     Args:
-        restored: What `snapshot` of another harness gave; `None` starts from nothing.
+        restored: The result of another harness's `snapshot`; `None` starts without state.
 
     Raises:
-        OperatorError: The coordinator failed; so do all calls.
+        OperatorError: The coordinator failed; all calls raise this.
 
     Example:
         >>> from penstock.operators import Operator, OperatorCoordinator
@@ -84,7 +84,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         return [(subtask, self._codec.loads(event.data)) for subtask, event in self._context.sent]
 
     def handle_event(self, subtask: int, event: Any) -> list[tuple[int, Any]]:
-        """Hand an event of a subtask to the coordinator; returns what it sent meanwhile.
+        """Hand an event of a subtask to the coordinator; returns the events that it sent meanwhile.
 
         Raises:
             CodecError: The event can't be encoded.
@@ -94,15 +94,15 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         return self._after(lambda: self._coordinator.handle_event(subtask, carried))
 
     def subtask_failed(self, subtask: int, reason: str = "killed") -> list[tuple[int, Any]]:
-        """Tell the coordinator that a subtask is gone; returns what it sent meanwhile."""
+        """Notify the coordinator of a failed subtask; returns the events that it sent meanwhile."""
         return self._after(lambda: self._coordinator.subtask_failed(subtask, reason))
 
     def snapshot(self, *, on_the_way: tuple[tuple[int, Any], ...] = ()) -> bytes:
-        """Take the coordinator's part of a checkpoint, which completes.
+        """Take the coordinator's part of a checkpoint and complete the checkpoint.
 
         Args:
-            on_the_way: Events that come only now, each with its subtask. They were sent in front of the
-                subtasks' parts, so the checkpoint holds them.
+            on_the_way: Events in flight, each with its subtask. They were sent before the subtasks' parts, so
+                the checkpoint holds them.
 
         Raises:
             AssertionError: The coordinator has not answered.
@@ -136,7 +136,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
 
 
 class _Context:
-    """The calls that a coordinator may make: events are kept, and a failure of the job is noted."""
+    """Context of the coordinator; keeps its events, and notes a failure of the job."""
 
     def __init__(self, operator_id: str, parallelism: int) -> None:
         self.operator_id = operator_id

@@ -1,8 +1,8 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
-It runs a job's code: the operator chain, the keyed state backend with incremental snapshots, the
-value codec, and the redistribution of state. Only time stands still, and files stay in memory. So a test can
-show that state is restored, or that a commit waits for its checkpoint, and this holds on a cluster. Flink's
+It runs a job's code: the operator chain, the keyed state backend with incremental snapshots, the value codec,
+and the redistribution of state. Only time stands still, and files stay in memory. So a test of restored
+state, or of a commit that waits for its checkpoint, also holds on a cluster. Flink's
 `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver` do the same.
 """
 
@@ -45,7 +45,7 @@ def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
     """The operator that `build` adds to a stream.
 
     Raises:
-        GraphError: It adds none, or several.
+        GraphError: `build` adds no operator, or several.
 
     Example:
         >>> single_operator(lambda numbers: numbers.map(abs)).name
@@ -85,14 +85,14 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         operator: A new operator; the harness opens it and closes it.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
-        restored: Snapshots of all old subtasks, by index. The harness restores its share, even if their
-            number differs from `parallelism`. They count as one completed checkpoint.
+        restored: Snapshots of all old subtasks, by index. The harness restores its share, also at another
+        parallelism. Together they are one completed checkpoint.
         transactional: Whether the job takes checkpoints.
         clock: The operator's clock.
-        state_backend: Where the operator keeps its keyed state.
+        state_backend: The backend of the operator's keyed state.
 
     Raises:
-        OperatorError: The operator could not be opened.
+        OperatorError: The operator can't be opened.
 
     Example:
         >>> def count(pairs):
@@ -148,7 +148,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @classmethod
     def of(cls, build: Callable[[DataStream[Any]], object], **settings: Unpack[HarnessSettings]) -> Self:
-        """A harness for an operator that is written as in a job.
+        """Make a harness for an operator that is written as in a job.
 
         Args:
             build: Takes a stream and adds one operator to it, or a sink.
@@ -156,7 +156,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
         Raises:
             GraphError: The function adds no operator, or several.
-            OperatorError: The operator could not be opened.
+            OperatorError: The operator can't be opened.
 
         Example:
             >>> count = lambda words: words.key_by(str).reduce("longest", max)
@@ -178,10 +178,11 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Args:
             rows: The records.
             timestamps: Event time of each in microseconds.
-            stop_after: Drop the rest of the batch when this many rows came out, for functions that never end.
+            stop_after: Number of output rows after which the rest of the batch is dropped, for functions that
+            never end.
 
         Returns:
-            The rows that this emitted on the main output.
+            The emitted rows of the main output.
 
         Raises:
             OperatorError: The operator failed.
@@ -197,9 +198,9 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def push_watermark(self, timestamp: int, *, stop_after: int | None = None) -> list[Any]:
-        """Advance event time to `timestamp` microseconds; returns the rows that this emitted.
+        """Advance event time to `timestamp` microseconds; returns the emitted rows.
 
-        Of more than 1,024 timers or windows the first ones fire. Call `flush` for the others, as a job does.
+        At most 1,024 timers or windows fire at once. Call `flush` for the others, as a job does.
 
         Args:
             timestamp: Event time.
@@ -212,7 +213,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def push_status(self, *, idle: bool) -> list[Any]:
-        """Let the input become idle or active; returns the rows that this emitted.
+        """Let the input become idle or active; returns the emitted rows.
 
         Raises:
             OperatorError: The operator failed.
@@ -222,7 +223,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def advance(self, duration: Duration) -> list[Any]:
-        """Let time pass without input, and let the operator do what falls due; returns the rows of that.
+        """Let time pass without input, and run due work of the operator; returns the emitted rows.
 
         Raises:
             OperatorError: The operator failed.
@@ -235,9 +236,9 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return rows + self.flush()
 
     def flush(self) -> list[Any]:
-        """Let the operator emit what it keeps back, if its time has come; returns these rows.
+        """Let the operator emit held records that are due; returns these rows.
 
-        It also deletes some of the state whose TTL is over, as a job does while it has time.
+        Also deletes some of the expired state, as an idle job does.
 
         Raises:
             OperatorError: The operator failed.
@@ -245,7 +246,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return self._drain(self._chain.flush(self.clock.monotonic()))
 
     def end_of_data(self) -> list[Any]:
-        """End the input; returns the rows that this emitted.
+        """End the input; returns the emitted rows.
 
         Raises:
             OperatorError: The operator failed.
@@ -255,7 +256,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @property
     def outputs(self) -> list[Any]:
-        """All rows of the main output so far; an Arrow batch gives one dict a row."""
+        """All rows of the main output so far; each row of an Arrow batch is a dict."""
         return [row for batch in self._main for row in rows_of(batch).rows]
 
     @property
@@ -265,12 +266,12 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @property
     def watermarks(self) -> tuple[int, ...]:
-        """Timestamps of all watermarks that the operator passed on or made, in microseconds."""
+        """Timestamps of all watermarks that the operator forwarded or made, in microseconds."""
         return tuple(watermark.timestamp for watermark in self._watermarks)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the last status that the operator passed on or made is idle."""
+        """Whether the last status that the operator forwarded or made is idle."""
         return self._is_idle
 
     def handle_event(self, event: Any) -> None:
@@ -292,24 +293,24 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return list(self._side.get(normal_name(tag), ()))
 
     def state(self, name: str) -> dict[Any, Any]:
-        """A copy of what a keyed state holds: by key a value, a list or a map; nothing that has expired."""
+        """A copy of a keyed state's live entries: by key a value, a list or a map."""
         return {} if self._backend is None else self._backend.contents(normal_name(name))
 
     def owns(self, key: Any) -> bool:
-        """Whether a job would send this key to this subtask; keys of other subtasks can't be snapshotted."""
+        """Whether this subtask owns a key; a snapshot fails with keys of other subtasks."""
         return key_group_of(key, self._max_parallelism) in self._key_groups
 
     def snapshot(self, checkpoint_id: int | None = None) -> HarnessSnapshot:
         """Take a checkpoint's snapshot; it is not complete before `complete_checkpoint`.
 
-        What the operator emits in front of the barrier is in `outputs`.
+        Rows that the operator emits before the barrier are in `outputs`.
 
         Args:
             checkpoint_id: Greater than all before; the next one by default.
 
         Raises:
             OperatorError: The operator failed.
-            CodecError: A value can't be kept.
+            CodecError: A value can't be encoded.
         """
         self._last_id = self._last_id + 1 if checkpoint_id is None else checkpoint_id
         if not self._has_ended:
@@ -347,7 +348,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._chain.notify_checkpoint_aborted(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
-        """The operator's counters, and the metrics of the user's own."""
+        """The operator's counters, and the user's metrics."""
         (statistics,) = self._chain.statistics().values()
         return statistics
 

@@ -21,7 +21,7 @@ class HarnessSnapshot:
 
     Attributes:
         lists: Each list state's mode and encoded values.
-        keyed: Keyed state, when the operator has it.
+        keyed: Keyed state, if the operator has any.
         raw: State that the operator has encoded itself.
     """
 
@@ -32,7 +32,7 @@ class HarnessSnapshot:
 
     @property
     def old_states(self) -> dict[str, tuple[RedistributionMode, Sequence[bytes]]]:
-        """List states and raw operator state, as they are redistributed."""
+        """List states and raw operator state, in the form of `redistribute`."""
         return {**self.lists, RAW: (RedistributionMode.SPLIT_DISTRIBUTE, self.raw.operator)}
 
 

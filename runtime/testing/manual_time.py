@@ -1,7 +1,7 @@
-"""Time, timers and background work that stand still until a test moves them, also in two steps.
+"""Time, timers and background work that stand still until a test advances them, also in two steps.
 
-All three are deterministic: nothing happens except in `advance` and `run_*`. What is due at the same time
-runs in the order in which it was scheduled.
+All three are deterministic: nothing happens except in `advance` and `run_*`. Callbacks that are due at the
+same time run in the order in which they were scheduled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ManualClock:
-    """A clock that shows what it was set to.
+    """A clock that a test sets.
 
     Args:
         start: Wall-clock seconds at the beginning; monotonic time begins at 0.
@@ -46,7 +46,7 @@ class ManualClock:
         """Let time pass.
 
         Raises:
-            ConfigurationError: It is no duration, or negative: time can't go back.
+            ConfigurationError: The argument is no duration, or is negative.
         """
         self._elapsed += seconds_in("duration", duration)
 
@@ -55,7 +55,7 @@ class ManualClock:
         self._start = now - self._elapsed
 
     def advance_to(self, monotonic: float) -> None:
-        """Let time pass until `monotonic()` says this; does nothing when it is past."""
+        """Let time pass until `monotonic()` shows this time; does nothing if it has passed."""
         self._elapsed = max(self._elapsed, monotonic)
 
 
@@ -65,7 +65,7 @@ class ManualTimer:
 
     Attributes:
         due: Monotonic time at which it fires.
-        cancelled: Whether it was called off.
+        cancelled: Whether it was cancelled.
     """
 
     due: float
@@ -112,7 +112,7 @@ class ManualTimers:
         return timer
 
     def fire_next(self) -> bool:
-        """Go to the soonest timer and fire it; whether there was one."""
+        """Advance to the soonest timer and fire it; return whether there was one."""
         while self._heap:
             timer = heapq.heappop(self._heap)
             if timer.cancelled:
@@ -123,7 +123,7 @@ class ManualTimers:
         return False
 
     def advance(self, seconds: float) -> None:
-        """Let time pass and fire everything that falls due, in order."""
+        """Let time pass and fire all due timers, in order."""
         end = self._clock.monotonic() + seconds
         while any(not timer.cancelled and timer.due <= end for timer in self._heap):
             self.fire_next()

@@ -1,5 +1,5 @@
 """The cluster of a simulated job: processes with subtasks, the network, and real schedulers.
 
-`control_plane` holds all of it, and says what a job that stands still waits for. Knows no particular job.
-Imports `world`.
+`control_plane` holds all of it, and reports the reason of a standstill. Knows no particular job. Imports
+`world`.
 """

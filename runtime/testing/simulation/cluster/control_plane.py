@@ -1,9 +1,9 @@
-"""`ControlPlane`: the processes of a run, its JobMasters, and what a job that stands still waits for.
+"""`ControlPlane`: the processes of a run, its JobMasters, and the reason of a standstill.
 
-A JobMaster that dies is replaced after a while. The new one knows what the log holds, and perhaps the number
-of the last attempt. A JobMaster that is only believed to be dead gets a second one beside it. Then the log
-decides which of them is in charge, and the other one leaves when it is fenced. That may be the second one:
-then the cluster starts a third, because the first one counts as dead.
+A JobMaster that dies is replaced after a while. The new one reads the log, and may know the number of the
+last attempt. A JobMaster that is only believed to be dead gets a second one beside it. Then the log decides
+which of them leads, and the other one leaves when it is fenced. If the second one is fenced, the cluster
+starts a third, because the first one counts as dead.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Replaced(Enum):
 
 
 class ControlPlane:
-    """Has all processes and JobMasters; see the module's text.
+    """Holds all processes and JobMasters; see the module's text.
 
     Attributes:
-        restarts: When attempts were deployed and stopped.
-        end: How the job ended, and why; `None` while it lives.
+        restarts: Times at which attempts were deployed and stopped.
+        end: The job's final state and its cause; `None` while it runs.
     """
 
     def __init__(self, world: World, job: SimulatedJob, ledger: HookLedger) -> None:
@@ -56,7 +56,7 @@ class ControlPlane:
         self._executions: dict[Master, SimulatedExecution] = {}
         self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
-        #: JobMasters in whose place the cluster starts another one.
+        #: JobMasters that the cluster replaces.
         self._succeeded: set[Master] = set()
         self.end: tuple[JobState, str] | None = None
 
@@ -86,11 +86,11 @@ class ControlPlane:
 
     @property
     def alive(self) -> Sequence[SimulatedProcess]:
-        """All processes that live, also unused ones."""
+        """All living processes, also unused ones."""
         return self._table.alive
 
     def _job_has_ended(self) -> None:
-        """A JobMaster says that the job has ended; what the oldest one says counts."""
+        """Note the end of the job; the report of the oldest JobMaster counts."""
         self.end = next(each.end for each in self._executions.values() if each.end is not None)
 
     @property
@@ -113,10 +113,10 @@ class ControlPlane:
         self._begin_later(newest, draws.real(0.01, 0.5))
 
     def crash_in_compaction(self, calls: int) -> None:
-        """Let the JobMaster die that compacts the log next, or a later one.
+        """Kill the JobMaster that compacts the log next, or a later one.
 
         Args:
-            calls: It dies in front of the call after this many that belong to a compaction.
+            calls: Number of calls of compactions before the one at which it dies.
         """
         self.masters.compaction_crash.plan(calls)
 
@@ -141,7 +141,7 @@ class ControlPlane:
             process.end()
 
     def doubt_master(self) -> None:
-        """The newest JobMaster is believed to be dead, and another one begins; both live."""
+        """Start another JobMaster because the newest is believed to be dead; both live."""
         newest = self.masters.newest
         if newest is None or not self._takes_checkpoints:
             return
@@ -150,11 +150,11 @@ class ControlPlane:
         self._begin_later(newest, 0.0)
 
     def freeze_master(self, seconds: float, successor_after: float | None, replaced: Replaced) -> None:
-        """The newest JobMaster can't run for a while.
+        """Freeze the newest JobMaster for a while.
 
         Args:
-            seconds: For so long, or until the world calms down.
-            successor_after: After so many seconds another one begins; `None` for no other one.
+            seconds: Duration; ends earlier when the world calms down.
+            successor_after: Seconds until a successor begins; `None` for no successor.
         """
         newest = self.masters.answering
         if newest is None or not self._takes_checkpoints:
@@ -190,8 +190,8 @@ class ControlPlane:
         """Cut these processes and JobMasters off from the others.
 
         Args:
-            seconds: Until the cut is healed; at the latest that is when the world calms down.
-            noticed_after: After so many seconds the cluster declares them dead; `None` for never.
+            seconds: Duration of the cut; ends earlier when the world calms down.
+            noticed_after: Seconds until the cluster declares them dead; `None` for never.
         """
         links = self.links
         if links.is_cut or not island:
@@ -219,10 +219,10 @@ class ControlPlane:
         self._world.when_calm(heal)
 
     def believe_dead(self, process: SimulatedProcess, seconds: float | None) -> None:
-        """A process that lives is declared dead.
+        """Declare a living process dead.
 
         Args:
-            seconds: After so long the cluster ends it; `None` for never, or when a cut is healed.
+            seconds: Seconds until the cluster ends it; `None` for never, or when a cut is healed.
         """
         if not process.is_alive or self.links.is_gone(process.id):
             return
@@ -247,14 +247,14 @@ class ControlPlane:
         if master.is_alive:
             self._world.counts.happened(FaultKind.MASTER_REPLACED, int(master.is_frozen))
             self._world.trace.note(f"!! {master} is killed by a guard")
-            # An earlier one may live on, frozen.
+            # An earlier one may still be frozen.
             was_newest = self.masters.newest is master
             self._executions[master].leave(work_goes_on=False)
             if self._takes_checkpoints and self.end is None and was_newest:
                 self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def _was_fenced(self, master: Master) -> None:
-        """The cluster restarts a JobMaster that ends, unless it has started another one in its place."""
+        """Restart a fenced JobMaster, unless the cluster has replaced it already."""
         if master not in self._succeeded:
             self._begin_later(master, self._world.draws.real(0.01, 0.5))
 

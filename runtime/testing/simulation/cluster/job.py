@@ -1,15 +1,12 @@
 """A submitted job, and the ledgers of its master hooks and restarts; one run may submit two jobs.
 
-Master hooks of a simulated job, and the ledger of their snapshots and restores.
+`HookLedger` is the external system behind the master hooks: it outlives every JobMaster. It keeps the state
+that each hook returned for each checkpoint. So it can check that a restore gives each hook exactly its own
+data. It also checks that no subtask is notified of a checkpoint before all hooks have done their part.
 
-The ledger is the external system behind the hooks: it outlives every JobMaster. It keeps what each hook
-returned for each checkpoint. So it can check that a restore gives each hook exactly its own data. It also
-checks that no subtask is notified of a checkpoint before all hooks have done their part.
-
-`RestartLedger`: when the attempts of a job were deployed and stopped, in the world's time.
-
-The oracle judges by it whether the job has restarted as often as its user allows. The simulation keeps it, so
-that no counter of the job's own is believed.
+`RestartLedger` records the times at which attempts were deployed and stopped, in the world's time. The oracle
+uses it to check that the job restarted as often as its user allows. The simulation keeps it, so that the
+check does not rely on the job's counters.
 """
 
 from __future__ import annotations
@@ -27,24 +24,24 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
 
-#: The id of the first job of a run, and of the one that starts from what the first has left.
+#: The ids of the first job of a run, and of the job that continues from its savepoint.
 FIRST_JOB: Final = "simulated"
 
 SECOND_JOB: Final = "simulated-again"
 
 
 class UserCode(Protocol):
-    """Users' objects on their way to processes; on a cluster they are pickled for each."""
+    """Copies users' objects for processes; a cluster pickles them for each process."""
 
     def graph_for_master(self) -> ExecutionGraph:
-        """The job with objects of its own."""
+        """Return the job with its own copies of objects."""
         ...
 
     def task_for_process(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
-        """A task with objects of its own.
+        """Return a task with its own copies of objects.
 
         Args:
-            effect: Called before users' code does something; the process may die there.
+            effect: Called before user code acts; the process may die there.
         """
         ...
 
@@ -55,9 +52,9 @@ class SimulatedJob:
 
     Attributes:
         code: Copies users' objects for each process; `None` shares them.
-        is_new: Whether its first JobMaster is that of a job that was only just submitted.
+        is_new: Whether its first JobMaster treats it as just submitted.
         compact_every: Number of records after which its log is compacted.
-        inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
+        inline_limit: Maximum bytes of a state that stay in the metadata; `None` for the default.
     """
 
     id: str
@@ -69,22 +66,22 @@ class SimulatedJob:
     inline_limit: int | None = None
 
     def received(self) -> SimulatedJob:
-        """The job as a JobMaster receives it: with users' objects of its own."""
+        """The job as a JobMaster receives it: with its own copies of users' objects."""
         return self if self.code is None else replace(self, graph=self.code.graph_for_master())
 
     def received_task(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
-        """A task as a process receives it: with users' objects of its own.
+        """Return a task as a process receives it: with its own copies of users' objects.
 
         Args:
-            effect: Called before users' code does something; the process may die there.
+            effect: Called before user code acts; the process may die there.
         """
         return task if self.code is None else self.code.task_for_process(task, effect)
 
 
-#: The hook has not been asked for anything.
+#: The hook has not been called.
 _NOT_ASKED: Final = (-1, None)
 
-#: The hook was reset: the job starts from nothing.
+#: The hook was reset: the job starts without a checkpoint.
 _RESET: Final = (None, None)
 
 
@@ -92,7 +89,7 @@ class SimulatedHook:
     """One hook in one JobMaster.
 
     Attributes:
-        restored: The checkpoint that it was last asked to restore, and its state of that.
+        restored: The checkpoint of its last restore, and the restored state.
     """
 
     def __init__(self, identifier: str, ledger: HookLedger) -> None:
@@ -104,7 +101,7 @@ class SimulatedHook:
         """Do the hook's part.
 
         Raises:
-            SimulatedUserError: It was set up to fail.
+            SimulatedUserError: The hook was set up to fail.
         """
         return self._ledger.answer(self.identifier, checkpoint_id)
 
@@ -115,7 +112,7 @@ class SimulatedHook:
         self.restored = _RESET
 
     def close(self) -> None:
-        """The job has ended."""
+        """Do nothing at the end of the job."""
 
 
 class HookLedger:
@@ -145,7 +142,7 @@ class HookLedger:
         self._lateness = seconds
 
     def answer(self, identifier: str, checkpoint_id: int) -> str:
-        """A hook's state of a checkpoint: never the same twice.
+        """Return a hook's state of a checkpoint: never the same twice.
 
         Raises:
             SimulatedUserError: The hook is to fail.
@@ -165,7 +162,7 @@ class HookLedger:
         return given[-1]
 
     def check_triggered(self, hooks: Sequence[SimulatedHook], checkpoint_id: int) -> None:
-        """Subtasks are notified of a checkpoint.
+        """Check the hooks when subtasks are notified of a checkpoint.
 
         Raises:
             AssertionError: A hook has not done its part.
@@ -176,13 +173,13 @@ class HookLedger:
                 raise AssertionError(msg)
 
     def check_restored(self, hooks: Sequence[SimulatedHook], restore: CompletedCheckpoint | None) -> None:
-        """The whole job is deployed.
+        """Check the hooks when the whole job is deployed.
 
         Args:
-            restore: What the job starts from.
+            restore: The checkpoint that the job starts from.
 
         Raises:
-            AssertionError: A hook was not given back what it gave for that, or was not asked at all.
+            AssertionError: A hook did not get its state of that checkpoint, or was not called.
         """
         states = {} if restore is None else {s.identifier: s.data for s in restore.master_states}
         for hook in hooks:
@@ -208,12 +205,12 @@ class HookLedger:
 
 @dataclass(slots=True)
 class RestartLedger:
-    """The events of a job's attempts.
+    """The times of a job's attempts.
 
     Attributes:
-        deployed: When an attempt was deployed, of the job or of a region, for the first time and again.
-        stopped: When the attempt before it was stopped; the moment of the first deployment for that.
-        last_stop: When an attempt was stopped last, whether or not another one followed.
+        deployed: Time of each deployment, of the job or of a region, including the first one.
+        stopped: Time at which the previous attempt was stopped; for the first deployment its own time.
+        last_stop: Time of the last stop of an attempt, whether or not another one followed.
     """
 
     masters: int = 0

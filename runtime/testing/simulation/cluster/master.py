@@ -1,13 +1,11 @@
-"""`Master`: one process of the JobMaster, with the real scheduler in it, and how it is guarded.
+"""`Master`: one process of the JobMaster with the real scheduler, its guard, and its death in a compaction.
 
 A run may have several: one after the other because they die, or two at once because one was believed to be
 dead. Writes that a dead one began may still succeed. Messages to it reach its successor.
 
-The death of a JobMaster in the middle of a compaction of its decision log.
-
-A compaction writes its record, then the hint, and then it deletes the slots in front of it, in several calls.
-The JobMaster may die in front of any call behind the record, and in the middle of a call that deletes several
-files. What it has done before stays done.
+A compaction of the decision log writes its record, then the hint, and then deletes the earlier slots in
+several calls. The JobMaster may die before any call after the record, and in the middle of a call that
+deletes several files. Its earlier calls keep their effect.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import SimulatedRunner, World
 
-#: How the path of a hint ends.
+#: Suffix of a hint's path.
 _HINT = "/log/compaction"
 
 
@@ -40,7 +38,7 @@ class CompactionCrash:
     """The moment at which a JobMaster dies that compacts the log; one for all JobMasters of a job.
 
     Args:
-        world: No process dies any more when it is calm.
+        world: The world; no process dies after it has calmed down.
     """
 
     def __init__(self, world: World) -> None:
@@ -48,7 +46,7 @@ class CompactionCrash:
         self._calls: int | None = None
 
     def plan(self, calls: int) -> None:
-        """Let a JobMaster die in front of the call after this many that belong to a compaction."""
+        """Let a JobMaster die after this number of calls of compactions."""
         self._calls = calls
 
     def comes_now(self) -> bool:
@@ -65,7 +63,7 @@ class StorageOfMaster:
     """The checkpoint storage as a JobMaster sees it; see the module's text.
 
     Args:
-        crash: When the JobMaster dies.
+        crash: The moment at which the JobMaster dies.
     """
 
     def __init__(self, storage: SnapshotStorage, crash: CompactionCrash) -> None:
@@ -95,7 +93,7 @@ class StorageOfMaster:
         self._storage.delete(doomed)
 
 
-#: Seconds by which the processor time of a JobMaster has grown when it is read again.
+#: Seconds of processor time that a JobMaster gains between two reads.
 _USED: Final = 0.01
 
 #: Seconds after which an unanswered report is repeated.
@@ -103,17 +101,17 @@ _REPEAT_DELAY: Final = 0.5
 
 
 class Master:
-    """Holds a scheduler and carries what others say to it.
+    """Holds a scheduler and delivers messages to it.
 
     Args:
-        number: Which one it is, from 1.
-        compaction_crash: When it dies in a compaction of its log.
-        on_death: Called with it when it has died in the middle of its work.
+        number: Sequence number of the JobMaster, from 1.
+        compaction_crash: The moment at which it dies in a compaction of its log.
+        on_death: Called with the JobMaster that has died in the middle of its work.
 
     Attributes:
         graph: The job at its current parallelism, as this JobMaster knows it.
         is_alive: Whether it has neither died nor left.
-        clock: Monotonic time here may run faster or slower than the world's.
+        clock: Its clock; monotonic time may run faster or slower than the world's.
     """
 
     def __init__(
@@ -178,7 +176,7 @@ class Master:
         self._scheduler.start()
 
     def die(self, *, work_goes_on: bool) -> None:
-        """Its process is gone; what it had handed to the storage may arrive there all the same."""
+        """End its process; its writes in progress may still reach the storage."""
         self.is_alive = False
         self.timers.close()
         self._suspension.wake()
@@ -189,11 +187,11 @@ class Master:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it can't run now."""
+        """Whether it is frozen now."""
         return self._suspension.is_frozen
 
     def processor_time(self) -> float:
-        """Seconds that it has used; they stand still while it is frozen."""
+        """Seconds of processor time that it has used; constant while it is frozen."""
         if not self.is_frozen:
             self._processor_time += _USED
         return self._processor_time
@@ -227,9 +225,9 @@ class Masters:
     """All JobMasters of a run.
 
     Attributes:
-        is_abandoned: Whether none comes back.
-        on_death: Called with one that has died in the middle of its work.
-        compaction_crash: When one dies that compacts the log.
+        is_abandoned: Whether no JobMaster is restarted any more.
+        on_death: Called with a JobMaster that has died in the middle of its work.
+        compaction_crash: The moment at which a JobMaster dies that compacts the log.
     """
 
     def __init__(self, world: World, job: SimulatedJob, links: Links) -> None:
@@ -248,19 +246,19 @@ class Masters:
 
     @property
     def newest(self) -> Master | None:
-        """Whom a client would ask; `None` while there is none."""
+        """The JobMaster that a client would call; `None` while there is none."""
         alive = self.alive
         return alive[-1] if alive else None
 
     @property
     def answering(self) -> Master | None:
-        """Whom a client would ask, if it can answer now; `None` while it can't."""
+        """The JobMaster that a client would call, if it can answer now; else `None`."""
         newest = self.newest
         return None if newest is None or newest.is_frozen else newest
 
     @property
     def last(self) -> Master:
-        """The newest one, also when it is gone."""
+        """The newest JobMaster, also after its death."""
         return self.newest or [master for master in self._all if master.has_begun][-1]
 
     def statuses(self) -> list[SchedulerStatistics]:
@@ -284,11 +282,11 @@ class Masters:
         what: str,
         subtask: SubtaskId,
     ) -> None:
-        """A subtask says something; it comes late, in any order, and perhaps twice.
+        """Deliver a subtask's report, which may come late, out of order, and twice.
 
         Args:
-            process: Where the subtask runs.
-            master: The JobMaster that had deployed it; when it is gone, its successor hears it.
+            process: The process of the subtask.
+            master: The JobMaster that deployed it; after its death its successor gets the report.
         """
 
         def arrive() -> None:
@@ -313,7 +311,7 @@ class Masters:
 
 
 def _nobody_kills(master: Master) -> None:
-    """Nothing is known of processes yet."""
+    """Default for a run without processes."""
 
 
 def _run(callback: Callable[[], None]) -> None:
@@ -327,10 +325,10 @@ class GuardedBy:
     """The `GuardedMaster` of one process.
 
     Args:
-        suspension: Whether the guard can run.
+        suspension: Tells whether the guard can run.
 
     Attributes:
-        master: The JobMaster that has renewed the guard's lease last.
+        master: The JobMaster that last renewed the guard's lease.
     """
 
     def __init__(
@@ -344,7 +342,7 @@ class GuardedBy:
         self._links = links
 
     def ask_master(self, reply: Reply[None]) -> None:
-        """Ask the JobMaster whether it is there; a frozen one answers when it wakes up."""
+        """Ping the JobMaster; a frozen one answers when it wakes up."""
 
         def asked(master: Master) -> None:
             if not master.holds(Happening.OPERATION, lambda: asked(master), "is asked whether it is there"):
@@ -353,7 +351,7 @@ class GuardedBy:
         self._travel("asks its JobMaster", asked, reply)
 
     def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
-        """Read the processor time; the kernel answers, whatever the JobMaster does."""
+        """Read the processor time; the kernel answers even if the JobMaster hangs."""
 
         def read(master: Master) -> None:
             self._answer(master, reply, master.processor_time() if master.is_alive else _DIED)
@@ -368,7 +366,7 @@ class GuardedBy:
         self._travel(f"kills its JobMaster: {why}", kill, lambda answer: None)
 
     def note_silence(self, place: Place, silence: Silence) -> None:
-        """The JobMaster does not answer."""
+        """Note that the JobMaster does not answer."""
         self._world.trace.note(f"{self._process}: {self.master} is silent: {silence}")
 
     def _travel(self, what: str, arrive: Callable[[Master], None], reply: Callable[[Any], None]) -> None:

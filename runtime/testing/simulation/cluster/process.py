@@ -1,7 +1,7 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-`SubtaskRunner` decides what it does with calls, as in production. Here are its machine, and how it dies and
-freezes. When it dies, its memory is lost. Its sent messages still arrive, and mostly its answers do, too.
+`SubtaskRunner` handles calls, as in production. This module has its machine, its death and its freezing. When
+it dies, its memory is lost. Its sent messages still arrive, and mostly its answers do, too.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from penstock.runtime.testing.simulation.world.world import World
 T = TypeVar("T")
 
 _GONE = Died("killed by the simulation")
-#: The stream of choices about what processes are like.
+#: The stream of choices about the properties of processes.
 _HABIT_STREAM = 4_713
-#: Seconds by which the processor time of a process has grown when it is read again.
+#: Seconds of processor time that a process gains between two reads.
 _USED = 0.01
 
 
@@ -67,15 +67,15 @@ class SimulatedProcess:
     """Runs the attempts of one subtask; see the module's text.
 
     Args:
-        withdraw: Takes its offer back; `False` when a job has claimed it.
+        withdraw: Withdraws its offer; `False` when a job has claimed it.
 
     Attributes:
-        clock: Monotonic time here may run faster or slower than the world's.
-        place: The node answers for its processor time by this.
+        clock: Its clock; monotonic time may run faster or slower than the world's.
+        place: Its id for the node, which reports its processor time.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
-        answers_are_lost: Whether it has died before its last answers have left.
-        stops_take_time: Whether something may happen between a stop and the end of what it stops.
+        answers_are_lost: Whether it died before its last answers left.
+        stops_take_time: Whether other moves may happen between a stop and the end of the stopped attempt.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SimulatedProcess:
         self.process: SubtaskRunner[Master, Receivers] = SubtaskRunner(needs, self)
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
-        # The same for all processes of a run, so that most runs don't depend on it.
+        # One value for all processes of a run, so that most runs don't depend on it.
         habits = world.draws.stream(_HABIT_STREAM)
         self.stops_take_time, self._leaves_residue = habits.chance(0.2), habits.chance(0.2)
         self._look_at_lease_later()
@@ -131,12 +131,12 @@ class SimulatedProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether it lives and something that is not over runs in it."""
+        """Whether it lives and runs an attempt that has not ended."""
         return self.is_alive and self.task is not None and self.task.state.is_open
 
     @property
     def may_die(self) -> bool:
-        """Whether the job would miss it: it lives, and its work is not done."""
+        """Whether its death would matter: it lives, and its work is not done."""
         return self.is_alive and (self.task is None or self.task.state is not TaskState.FINISHED)
 
     # -- its life -----------------------------------------------------------------------------------------
@@ -158,12 +158,12 @@ class SimulatedProcess:
         return self.is_alive and self.task is not None and self.task.is_finished
 
     def die_with_its_answers(self) -> None:
-        """Lose everything, also the answers on their way: callers hear of its death instead."""
+        """Die and lose the answers in flight; callers learn of its death instead."""
         self.answers_are_lost = True
         self.die(FaultKind.CRASH_AFTER_END)
 
     def die_when_its_end_is_known(self) -> None:
-        """Do so when the JobMaster has heard of the end; the senders may not know it yet."""
+        """Die so when the JobMaster knows the end of its work; the senders may not know it yet."""
         self._dies_when_its_end_is_known = True
         if self._known_end is self.task:
             self.end_is_known()
@@ -174,7 +174,7 @@ class SimulatedProcess:
             self.die_with_its_answers()
 
     def end(self) -> None:
-        """End the process, whatever the reason."""
+        """End the process for any reason."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -189,11 +189,11 @@ class SimulatedProcess:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it can't run now."""
+        """Whether it is frozen now."""
         return self._suspension.is_frozen
 
     def freeze(self, seconds: float) -> None:
-        """Let nothing of it go on for a while, or until the world calms down."""
+        """Stop all its work for a while, or until the world calms down."""
         self._world.trace.note("!!", self, f"freezes for {seconds:g} s")
         self._world.counts.happened(FaultKind.SUBTASK_FROZEN)
         self._suspension.freeze()
@@ -202,18 +202,18 @@ class SimulatedProcess:
         self._world.when_calm(self._suspension.wake)
 
     def counts_as_dead(self, island: Collection[str]) -> None:
-        """The cluster declares it dead, but it lives on; processes that are not on its island hear so."""
+        """Declare a living process dead; the processes outside its island are notified."""
         for call in [call for call in self._open if call.caller not in island]:
             self._answered(call, COUNTS_AS_DEAD)
 
     def processor_time(self) -> float:
-        """Seconds that it has used; they stand still while it hangs."""
+        """Seconds of processor time that it has used; constant while it hangs."""
         if not self.is_silent and not self.is_frozen:
             self._processor_time += _USED
         return self._processor_time
 
     def spoil(self, flaw: WarmFlaw) -> None:
-        """Be a warm process that no job can use."""
+        """Make this warm process unusable."""
         self._flaw = flaw
         self.is_silent = flaw is WarmFlaw.SILENT
         if flaw is WarmFlaw.DEAD:
@@ -226,7 +226,7 @@ class SimulatedProcess:
         self._dies_after_uploads = files
 
     def before_effect(self) -> None:
-        """Something is about to happen outside of the process.
+        """Mark a moment before an external effect.
 
         Raises:
             ProcessDied: The process dies first.
@@ -237,7 +237,7 @@ class SimulatedProcess:
                 raise ProcessDied
 
     def before_upload(self) -> None:
-        """A file is about to be written.
+        """Mark a moment before a file is written.
 
         Raises:
             ProcessDied: The process dies first.
@@ -275,7 +275,7 @@ class SimulatedProcess:
         act: Callable[[SimulatedProcess, Callable[[T], None]], None],
         answer: Callable[[T | CallFailure], None],
     ) -> None:
-        """Carry a call out; it fails when the process dies before it has answered."""
+        """Carry out a call, which fails when the process dies before it has answered."""
         if not self.is_alive:
             answer(_GONE)
             return
@@ -289,17 +289,17 @@ class SimulatedProcess:
             call.answer(answer)
 
     def renew(self, role: Role, master: Master, *, guards: bool) -> Counters | Stale:
-        """A JobMaster lives.
+        """Renew the lease of a JobMaster.
 
         Args:
-            guards: Whether this process guards the JobMaster.
+            guards: Whether this process guards that JobMaster.
         """
         if self.process.role is not None and self.process.role.is_same_taking(role):
             self._guarded.master = master
         return self.process.renew(role, master.place if guards else None)
 
     def leave(self, role: Role, *, stays: bool, answer: Callable[[bool], None]) -> None:
-        """Give the role back; callers hear of the death of a process that then ends."""
+        """Give the role back; callers learn of the death of a process that then ends."""
 
         def left(given: bool | ProcessEnds) -> None:
             if isinstance(given, ProcessEnds):
@@ -338,14 +338,14 @@ class SimulatedProcess:
         return MasterGuard(limits, self.clock, self._timers, self._guarded, self._guarded.note_silence)
 
     def refuses(self) -> str | None:
-        """Whether it was spoiled so."""
+        """Whether `spoil` made it refuse roles."""
         return "an earlier job has spoiled it" if self._flaw is WarmFlaw.REFUSES else None
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:
-        """Nothing is kept for a role here but its attempts."""
+        """Do nothing: a role has no resources here but its attempts."""
 
     def role_given_back(self) -> None:
-        """Its attempts are closed."""
+        """Do nothing: the role's attempts are closed."""
 
     def residue(self) -> str | None:
         return "a thread still runs" if self._leaves_residue else None

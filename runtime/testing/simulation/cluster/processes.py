@@ -1,9 +1,8 @@
-"""The processes of a simulated job, and how its JobMasters call them.
+"""The processes of a simulated job, and the calls of its JobMasters.
 
-Every JobMaster decides with a `Fleet` of its own which process holds which role; the processes are shared. A
-call arrives after a while, in any order, and its answer takes a while, too. Now and then an answer of a
-control message is lost, or the message itself: then the caller hears that the process is away. A process that
-is ended lives on until the end arrives.
+Every JobMaster assigns roles to processes with its own `Fleet`; the processes are shared. Calls and answers
+are delayed and reordered. Sometimes a control message or its answer is lost; then the caller learns that the
+process is unreachable. A process that is being ended lives until that message arrives.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ _WARM_STREAM = 4_711
 
 
 class ProcessTable:
-    """All processes of one job, whichever JobMaster has started them.
+    """All processes of one job, of all its JobMasters.
 
     Args:
-        give_up: Called with a process that a JobMaster wants to end and can't reach.
+        give_up: Called with a process that a JobMaster wants to end but can't reach.
 
     Attributes:
-        give_up: Called with a process that a JobMaster wants to end and can't reach.
+        give_up: Called with a process that a JobMaster wants to end but can't reach.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class ProcessTable:
 
     @property
     def by_role(self) -> Mapping[SubtaskId, SimulatedProcess]:
-        """The living process of each subtask; of several that of the newest attempt."""
+        """The living process of each subtask; among several the one of the newest attempt."""
         found: dict[SubtaskId, SimulatedProcess] = {}
         for process in self.alive:
             role = process.role
@@ -100,9 +99,9 @@ class ProcessTable:
         return process
 
     def claim(self, needs: Needs) -> SimulatedProcess | None:
-        """A warm process: one that has given its role back, or one that an earlier job has left.
+        """Claim a warm process: one that has given its role back, or one that an earlier job has left.
 
-        The latter may have died, and it may refuse the role or be silent.
+        The latter may be dead, refuse the role, or hang.
         """
         fits = next((process for process in self._warm if process.needs.fit(needs)), None)
         if fits is not None:
@@ -119,7 +118,7 @@ class ProcessTable:
         return process
 
     def offer(self, process: SimulatedProcess) -> None:
-        """A process has given its role back, and its JobMaster knows: it can be claimed."""
+        """Make a process claimable that has given its role back and whose JobMaster knows it."""
         self._warm.append(process)
 
     def _withdraw(self, process: SimulatedProcess) -> bool:
@@ -136,7 +135,7 @@ class MasterProcesses:
     """One JobMaster's calls of processes: the `Processes` port.
 
     Args:
-        master: The JobMaster; no answer is heard when it is gone.
+        master: The JobMaster; answers are dropped after its death.
     """
 
     def __init__(self, world: World, master: Master, table: ProcessTable) -> None:
@@ -148,7 +147,7 @@ class MasterProcesses:
         self._refuses_next_deployment = False
 
     def refuse_next_deployment(self) -> None:
-        """Let the next process that is deployed find no room."""
+        """Let the next deployment find no room on a node."""
         self._refuses_next_deployment = True
 
     def left_behind(self) -> Sequence[ProcessId]:
@@ -274,7 +273,7 @@ class MasterProcesses:
     def processor_times(
         self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
     ) -> None:
-        """Read processor times; the kernel answers, whatever the processes do."""
+        """Read processor times; the kernel answers even if the processes hang."""
 
         def arrive() -> None:
             reached = [
@@ -288,7 +287,7 @@ class MasterProcesses:
         self._world.send(Happening.OPERATION, arrive, f"{self._master}: processor times")
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
-        """Let a process go; it stays warm."""
+        """Release a process, which stays warm."""
         stays = self._master.job.config.reuse_processes
 
         def leave(called: SimulatedProcess, answer: Callable[[bool], None]) -> None:
