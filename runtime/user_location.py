@@ -1,4 +1,4 @@
-"""The line of the user's program that is responsible.
+"""The line of the user's program that made an operator.
 
 A graph is built far from where it runs, so every operator remembers the user's line that made it. That line
 is the first frame outside of this package. It is found by module name, not by path, so it does not matter
@@ -20,12 +20,12 @@ from penstock.runtime.errors import UserLocation
 
 _PACKAGE: Final = "penstock."
 
-#: Layers of partials and decorators that are looked through; an object may claim to wrap itself for ever.
+#: Maximum layers of partials and decorators to unwrap; an object may wrap itself.
 _DEEPEST: Final = 32
 
 
 def user_location() -> UserLocation:
-    """The innermost line on the stack that is not Penstock's own; without one, the outermost line."""
+    """The innermost line on the stack outside of Penstock; without one, the outermost line."""
     frame = inspect.currentframe()
     if frame is None:  # an interpreter without frames
         return UserLocation("<unknown>", 0, "<unknown>")
@@ -97,7 +97,7 @@ def file_of(code: CodeType, module: Mapping[str, Any]) -> str:
 
 
 def _notebook_cell(filename: str, module: Mapping[str, Any]) -> str:
-    """`In[3]` when the notebook's shell can tell which cell it is."""
+    """`In[3]` if the notebook's shell knows the cell."""
     get_shell = module.get("get_ipython")
     compiler = getattr(get_shell(), "compile", None) if callable(get_shell) else None
     number = getattr(compiler, "_filename_map", {}).get(filename)

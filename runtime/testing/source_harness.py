@@ -1,7 +1,7 @@
 """`SourceHarness`: the reader of a source in one subtask, without a cluster.
 
-It runs the code that runs in a job. Splits are shared out, the reader's snapshot goes through the value
-codec, and splits of old subtasks are redistributed. Time stands still.
+It runs the code of a job. Splits are assigned, the reader's snapshot goes through the value codec, and splits
+of old subtasks are redistributed. Time stands still.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 class SourceHarness(NearestMembers, metaclass=NearestNames):
     """Reads a source step by step.
 
-    A source that assigns its splits on request is read as if its reader had been given its share at once.
+    If a source assigns splits on request, its reader gets its whole share at once.
 
     Args:
-        operator_id: Its id in the job.
+        operator_id: Id of the source in the job.
         parallelism: Number of subtasks.
         restored: Snapshots of all old subtasks, by index; the harness takes its share of their splits.
         clock: The reader's clock.
@@ -52,7 +52,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         dead_letters: Records that could not be read, so far.
 
     Raises:
-        OperatorError: The reader could not be made.
+        OperatorError: The reader can't be made.
 
     Example:
         >>> from penstock import CollectionSource
@@ -104,12 +104,12 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @property
     def mark(self) -> int | None:
-        """The checkpoint whose mark stands right behind what the last `poll` returned; `None` for none."""
+        """The checkpoint whose mark follows the records of the last `poll`; `None` for none."""
         return self._operator.mark
 
     @checked_keywords
     def poll(self, max_rows: int = 1_000) -> list[Any]:
-        """Ask once for about this many records; returns what came, which may be nothing.
+        """Poll once for about `max_rows` records; returns the records, which may be none.
 
         Raises:
             OperatorError: The reader failed.
@@ -126,7 +126,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def advance(self, duration: Duration) -> None:
-        """Let time pass in which the reader is not polled, and see which splits are idle.
+        """Let time pass without a poll, and detect idle splits.
 
         Raises:
             OperatorError: The generator of watermarks failed.
@@ -140,15 +140,15 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def read_all(self, max_rows: int = 1_000, *, most_polls: int = 100_000) -> list[Any]:
-        """Poll to the end of all splits; time passes where the reader says when it is ready.
+        """Poll to the end of all splits; time advances to the reader's announced poll times.
 
         Args:
-            max_rows: About how many records a poll asks for.
-            most_polls: The end is expected after at most this many polls.
+            max_rows: Approximate number of records of a poll.
+            most_polls: Maximum number of polls before the end.
 
         Raises:
             OperatorError: The reader failed.
-            AssertionError: The source has not come to its end.
+            AssertionError: The source has not reached its end.
         """
         rows: list[Any] = []
         for _ in range(most_polls):
@@ -163,7 +163,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
         Raises:
             OperatorError: The reader failed.
-            CodecError: A split can't be kept.
+            CodecError: A split can't be encoded.
         """
         self._last_id += 1
         states = self._operator.snapshot(self._last_id)
@@ -173,7 +173,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         return HarnessSnapshot(self._last_id, lists)
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Tell a reader that follows checkpoints that this one is complete.
+        """Notify the reader that a checkpoint is complete.
 
         Raises:
             OperatorError: The reader failed.

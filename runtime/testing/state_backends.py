@@ -1,10 +1,10 @@
 """Opens the backends of tests and simulations that keep state on disk.
 
-The databases are real; only their folder is temporary. In a simulation they are gone with their simulated
-process. What reaches the simulated storage is what a checkpoint has uploaded.
+The databases are real; only their folder is temporary. In a simulation they are lost with their simulated
+process. Only the uploads of checkpoints reach the simulated storage.
 
-The room that opens them reaches the outside, so nothing here imports it. It is loaded by its name when the
-first job asks for it.
+The package that opens them has external effects, so this module does not import it. It is loaded by name when
+the first job needs it.
 """
 
 from __future__ import annotations

@@ -156,9 +156,9 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     Made by `for_bounded_out_of_orderness`, `for_monotonous_timestamps`, `for_punctuated` or `for_generator`.
 
     Attributes:
-        out_of_orderness: Microseconds by which a record may be older than the newest one before it; counts
-            for nothing where there is a generator.
-        timestamp_assigner: From a record to its moment; `None` keeps the timestamp that it has.
+        out_of_orderness: Microseconds by which a record may be older than the newest one before it; ignored
+            with a generator.
+        timestamp_assigner: Returns the moment of a record; `None` keeps its timestamp.
         timestamp_column: Name of the column with the moments; there is no assigner then.
         generator: Makes a generator for each stream of records; `None` for bounded out-of-orderness.
         named_by: The user's class or function behind the generator, for messages.
@@ -266,7 +266,8 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         """The same strategy with moments from a column, of Arrow batches or of records that are dicts.
 
         Args:
-            name: Of the column: timestamps with a time zone, or whole numbers, microseconds since the epoch.
+            name: Name of the column. It has timestamps with a time zone, or microseconds since the epoch as
+                integers.
 
         Raises:
             ConfigurationError: `name` is no name of a column.
@@ -314,7 +315,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
         Args:
             group: Sources of a job that name the same group wait for each other.
-            max_drift: Event time by which it may be ahead of the slowest: a `timedelta`, or seconds.
+            max_drift: Maximum lead over the slowest in event time: a `timedelta`, or seconds.
             interval: Time between two reports of a subtask to the JobMaster: a `timedelta`, or seconds.
 
         Raises:
@@ -340,8 +341,8 @@ def _need_function(call: str, function: object) -> None:
 class IdlenessTimer:
     """Measures how long a stream has been quiet.
 
-    It is asked from time to time, and notified of activity. Quiet begins with the first question after some
-    activity, so it measures a little too long, never too short.
+    The owner calls `ask` periodically and reports activity. Quiet begins with the first call after some
+    activity, so idleness may be detected a little late, never early.
 
     Args:
         timeout: Seconds without records after which the stream is idle.

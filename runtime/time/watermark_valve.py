@@ -7,9 +7,9 @@ watermark of all. Flink does so only where the last channel that became idle was
 result depends on the order.
 
 A channel that ends sends the end of event time first, idle or not. Unlike Flink, the valve remembers the
-watermark of an idle channel, so that no end is lost. Where one has ended and the other is idle, the input is
-idle, and not at the end of time. The last watermark of the ended one before its end counts then, as if the
-other one had become idle first. The end of time is there when all channels have ended.
+watermark of an idle channel, so that no end is lost. If one channel has ended and the other is idle, the
+input is idle, and not at the end of time. Then the ended channel's last watermark before its end counts, as
+if the other one had become idle first. Event time reaches its end when all channels have ended.
 """
 
 from __future__ import annotations

@@ -45,11 +45,11 @@ class TimeWindow(NamedTuple):
 class WindowAssigner(Protocol):
     """Assigns a timestamp to windows of one size. The same timestamp always gives the same windows.
 
-    A timestamp that belongs to no window is late everywhere. If windows begin every so many microseconds, an
-    attribute `slide` may say so: then the assigner is not called for every record. With it, an `offset` in
-    microseconds says where they begin; a job whose open windows have another slide or offset does not start
-    from them. A class that derives from another assigner and has its own `starts` is called for every record,
-    and its `slide` and `offset` are ignored.
+    A timestamp that belongs to no window is late everywhere. If windows begin at a fixed interval in
+    microseconds, an attribute `slide` may declare it: then the assigner is not called for every record. With
+    it, an `offset` in microseconds shifts their starts; a job whose open windows have another slide or offset
+    does not start from them. A class that derives from another assigner and has its own `starts` is called
+    for every record, and its `slide` and `offset` are ignored.
     """
 
     @property
@@ -74,7 +74,7 @@ def slide_of(assigner: WindowAssigner) -> int | None:
     """
     slide: int | None = getattr(assigner, "slide", None)
     classes = [of for of in type(assigner).__mro__ if "starts" in vars(of) and of is not WindowAssigner]
-    # What a base class says of the windows need not hold for starts that are not its own.
+    # A base class's `slide` need not hold for the `starts` of a subclass.
     return slide or None if len(classes) < 2 else None
 
 
@@ -95,7 +95,7 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
         offset: Shifts where windows begin, for days of another time zone, say.
 
     Raises:
-        ConfigurationError: A span makes no sense.
+        ConfigurationError: A span is invalid.
 
     Example:
         >>> minutes = TumblingEventTimeWindows(timedelta(minutes=1))
@@ -124,7 +124,7 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
         offset: Shifts where windows begin.
 
     Raises:
-        ConfigurationError: A span makes no sense, or there would be gaps.
+        ConfigurationError: A span is invalid, or there would be gaps.
 
     Example:
         >>> windows = SlidingEventTimeWindows(size=10, slide=5)
@@ -182,7 +182,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
         """The windows of a record; none for a record that is late everywhere.
 
         Args:
-            timestamp: Its event time in microseconds, or the time of day for windows of processing time.
+            timestamp: Its event time in microseconds, or the current time for windows of processing time.
         """
         raise NotImplementedError
 
@@ -230,14 +230,14 @@ class AlignedWindows(RecordWindowAssigner[Any]):
 
 
 class TumblingProcessingTimeWindows(AlignedWindows):
-    """Windows of one size of the time of day, side by side: a record is in the one that it comes in.
+    """Windows of one size in processing time, side by side: a record is in the window of its arrival.
 
     Args:
         size: A `timedelta`, or seconds.
-        offset: By so much windows begin later than the epoch; seconds.
+        offset: Seconds by which the start of windows is shifted from the epoch.
 
     Raises:
-        ConfigurationError: A span makes no sense.
+        ConfigurationError: A span is invalid.
 
     Example:
         >>> TumblingProcessingTimeWindows(10).windows("a", 12_000_000)
@@ -259,15 +259,15 @@ class TumblingProcessingTimeWindows(AlignedWindows):
 
 
 class SlidingProcessingTimeWindows(AlignedWindows):
-    """Windows of one size of the time of day that begin every `slide`.
+    """Windows of one size in processing time that begin every `slide`.
 
     Args:
         size: A `timedelta`, or seconds.
         slide: Likewise; at most the size.
-        offset: By so much windows begin later than the epoch; seconds.
+        offset: Seconds by which the start of windows is shifted from the epoch.
 
     Raises:
-        ConfigurationError: A span makes no sense, or there would be gaps.
+        ConfigurationError: A span is invalid, or there would be gaps.
     """
 
     is_event_time = False
@@ -291,12 +291,12 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
     one is the whole day.
 
     Args:
-        max_size: Of the last window; a `timedelta`, or seconds. A whole number of steps.
-        step: By so much each window is longer than the one before.
-        offset: By so much windows begin later than the epoch; seconds.
+        max_size: Size of the last window; a `timedelta`, or seconds. A whole number of steps.
+        step: Difference in size between a window and the next one; a `timedelta`, or seconds.
+        offset: Seconds by which the start of windows is shifted from the epoch.
 
     Raises:
-        ConfigurationError: A span makes no sense, or the largest size is no whole number of steps.
+        ConfigurationError: A span is invalid, or the largest size is no whole number of steps.
 
     Example:
         >>> windows = CumulativeEventTimeWindows(max_size=15e-6, step=5e-6)
@@ -334,7 +334,7 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
 
 
 class CumulativeProcessingTimeWindows(CumulativeEventTimeWindows):
-    """Windows of the time of day that begin together and end every `step`; see those of event time."""
+    """Like `CumulativeEventTimeWindows`, but in processing time."""
 
     is_event_time = False
 
@@ -366,7 +366,7 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
     """A window for each session: records less than a gap apart, in event time.
 
     Args:
-        gap: A `timedelta`, or seconds. Or a function from a record to its gap.
+        gap: A `timedelta`, seconds, or a function from a record to its gap.
 
     Raises:
         ConfigurationError: The gap is no span of time, or not positive.
@@ -405,10 +405,10 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
 
 
 class ProcessingTimeSessionWindows(EventTimeSessionWindows[T]):
-    """A window for each session: records that come less than a gap apart, by the time of day.
+    """A window for each session: records less than a gap apart, in processing time.
 
     Args:
-        gap: A `timedelta`, or seconds. Or a function from a record to its gap.
+        gap: A `timedelta`, seconds, or a function from a record to its gap.
 
     Raises:
         ConfigurationError: The gap is no span of time, or not positive.

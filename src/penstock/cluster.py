@@ -1,4 +1,4 @@
-"""A local Ray cluster, and what is known of the jobs on a cluster."""
+"""A local Ray cluster, and reports of the jobs on a cluster."""
 
 from __future__ import annotations
 

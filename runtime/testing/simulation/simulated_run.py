@@ -1,11 +1,11 @@
 """`SimulatedRun`: the engine of the simulation. Makes moves until the jobs of a run have ended.
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
-work, one timer. The draws choose among all that are possible; when nothing is, time passes until something
-is. In the first part of a run there is weather and faults strike. Then the world calms down. When the last
-thing has arrived that was held up before, the job must end.
+work, one timer. The draws choose among all possible moves; without any, time passes until one is possible. In
+the first part of a run there is weather and faults strike. Then the world calms down. After the last delayed
+arrival the job must end.
 
-The caller has the jobs, and judges the outcome: `user_graph` for users, `tests/simulated_jobs` for seeds.
+The caller provides the jobs and judges the outcome: `user_graph` for users, `tests/simulated_jobs` for seeds.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from penstock.runtime.testing.simulation.injection.target import Plan
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
-#: Most moves of a job after the faults have stopped and their delays are over.
+#: Maximum moves of a job after the faults and their delays have ended.
 MOST_CALM_MOVES: Final = 60_000
 
-#: How many times as many a job may need in its first calm seconds. It may wait for a moment of the clock, and
-#: take checkpoints every few milliseconds meanwhile.
+#: Factor of that limit in the first calm seconds. A job may wait for a time of the clock, and take
+#: checkpoints every few milliseconds meanwhile.
 _WHILE_WAITING: Final = 20
 _WAITING: Final = 200.0
 
-#: Most seconds after the faults.
+#: Maximum seconds after the faults.
 MOST_CALM_SECONDS: Final = 900.0
 
-#: Most seconds of a move in a calm world: checkpoints are in time whatever their timeout.
+#: Maximum seconds of a move in a calm world, so that checkpoints finish within any timeout.
 _CALM_TICK: Final = 0.000005
 
 
-#: What a JobMaster says that finds the end in the log: the one that knew the reason has died.
+#: Cause that a JobMaster reports if it finds the end in the log, because the one that knew it has died.
 ENDED_BEFORE: Final = "it had ended before"
 
 
 class StandstillError(AssertionError):
-    """The job does not end although nothing goes wrong any more."""
+    """The job does not end although no more faults occur."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,12 @@ class SimulatedRun:
     """Runs one job, or several in a row, in one world; see the module's text.
 
     Args:
-        plan: What strikes it; by default nothing does.
-        ledger: Knows what master hooks do; by default there are none.
-        take_back: Called with a job's id, an attempt and the checkpoint that it starts from; `None` for the
-            newest one. Takes the world outside back to it, as a user would.
-        most_moves: Most moves after the faults have stopped. `None` allows 60,000, and twenty times as many
-            within the first 200 s.
-        most_seconds: Most virtual seconds after that.
+        plan: The faults and requests; none by default.
+        ledger: The ledger of master hooks; by default there are no hooks.
+        take_back: Resets the external world to a checkpoint, as a user would. Called with a job's id, an
+        attempt and its checkpoint; `None` for the newest one. most_moves: Maximum moves after the faults have
+        stopped. `None` allows 60,000, and twenty times as many within the first 200 s. most_seconds: Maximum
+        virtual seconds after that.
     """
 
     def __init__(
@@ -108,10 +107,10 @@ class SimulatedRun:
     def run_to_end(
         self, next_job: Callable[[JobState], SimulatedJob | None] | None = None
     ) -> tuple[JobState, str]:
-        """Run the job, and then the next one if there is any; returns how the last one ended, and why.
+        """Run the job, then the next one if any; returns the final state of the last one, and its cause.
 
         Args:
-            next_job: Makes the job that starts from what the first one has left; called with its end.
+            next_job: Makes the job that continues the first one; called with the first one's final state.
 
         Raises:
             StandstillError: A job does not end.
@@ -135,7 +134,7 @@ class SimulatedRun:
         """Make one move, with the faults that are due before it.
 
         Raises:
-            StandstillError: Nothing can happen any more, or the job does not end.
+            StandstillError: No move is possible any more, or the job does not end.
             Exception: Something failed that was not injected: a bug.
         """
         self._injector.inject_due()
@@ -144,7 +143,7 @@ class SimulatedRun:
             raise StandstillError("nothing can happen any more: " + self.describe())
 
     def go_on_with(self, job: SimulatedJob) -> None:
-        """Another job is the newest one from now on; the processes of the last one may still be about."""
+        """Continue with another job; processes of the last one may still live."""
         self._controls.append(ControlPlane(self.world, job, self._ledger))
         self._injector.go_on_with(self.control)
         self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
@@ -160,9 +159,9 @@ class SimulatedRun:
         statuses = self.control.masters.statuses()
         ended = None if self.control.end is None else self.control.end[0]
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]
-        # One that is asked to cancel while it comes up calls it so, whatever the one in charge has decided.
+        # A JobMaster that is cancelled while it starts reports this cause, whatever the leader has decided.
         ends = [s for s in ends if s.state is ended] or ends
-        # One that takes over an ended job repeats its end, and does not know why.
+        # A JobMaster that takes over an ended job repeats its end without its cause.
         ends = [s for s in ends if s.transitions[-1].cause != ENDED_BEFORE] or ends
         if not ends:
             return ""
@@ -171,7 +170,7 @@ class SimulatedRun:
         return too_many or ends[-1].transitions[-1].cause
 
     def is_explained_by_damage(self, cause: str) -> bool:
-        """Whether the newest job names a file that was damaged, in `cause` or where it says why it ended."""
+        """Whether the newest job names a damaged file, in `cause` or in the reported cause of its end."""
         return self.world.damage.explains(cause + self.reason_of_the_end)
 
     def figures(self) -> RunFigures:
@@ -187,7 +186,7 @@ class SimulatedRun:
         )
 
     def move(self) -> bool:
-        """Make one move or let time pass; `False` when nothing can ever happen."""
+        """Make one move or let time pass; `False` when no move will ever be possible."""
         world = self.world
         entry = world.agenda.take(world.clock.monotonic())
         if entry is None:
@@ -210,7 +209,7 @@ class SimulatedRun:
                 world.calm_down()
                 self._calm_since = moves, now
             return
-        if now <= world.last_arrival:  # what was held up may be all that the job waits for
+        if now <= world.last_arrival:  # the job may wait only for delayed arrivals
             self._calm_since = moves, now
         since_moves, since = self._calm_since
         times = 1 if now - since > _WAITING else self._while_waiting

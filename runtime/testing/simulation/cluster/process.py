@@ -226,10 +226,10 @@ class SimulatedProcess:
         self._dies_after_uploads = files
 
     def before_effect(self) -> None:
-        """Mark a moment before an external effect.
+        """Die here if planned, before an external effect.
 
         Raises:
-            ProcessDied: The process dies first.
+            ProcessDied: The process dies now.
         """
         if self._dies_after_effects is not None and not self._world.is_calm:
             self._dies_after_effects -= 1
@@ -237,10 +237,10 @@ class SimulatedProcess:
                 raise ProcessDied
 
     def before_upload(self) -> None:
-        """Mark a moment before a file is written.
+        """Die here if planned, before a file is written.
 
         Raises:
-            ProcessDied: The process dies first.
+            ProcessDied: The process dies now.
         """
         if self._dies_after_uploads is not None and not self._world.is_calm:
             self._dies_after_uploads -= 1
@@ -338,7 +338,7 @@ class SimulatedProcess:
         return MasterGuard(limits, self.clock, self._timers, self._guarded, self._guarded.note_silence)
 
     def refuses(self) -> str | None:
-        """Whether `spoil` made it refuse roles."""
+        """The reason to refuse a role, if `spoil` made it refuse."""
         return "an earlier job has spoiled it" if self._flaw is WarmFlaw.REFUSES else None
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:

@@ -1,4 +1,4 @@
-"""Faults that strike a job from outside: planned failures, and the requests of its user.
+"""External events of a job: planned failures, and the requests of its user.
 
 Imports `cluster` and `world`.
 """

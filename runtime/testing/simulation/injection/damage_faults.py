@@ -1,13 +1,12 @@
-"""Faults of stored files: a bit flips, or a file is gone.
+"""Faults of stored files: a flipped bit, or a lost file.
 
-A strike looks for a file of its kind that the newest checkpoint needs. While there is none it looks again a
-little later, and then it takes another kind. A process or the JobMaster often dies with it, so that the file
-is read.
+A strike looks for a file of its kind that the newest checkpoint needs. If there is none, it retries a little
+later, and then takes another kind. A process or the JobMaster often dies with it, so that the file is read.
 
-Three things are spared, because no reader could notice them. The newest record of a log is never lost: the
-log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier attempt may
-want its slot. And the listings of a log whose files were struck are true, because a reader needs one or
-the other.
+Three things are spared, because no reader could notice the damage. The newest record of a log is never lost:
+the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier attempt
+may want its slot. And the listings of a log with damaged files are complete, because a reader needs either
+the files or the listings.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from penstock.runtime.testing.simulation.injection.target import Strike, Target
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
-#: Seconds until a file is looked for again that is not there yet, and how often that is done.
+#: Seconds between two searches for a file that does not exist yet, and the number of searches.
 _POLL: Final = 0.005
 _MOST_LOOKS: Final = 500
 
-#: After so many looks it may be a file of another kind.
+#: Searches after which a file of another kind may be taken.
 _LOOKS_FOR_ONE_KIND: Final = 8
 
-#: Where an older checkpoint may be taken, so many looks wait until there is one.
+#: Searches that wait for an older checkpoint where one may be restored.
 _LOOKS_FOR_OLDER: Final = 100
 
 
-#: What comes behind a strike, as often as it stands here.
+#: Consequences of a strike, weighted by their number of entries.
 _THEN: Final = (None, *(FaultKind.MASTER_CRASH,) * 3, *(FaultKind.CRASH,) * 2)
 
 IN_FLIGHT_DAMAGE: Final = (FaultKind.FLIPPED_IN_FLIGHT, FaultKind.IN_FLIGHT_GONE)
@@ -135,7 +134,7 @@ def _state_files(files: _Files) -> list[str]:
     return files.state() + files.lists()
 
 
-#: Where a kind finds its files.
+#: Finds the files of each kind.
 _FOUND_BY: Final[Mapping[FaultKind, Callable[[_Files], list[str]]]] = {
     FaultKind.FLIPPED_SLOT: _Files.slots,
     FaultKind.SLOT_GONE: _Files.slots_that_are_missed,
@@ -190,9 +189,9 @@ def _strike(target: Target, *, kind: FaultKind, looks: int = 0, seen: _Files | N
 
 
 def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple[FaultKind, str] | None:
-    """A file to strike, and the kind that it is of; `None` for none now.
+    """Choose a file to strike, and return it with its kind; `None` for none now.
 
-    None is struck while several JobMasters live: one of them may not know the end of the log.
+    No file is struck while several JobMasters live: one of them may not know the end of the log.
     """
     masters = target.control.masters
     if len(masters.alive) != 1 or masters.answering is None:
@@ -208,7 +207,7 @@ def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple
             target.world.fallbacks.completed(job.id, newest.attempt, newest.checkpoint_id)
         found = files.found
     except (CorruptSnapshotError, ObjectNotFoundError):
-        return None  # another strike was there before
+        return None  # an earlier strike has hit it
     if kind not in found:
         found = {each: paths for each, paths in found.items() if (each in _GONE) == (kind in _GONE)}
         if not completed or not found or looks < _LOOKS_FOR_ONE_KIND:
@@ -218,5 +217,5 @@ def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple
     return kind, target.draws.pick(found[kind][-4:])
 
 
-#: What strikes stored files.
+#: Strikes on stored files.
 DAMAGE: Final[Mapping[FaultKind, Strike]] = {kind: partial(_strike, kind=kind) for kind in _FOUND_BY}

@@ -1,8 +1,8 @@
-"""`FaultInjector`: makes the planned faults happen when their moment has come.
+"""`FaultInjector`: injects the planned faults at their moments.
 
 Each part of the world has its strikes: processes, JobMasters, the storage, the network, clocks, requests. A
-new kind needs a name in `FaultKind` and a strike here. A fault that strikes once counts itself when it really
-happens. A condition that lasts, such as a cut network, ends when the world calms down: see `World.when_calm`.
+new kind needs a name in `FaultKind` and a strike here. A single fault counts itself when it really happens. A
+condition that lasts, such as a cut network, ends when the world calms down: see `World.when_calm`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def _set_clock(target: Target) -> None:
     target.world.clocks.set_wall_clocks(by)
 
 
-#: What strikes clocks.
+#: Strikes on clocks.
 CLOCK_FAULTS: Final[Mapping[FaultKind, Strike]] = {FaultKind.CLOCK_SET: _set_clock}
 
 
-#: What becomes of a frozen JobMaster whose successor begins, as often as it stands here.
+#: Fates of a frozen JobMaster whose successor begins, weighted by their number of entries.
 _WHEN_REPLACED: Final = (*(Replaced.WAKES_EARLY,) * 2, Replaced.WAKES_LATE, Replaced.IS_KILLED)
 
 
@@ -46,7 +46,7 @@ def _freeze_master(target: Target) -> None:
     target.control.freeze_master(seconds, successor_after, draws.pick(_WHEN_REPLACED))
 
 
-#: What strikes JobMasters. Every seed draws the others in `draw_faults`, those of hooks in `draw_job`, and
+#: Strikes on JobMasters. Every seed draws the others in `draw_faults`, those of hooks in `draw_job`, and
 #: crashes in a compaction where the log is compacted soon.
 MASTER_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.MASTER_CRASH: lambda target: target.control.crash_master(),
@@ -58,7 +58,7 @@ MASTER_FAULTS: Final[Mapping[FaultKind, Strike]] = {
 }
 
 
-#: How often a JobMaster is on the island.
+#: Frequency of a JobMaster on the island.
 _WITH_MASTER: Final = 0.3
 
 
@@ -79,7 +79,7 @@ def _believe_dead(target: Target) -> None:
         target.control.believe_dead(victim, target.draws.pick((0.01, 0.3, 5.0, 1000.0)))
 
 
-#: What strikes the network.
+#: Strikes on the network.
 NETWORK_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.NETWORK_CUT: _cut,
     FaultKind.ZOMBIE: _believe_dead,
@@ -126,7 +126,7 @@ def _crash_after_end(target: Target) -> None:
         victim.die_when_its_end_is_known()
 
 
-#: What strikes processes. Every seed draws the others in `draw_faults`.
+#: Strikes on processes. Every seed draws the others in `draw_faults`.
 PROCESS_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.CRASH: _crash,
     FaultKind.CRASH_IN_STEP: _crash_in_step,
@@ -136,7 +136,7 @@ PROCESS_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.SUBTASK_FROZEN: _freeze,
 }
 
-#: What strikes processes whose subtasks have done their work.
+#: Strikes on processes whose subtasks have done their work.
 FINISHED_PROCESS_FAULTS: Final[Mapping[FaultKind, Strike]] = {FaultKind.CRASH_AFTER_END: _crash_after_end}
 
 
@@ -172,7 +172,8 @@ def _cancel_job(target: Target) -> None:
         newest.scheduler.cancel()
 
 
-#: What is asked for. The scenario draws it, in `draw_faults`, `draw_job` and for the end of the first job.
+#: Requests of the user. The scenario draws them, in `draw_faults`, `draw_job` and for the end of the first
+#: job.
 REQUESTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.CHECKPOINT_CANCELLED: _cancel_checkpoint,
     FaultKind.SAVEPOINT: _take_savepoint,
@@ -213,10 +214,10 @@ def _list_in_part(target: Target) -> None:
     draws = target.draws
     target.world.storage.list_in_part(draws, draws.between(1, 6))
     if draws.chance(0.5):
-        target.control.crash_master()  # the next process lists
+        target.control.crash_master()  # the next JobMaster lists
 
 
-#: What strikes the storage. Every seed draws the first four kinds in `draw_faults`.
+#: Strikes on the storage. Every seed draws the first four kinds in `draw_faults`.
 STORAGE_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.WRITE_REFUSED: _fail_next(FaultKind.WRITE_REFUSED),
     FaultKind.WRITE_UNSURE: _fail_next(FaultKind.WRITE_UNSURE),
@@ -228,14 +229,14 @@ STORAGE_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.DISK_FULL: lambda target: target.world.storage.fill_up(target.draws.real(0.01, 0.5)),
 }
 
-#: What is not wrong with a storage, but weak.
+#: Weak guarantees of a storage, which are not faults.
 WEAK_STORAGE: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.STORAGE_SLOW: _slow_down,
     FaultKind.LISTED_IN_PART: _list_in_part,
 }
 
 
-#: What each kind of planned fault does.
+#: The strike of each kind of planned fault.
 STRIKES: Final[Mapping[FaultKind, Strike]] = {
     **PROCESS_FAULTS,
     **FINISHED_PROCESS_FAULTS,
@@ -254,10 +255,10 @@ _STOPS: Final = frozenset({FaultKind.STOPPED, FaultKind.DRAINED})
 
 
 class FaultInjector:
-    """Watches moments and injects what was planned for them.
+    """Watches moments and injects the faults that were planned for them.
 
-    A fault that can't happen when it is due (nothing runs that could crash) is left out and not counted.
-    Those that wait for something, such as the next write, count when they strike.
+    A fault that can't happen when it is due (no process runs that could crash) is skipped and not counted.
+    Faults that wait for an event, such as the next write, count when they strike.
     """
 
     def __init__(self, world: World, control: ControlPlane, ledger: HookLedger, plan: Plan) -> None:
@@ -275,7 +276,7 @@ class FaultInjector:
         world.on_moment = self.occurred
 
     def go_on_with(self, control: ControlPlane) -> None:
-        """Another job runs now. It is not stopped: no third one would go on with what it leaves."""
+        """Continue with another job, which is never stopped, because no third one would continue it."""
         self._due = [(at, fault) for at, fault in self._due if fault.kind not in _STOPS]
         self._waiting = {
             moment: [fault for fault in faults if fault.kind not in _STOPS]

@@ -1,9 +1,8 @@
 """`Target`: the run that faults strike, with its plan and its user, who may rescale or stop it.
 
-`User`: what a user asks of the running job: another parallelism, or its end with a savepoint.
-
-A request waits while the job starts or restarts, as the real handles let it. One without an answer, because
-its JobMaster is gone, is made again.
+`User` requests another parallelism of the running job, or its end with a savepoint. A request waits while the
+job starts or restarts, as with the real handles. A request whose JobMaster died before the answer is
+repeated.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from penstock.runtime.testing.simulation.world.world import World
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The failures and requests that strike one job.
+    """The failures and requests of one job.
 
     Attributes:
-        faults: What will go wrong, if its moment comes.
+        faults: Planned faults, each of which strikes if its moment comes.
         uploading: Vertices whose snapshots are written as files; uploads are stopped there first.
-        rescale_to: The parallelism that the user asks for, by vertex; drawn on the way when `None`.
-        insists: Whether the user asks again for a stop whose savepoint has failed.
+        rescale_to: The requested parallelism by vertex; drawn during the run when `None`.
+        insists: Whether the user repeats a stop whose savepoint has failed.
     """
 
     faults: tuple[PlannedFault, ...] = ()
@@ -46,7 +45,7 @@ class Plan:
 #: Seconds between two checks of a job that starts, and of a request without an answer.
 _POLL: Final = 0.1
 
-#: Number of looks after which the wait ends.
+#: Number of checks after which the wait ends.
 _MOST_LOOKS: Final = 600
 
 #: Folder of savepoints that are taken to a place of their own.
@@ -57,7 +56,7 @@ MOST_PARALLELISM: Final = 5
 
 
 class User:
-    """Asks for things; see the module's text."""
+    """Makes requests of a job; see the module's text."""
 
     def __init__(self, world: World, control: ControlPlane, plan: Plan) -> None:
         self._world = world
@@ -65,7 +64,7 @@ class User:
         self._plan = plan
 
     def rescale(self) -> None:
-        """Bring operators to another parallelism: to the plan's, or one or two to one that is drawn."""
+        """Rescale operators to the planned parallelism, or one or two operators to a drawn one."""
         self._when_settled(self._rescale)
 
     def stop(self, *, drain: bool) -> None:
@@ -120,7 +119,7 @@ class User:
         look()
 
     def _when_settled(self, ask: Callable[[Master], None], looks: int = 0) -> None:
-        """Ask the newest JobMaster when the job is not on its way up; nothing is asked of one that ended."""
+        """Make a request of the newest JobMaster once the job has settled; none after the job's end."""
         if self._control.end is not None or looks > _MOST_LOOKS:
             return
         newest = self._control.masters.answering
@@ -158,10 +157,10 @@ class Target:
         return self.world.counts
 
     def victim(self, *, uploads: bool = False) -> SimulatedProcess | None:
-        """A process that the job would miss; one that runs something, if there is any.
+        """Choose a process whose death matters, preferably one that runs an attempt.
 
         Args:
-            uploads: Whether it should be one whose snapshots are written as files.
+            uploads: Whether its snapshots should be written as files.
         """
         alive = [process for process in self.control.processes.values() if process.may_die]
         running = [process for process in alive if process.runs] or alive
@@ -174,5 +173,5 @@ def _vertex(process: SimulatedProcess) -> str:
     return "" if process.role is None else process.role.subtask.vertex
 
 
-#: Makes a fault happen now, or as soon as what it waits for is there.
+#: Makes a fault happen now, or at the event that it waits for.
 Strike: TypeAlias = Callable[[Target], None]

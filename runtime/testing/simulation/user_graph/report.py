@@ -11,10 +11,10 @@ from typing import Any, Final
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
 from penstock.runtime.testing.simulation.user_graph.uncontrolled import Uncontrolled
 
-#: Most rows of a difference that are shown.
+#: Maximum rows of a difference that are shown.
 _MOST_SHOWN: Final = 8
 
-#: Most characters of a row that are shown.
+#: Maximum characters of a row that are shown.
 _MOST_TEXT: Final = 120
 
 
@@ -23,9 +23,9 @@ class Difference:
     """A difference in an output.
 
     Attributes:
-        missing: Rows that should be there; a row that is missing twice stands here twice.
-        unexpected: Rows that should not be there, or not so often.
-        detail: In words, where rows do not tell it.
+        missing: Missing rows; a row that is missing twice is listed twice.
+        unexpected: Surplus rows, each as often as it is surplus.
+        detail: A description, if rows don't show the difference.
     """
 
     missing: tuple[Any, ...] = ()
@@ -34,11 +34,11 @@ class Difference:
 
     @property
     def is_loss(self) -> bool:
-        """Whether something is missing, and not only there too often."""
+        """Whether rows are missing, and not only surplus."""
         return bool(self.missing or self.detail)
 
     def lines(self) -> list[str]:
-        """In words, a line for each kind of difference."""
+        """A description, with a line for each kind of difference."""
         lines = [self.detail] if self.detail else []
         for what, rows in (("missing", self.missing), ("unexpected", self.unexpected)):
             if rows:
@@ -49,7 +49,7 @@ class Difference:
 
 
 def difference(expected: Any, actual: Any) -> Difference | None:
-    """The difference between two outputs; `None` when nothing does.
+    """The difference between two outputs; `None` when they are equal.
 
     Lists, tuples and other collections are compared without regard to order; mappings and anything else as
     they are.
@@ -76,7 +76,7 @@ def _rows_differ(expected: Iterable[Any], actual: Iterable[Any]) -> Difference |
 
 
 def _without(rows: list[Any], others: list[Any]) -> list[Any]:
-    """The rows that are not among the others, as often as they are missing there."""
+    """The rows that the others lack, each as often as it is missing."""
     left = Counter(map(_frozen, others))
     kept = []
     for row in rows:
@@ -93,7 +93,7 @@ def _has_rows(output: Any) -> bool:
 
 
 def _frozen(value: Any) -> Hashable:
-    """A value that is equal and hashable; what can't be hashed otherwise is its text."""
+    """A hashable equivalent of a value; its text if there is no other."""
     if isinstance(value, Mapping):
         return "mapping", frozenset((_frozen(key), _frozen(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
@@ -112,10 +112,10 @@ def _short(value: Any) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
-#: Last lines of a trace that stand in a message.
+#: Number of last lines of a trace in a message.
 _LAST_LINES: Final = 25
 
-#: Marks in a trace of what went wrong and of what the job did about it.
+#: Markers in a trace for failures and for the job's reactions.
 _EVENTS: Final = ("!!", "**", "==")
 
 
@@ -128,10 +128,10 @@ class Finding(Enum, metaclass=NearestEnumMembers):
 
 
 class SimulationFailedError(AssertionError):
-    """A simulated job went wrong; the message says how, and how to see it again.
+    """A simulated job went wrong; the message has the failure and the way to reproduce it.
 
     Attributes:
-        report: All that is known about it.
+        report: Outcome of all runs.
     """
 
     def __init__(self, report: SimulationReport) -> None:
@@ -144,12 +144,12 @@ class FailedRun:
     """The first run that went wrong.
 
     Attributes:
-        finding: What kind of mistake it shows.
-        difference: What is different in its output; `None` when the job did not finish.
-        problem: Why the job did not finish; empty when it did.
+        finding: The kind of mistake.
+        difference: The difference in its output; `None` when the job did not finish.
+        problem: The reason that the job did not finish; empty when it did.
         failures: Failures that really happened in it, by kind.
         trace: Every line of its replay.
-        is_repeatable: Whether the replay went the same way; otherwise something is not under control.
+        is_repeatable: Whether the replay had the same course; otherwise the job has uncontrolled inputs.
     """
 
     seed: int
@@ -171,7 +171,7 @@ class SimulationReport(NearestMembers):
         failures: Failures that really happened in all runs, by kind.
         checkpoints: Checkpoints completed in all runs.
         restarts: Restarts in all runs.
-        uncontrolled: What was seen in users' code that differs from run to run.
+        uncontrolled: Uses in users' code that differ from run to run.
         failed: The first run that went wrong; `None` when none did.
     """
 
@@ -207,7 +207,7 @@ class SimulationReport(NearestMembers):
         """Fail the test when a run went wrong.
 
         Raises:
-            SimulationFailedError: It did; an `AssertionError`.
+            SimulationFailedError: A run went wrong; an `AssertionError`.
         """
         if self.failed is not None:
             raise SimulationFailedError(self)

@@ -3,14 +3,12 @@
 The user may stop the job with a savepoint on the way, and start another one from there. The second program is
 built for the world of the first, so what both have written is compared.
 
-Faults that a user asks for by name, and when they strike in a run.
+Every run with failures has the usual faults (`draw_faults`). A user may request more by name: damaged or lost
+files, a storage that hangs, nodes that are cut off. Not every job is made for these. A run has each of them
+once, twice, or not at all.
 
-Every run with failures has the usual ones (`draw_faults`). A user may ask for more, which not every job is
-made for. Files are damaged or gone, a storage hangs, nodes are cut off. A run has each of them once or twice,
-or not at all.
-
-A job may end because a file of its checkpoints was damaged: it has to name that file. If it may start from an
-older checkpoint (`Checkpointing(allow_older=True)`), it may repeat what its sinks had committed since.
+A job may end because a file of its checkpoints was damaged; it must name that file. If it may start from an
+older checkpoint (`Checkpointing(allow_older=True)`), it may repeat rows that its sinks had committed since.
 """
 
 from __future__ import annotations
@@ -93,10 +91,10 @@ _KINDS: Final[Mapping[str, tuple[FaultKind, ...]]] = {
     "frozen_job_master": (FaultKind.MASTER_FROZEN,),
 }
 
-#: Those that strike stored files.
+#: The faults that strike stored files.
 _OF_FILES: Final = frozenset({"damaged_files", "lost_files"})
 
-#: How often a run has a fault that was asked for.
+#: Numbers of strikes of a requested fault in a run.
 _SHARE: Final = 0.7
 
 
@@ -104,7 +102,7 @@ def checked_faults(names: Iterable[str]) -> tuple[Fault, ...]:
     """The faults of these names, each once, in the order of `Fault`.
 
     Raises:
-        ConfigurationError: There is no such fault.
+        ConfigurationError: A fault is unknown.
 
     Example:
         >>> checked_faults(["zombies", "full_disk", "zombies"])
@@ -131,7 +129,7 @@ def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[Plan
         stream = draws.stream(number)
         for _ in range(stream.between(1, 2) if stream.chance(_SHARE) else 0):
             moment = stream.pick(MOMENTS)
-            # Early: a user's job may be over soon.
+            # Early, because a user's job may end soon.
             occurrence = stream.below(lasts // 2) if moment is Moment.MOVE else stream.between(1, 2)
             kind = stream.pick(_KINDS[name])
             planned.append(PlannedFault(kind, moment, occurrence, draw_delay(stream)))
@@ -143,7 +141,7 @@ def need_files(faults: Iterable[Fault]) -> bool:
     return not _OF_FILES.isdisjoint(faults)
 
 
-#: What a user may ask for early enough to matter in a short job, in moves.
+#: Latest move of a user's request, early enough to matter in a short job.
 _EARLY_MOVES: Final = 400
 
 
@@ -152,8 +150,8 @@ class UserRun(RunFigures):
     """The outcome of a run.
 
     Attributes:
-        output: What the sinks left; `None` when the job did not finish.
-        problem: Why the job did not finish; empty when it did, or was right to end.
+        output: The output of the sinks; `None` when the job did not finish.
+        problem: The reason that the job did not finish; empty when it did, or was right to fail.
         damage: The damaged file that has ended the job, as the job names it; empty for none.
     """
 
@@ -177,10 +175,10 @@ class UserRun(RunFigures):
 class GoingOn:
     """The user stops the job with a savepoint, and starts another one from there.
 
-    Nothing is stopped where the job ends before.
+    A job that ends before is not stopped.
 
     Attributes:
-        build: Gives the second program; called with the world that the first one writes to. It may have
+        build: Builds the second program; called with the world that the first one writes to. It may have
             another parallelism, and other functions.
         drain: Whether event time goes to its end first.
         after: The move at which the user asks for the stop.
@@ -196,10 +194,10 @@ class Course:
     """The identity of a run.
 
     Attributes:
-        with_failures: Whether anything goes wrong; otherwise only the interleaving differs from run to run.
-        rescale: Whether parallelism changes on the way.
-        most_moves: Most moves after the faults have stopped.
-        usual_moves: Moves of this job without failures: says how long failures go on.
+        with_failures: Whether faults strike; otherwise only the interleaving differs from run to run.
+        rescale: Whether parallelism changes during the run.
+        most_moves: Maximum moves after the faults have stopped.
+        usual_moves: Moves of this job without failures, which limit the time of failures.
         going_on: The stop and the continuation of the job; `None` lets it run to its end.
     """
 
@@ -236,7 +234,7 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     plan = _plan(job, course, draws, weather)
     world = World(draws.below(1 << 60), weather, write)
     paces, rows = draws.stream(8), _layout(course).stream(1).pick((1, 1, 1, 2, 0))
-    # Batches are large only where nothing fails: a run has to last until failures come.
+    # Batches are large only without failures, because a run must last until failures come.
     chunks = (1, 1, 2, 5) if course.with_failures or rows == 1 else (2, 5, 20)
     pace = Pace(paces.pick(chunks), paces.pick((0.001, 0.003, 0.01)), rows)
     inline_limit = 0 if need_files(course.faults) else None
@@ -259,7 +257,7 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     except StandstillError as error:
         problem = f"{error}\nEvery source must come to its end; most_moves= allows longer jobs."
         return _result(run, plan, problem=problem)
-    except Exception as error:  # users' code failed though nothing was injected there
+    except Exception as error:  # users' code failed without an injected fault
         return _result(run, plan, problem=_describe(error))
     if state is JobState.FAILED and run.is_explained_by_damage(cause):
         world.counts.happened(FaultKind.FAILED_BY_DAMAGE)

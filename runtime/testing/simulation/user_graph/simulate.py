@@ -1,7 +1,7 @@
-"""`simulate`: a user's own job under a thousand different courses of events.
+"""`simulate`: runs a user's job under a thousand different courses of events.
 
-Runs without failures come first, each in another interleaving. Their outputs say what is right; where they
-differ, the job depends on an order that is not promised. Then come the runs with failures. Each must leave
+Runs without failures come first, each in another interleaving. Their output is the expected one; if outputs
+differ, the job depends on an order that is not guaranteed. Then come the runs with failures, which must leave
 the same output.
 """
 
@@ -34,7 +34,7 @@ from penstock.runtime.testing.simulation.user_graph.user_job import UserJob
 W = TypeVar("W")
 R = TypeVar("R")
 
-#: Seeds of a simulation when nothing else is said.
+#: Default seeds of a simulation.
 SEEDS: Final = range(1000)
 
 
@@ -81,27 +81,27 @@ def simulate(
     most_moves: int = 60_000,
     check: bool = True,
 ) -> SimulationReport:
-    """Run a job under many courses of events, and compare what its sinks leave.
+    """Run a job under many courses of events, and compare the outputs of its sinks.
 
     Args:
         build: Makes a new graph for each run: an environment, or `(environment, world)`. The world is what
             the sinks write to; it outlives every process of the job. Its `cleanup()` is called after the
             run, if it has one.
-        output: Reads what the sinks left; called with the world when `build` gave one.
+        output: Reads the output of the sinks; called with the world when `build` returned one.
         seeds: One run with failures for each.
         equal: Whether two outputs are equal; by default they are compared as multisets of rows.
         interleavings: Runs without failures, which come first.
-        rescale: Whether operators are brought to another parallelism on the way.
-        faults: What may go wrong besides the usual, by name, such as `"zombies"`. `docs/testing.md` lists
-            them. With `"damaged_files"` and `"lost_files"` a job may also fail, if it names the file. With
-            `allow_older` its sinks may then repeat rows; no row may be missing.
-        most_moves: How long a job may take after its last failure, in steps and messages.
+        rescale: Whether operators are rescaled during runs.
+        faults: Additional faults by name, such as `"zombies"`. `docs/testing.md` lists them. With
+            `"damaged_files"` and `"lost_files"` a job may also fail, if it names the file. With `allow_older`
+            its sinks may then repeat rows; no row may be missing.
+        most_moves: Maximum steps and messages of a job after its last failure.
         check: Whether a run that goes wrong raises an error; otherwise it is only in the report.
 
     Raises:
-        SimulationFailedError: A run went wrong; an `AssertionError` that says how to see it again.
-        GraphError: The graph can't be built, or not be sent to other processes.
-        ConfigurationError: The job takes no checkpoints, starts from a snapshot, or there is no such fault.
+        SimulationFailedError: A run went wrong; this `AssertionError` has the way to reproduce it.
+        GraphError: The graph can't be built, or can't be sent to other processes.
+        ConfigurationError: The job takes no checkpoints or starts from a snapshot, or a fault is unknown.
 
     Example:
         >>> from penstock import Checkpointing, CollectSink, StreamEnvironment
@@ -126,10 +126,10 @@ def simulate(
 
 
 class _Simulation:
-    """Goes through the runs.
+    """Executes the runs.
 
     Args:
-        course: What is the same in all runs.
+        course: The common settings of all runs.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _Simulation:
         self._checkpoints = self._restarts = 0
 
     def report(self, interleavings: int, seeds: Iterable[int]) -> SimulationReport:
-        """Run until a run goes wrong, or all have gone well."""
+        """Execute runs until one goes wrong or all have passed."""
         job = UserJob(self._build, self._output)
         uncontrolled = find_uncontrolled(job.graph)
         job.clean_up()
@@ -168,7 +168,7 @@ class _Simulation:
         )
 
     def _try(self, course: Course, *, is_first: bool = False) -> FailedRun | None:
-        """Make one run; what is wrong with it, if anything is."""
+        """Execute one run; return its failure, if any."""
         run = run_user_job(self._build, self._output, course)
         self._failures.update(_named(run))
         self._checkpoints += run.completed

@@ -1,4 +1,4 @@
-"""Finds what the simulation can't control in users' code: clocks, randomness, threads, and global values.
+"""Finds uncontrolled inputs in users' code: clocks, randomness, threads, and global values.
 
 It inspects the code of users' functions and methods, and of the users' functions that these call by name.
 Nothing is executed, so indirect calls are not found. They show when a replay diverges.
@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.user_location import function_location
 
-#: By module, what it brings in; a prefix stands for everything in the package.
+#: Kind of input by module; a prefix stands for the whole package.
 _KINDS: Final[Mapping[str, str]] = {
     "time": "clock",
     "datetime": "clock",
@@ -36,14 +36,14 @@ _KINDS: Final[Mapping[str, str]] = {
     "requests": "network",
 }
 
-#: Of modules with harmless parts, only these names count.
+#: Names that count in modules with harmless parts.
 _NAMES: Final[Mapping[str, frozenset[str]]] = {
     "time": frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "sleep", "localtime"}),
     "datetime": frozenset({"now", "utcnow", "today"}),
     "uuid": frozenset({"uuid1", "uuid4"}),
 }
 
-#: Most functions that are followed from one operator.
+#: Maximum functions that are followed from one operator.
 _MOST_FUNCTIONS: Final = 500
 
 
@@ -53,8 +53,8 @@ class Uncontrolled:
 
     Attributes:
         kind: `clock`, `randomness`, `threads`, `network`, or `global`.
-        what: What is used, such as `time.time`.
-        where: The function with its line.
+        what: The used name, such as `time.time`.
+        where: The using function with its line.
         operator: The operator that runs it.
     """
 
@@ -83,7 +83,7 @@ def find_uncontrolled(job: JobGraph) -> tuple[Uncontrolled, ...]:
 def _functions_of(thing: Any) -> Iterator[FunctionType]:
     """The functions that are reached from an object, each once; Penstock's own are left out."""
     waiting: list[Any] = [thing]
-    seen: dict[int, Any] = {}  # what was looked at stays alive, so that no id is used again
+    seen: dict[int, Any] = {}  # visited objects stay alive, so that no id is reused
     while waiting and len(seen) < _MOST_FUNCTIONS:
         each = waiting.pop()
         if id(each) in seen or each is None or isinstance(each, ModuleType | str | bytes | int | float):

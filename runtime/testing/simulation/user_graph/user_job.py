@@ -1,14 +1,13 @@
 """`UserJob`: a user's graph as a job of the simulation: shrunk to a short run, objects copied by process.
 
-What a setting means stays: the mode, unaligned checkpoints, failover. Durations and sizes become small. So a
-run of some dozen records sees many checkpoints, full channels and restarts.
+Settings keep their meaning: the mode, unaligned checkpoints, failover. Durations and sizes become small. So a
+run of some dozen records has many checkpoints, full channels and restarts.
 
-Copies of users' objects, as processes of a cluster get them: pickled once, unpacked for each process.
-
-What one subtask keeps in its function, its closure or its sink is then unknown to the others, and lost when
-its process dies. Modules, classes, code and the globals of functions are shared, since every process imports
-its own. State that an object keeps there is not simulated. The *world*, which is everything that `output`
-reads, is shared too. It outlives all processes, and must not be copied.
+Users' objects are copied as on a cluster: pickled once, unpacked for each process. Data that one subtask
+keeps in its function, its closure or its sink is then unknown to the others, and lost when its process dies.
+Modules, classes, code and the globals of functions are shared, since every process imports its own. State
+that an object keeps there is not simulated. The *world*, which is everything that `output` reads, is shared
+too. It outlives all processes, and must not be copied.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import Moment
 from penstock.runtime.testing.simulation.world.world import World
 
-#: Stands for a cell of a closure that was never filled.
+#: Placeholder of an empty cell of a closure.
 _EMPTY: Final = "empty"
 
 _FILLED: Final = "filled"
 
 
 class PackedCode:
-    """Some objects, packed; each `unpack` gives new ones.
+    """Pickled objects; each `unpack` returns new copies.
 
     Args:
-        world: Objects that stay the same ones in every copy.
+        world: Objects that all copies share.
 
     Raises:
-        GraphError: Something can't be sent to another process.
+        GraphError: An object can't be sent to another process.
 
     Example:
         >>> def counter(results):
@@ -78,7 +77,7 @@ class PackedCode:
 
 
 class _Packer(pickle.Pickler):
-    """Pickles functions by value, and refers to what is shared by its number.
+    """Pickles functions by value, and refers to shared objects by number.
 
     Args:
         file: Takes the bytes.
@@ -137,7 +136,7 @@ class _Unpacker(pickle.Unpickler):
 
 
 def _refuses_to_travel(obj: Any) -> bool:
-    """Whether an object says by its own `__reduce__` that it stays in its process, as collectors do."""
+    """Whether an object's `__reduce__` refuses pickling, as collectors' does."""
     reduce = getattr(type(obj), "__reduce__", None)
     if not isinstance(reduce, FunctionType):
         return False
@@ -171,9 +170,9 @@ def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
 
 
 def world_of(world: Any, output: Any) -> list[Any]:
-    """The part that outlives all processes: objects of `build` beside the environment, and those of `output`.
+    """Objects that outlive all processes: those of `build` beside the environment, and those of `output`.
 
-    Of containers and of plain objects their parts count, too.
+    Includes the parts of containers and of plain objects.
     """
     found: list[Any] = []
     for each in (world, getattr(output, "__self__", None), *_named_by(output)):
@@ -196,7 +195,7 @@ def _named_by(function: Any) -> list[Any]:
     return [each for each in named if not isinstance(each, ModuleType | type | FunctionType)]
 
 
-#: Exchanges whose records depend on how many subtasks there are.
+#: Exchanges whose records depend on the number of subtasks.
 _FIXED = (Partitioning.BROADCAST, Partitioning.GLOBAL)
 
 
@@ -204,12 +203,12 @@ class UserJob:
     """The result of `build` for one run.
 
     Args:
-        build: Gives an environment, or an environment and a world.
+        build: Returns an environment, or an environment and a world.
         chaining: Whether operators are chained where the environment chains them.
 
     Raises:
-        GraphError: The graph can't be built, or not be sent to processes.
-        ConfigurationError: Its settings can't be simulated.
+        GraphError: The graph can't be built, or can't be sent to processes.
+        ConfigurationError: The job's settings can't be simulated.
     """
 
     def __init__(
@@ -258,7 +257,7 @@ class UserJob:
         return list(left) if hasattr(left, "__next__") else left
 
     def gone_on(self, build: Callable[[Any], StreamEnvironment], url: str) -> UserJob:
-        """Another program's job, from the snapshot `url`, in the same world; this one cleans up for both."""
+        """Make another program's job from the snapshot `url`, in the same world; this job cleans up."""
         job = UserJob(lambda: (build(self._world), self._world), self._output, chaining=self._chaining)
         job.graph = replace(job.graph, restore_from=url)
         return job
@@ -273,8 +272,8 @@ class CarriedCode:
     """The `UserCode` of a run.
 
     Args:
-        shared: What is the same in all processes.
-        pace: How fast sources are read, and how many records users' code is given at a time.
+        shared: Objects that all processes share.
+        pace: The speed of sources, and the batch size of users' code.
     """
 
     def __init__(self, graph: JobGraph, shared: list[Any], world: World, pace: Pace) -> None:

@@ -1,12 +1,11 @@
-"""A user's operators and sources with the simulation around them: it strikes there, and slows sources.
+"""Wrappers of a user's operators and sources, which inject faults and slow sources down.
 
 In most runs rows come one by one, so a slice may end after any of them. In others they come some at a time.
 The process may die before each call of users' code, and after a commit. Users' code may be slow, or fail.
 
-Slows a user's source down, so that checkpoints and failures come while it still reads.
-
-Otherwise a test's input of some dozen records would be read in one step. Only `poll` changes: it gives fewer
-records, and none during a pause.
+A user's source is slowed down, so that checkpoints and failures come while it still reads. Otherwise a test's
+input of some dozen records would be read in one step. Only `poll` changes: it returns fewer records, and none
+during a pause.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 @dataclass(frozen=True, slots=True)
 class Strikes:
-    """The place where the simulation strikes.
+    """Hooks of the simulation around users' code.
 
     Attributes:
         record: Users' code takes a record: time passes, and it may fail.
-        effect: Something is about to be done: the process may die.
+        effect: User code is about to act: the process may die.
     """
 
     record: Callable[[], None]
@@ -43,7 +42,7 @@ class WatchedOperator(Operator):
     """Runs an operator; see the module's text.
 
     Args:
-        rows: Most records that it is given at a time; 0 for as many as there are.
+        rows: Maximum records at a time; 0 for no limit.
     """
 
     def __init__(self, operator: Operator, strikes: Strikes, rows: int = 1) -> None:
@@ -57,7 +56,7 @@ class WatchedOperator(Operator):
 
     @property
     def only_reads(self) -> bool:
-        """Whether none of its functions can change or keep a record."""
+        """Whether its functions can't change or keep a record."""
         return self._operator.only_reads
 
     def open(self, context: OperatorContext) -> None:
@@ -152,9 +151,9 @@ class Pace:
     """The speed of sources.
 
     Attributes:
-        chunk: Most records of one poll.
+        chunk: Maximum records of one poll.
         pause: Virtual seconds between two polls.
-        rows: Most records that an operator is given at a time; 0 for as many as there are.
+        rows: Maximum records of an operator at a time; 0 for no limit.
     """
 
     chunk: int
@@ -163,7 +162,7 @@ class Pace:
 
 
 def paced(source: Source[Any], pace: Pace) -> Source[Any]:
-    """The same source, read at this pace; as it was where its class can't be extended."""
+    """Return the source with this pace, or unchanged if its class can't be extended."""
 
     def reader(self: Any, context: ConnectorContext, splits: Any) -> Any:
         return _paced_reader(kind.reader(self, context, splits), context, pace)
@@ -189,7 +188,7 @@ def _paced_reader(reader: Any, context: ConnectorContext, pace: Pace) -> Any:
 
 
 def _extend(thing: Any, methods: dict[str, Any]) -> None:
-    """Give one object other methods, whatever class it has; errors go on showing that class."""
+    """Override methods of one object of any class; errors still show that class."""
     kind = type(thing)
     try:
         extended = type(kind.__name__, (kind,), {"__slots__": (), "__module__": kind.__module__, **methods})

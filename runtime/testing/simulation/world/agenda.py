@@ -3,8 +3,8 @@
 A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
 one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
 kind, by weight, then one of that kind. So one seed may starve the network, hold credits back, or delay
-uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The less
-orderly it is, the more often it takes any other.
+uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The
+higher its disorder, the more often it takes another one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from penstock.runtime.testing.simulation.world.draws import Draws
 
-#: More ready happenings of a kind than this do not make the kind more likely.
+#: Maximum ready happenings of a kind that count towards its probability.
 _CROWD: Final = 8
 
 
@@ -43,10 +43,10 @@ class Entry(NamedTuple):
 
 
 class Agenda:
-    """Holds what may happen; see the module's text.
+    """Holds the possible happenings; see the module's text.
 
     Args:
-        disorder: Probability with which it is not the oldest of its kind.
+        disorder: Probability of taking another happening than the oldest of its kind.
 
     Example:
         >>> agenda = Agenda(Draws(1), dict.fromkeys(Happening, 1), disorder=0.0)
@@ -63,15 +63,15 @@ class Agenda:
         self._ready: list[list[Entry]] = [[] for _ in Happening]
         self.set_weights(weights)
         self._later: list[tuple[float, int, Happening, Entry]] = []
-        #: For the choice of a kind: at which number each kind ends that has something ready.
+        #: Cumulative weights of the kinds that have a ready happening, for the choice of a kind.
         self._ends: list[tuple[int, list[Entry]]] = []
         self._numbers = count()
 
     def add(self, kind: Happening, act: Callable[[], None], *what: object, at: float | None = None) -> None:
-        """Let something happen.
+        """Add a happening.
 
         Args:
-            at: Monotonic time before which it does not; at once when left out.
+            at: Monotonic time before which it can't happen; at once when omitted.
         """
         entry = Entry(what, act)
         if at is None:
@@ -88,8 +88,8 @@ class Agenda:
         return any(self._ready) or bool(self._later and self._later[0][0] <= now)
 
     def set_weights(self, weights: Mapping[Happening, int]) -> None:
-        """The weights of the kinds from now on; a kind of weight 0 waits for all others."""
-        #: What is ready of each kind, with the kind's weight.
+        """Set the weights of the kinds; a kind of weight 0 waits for all others."""
+        #: Ready happenings of each kind, with the kind's weight.
         self._queues = [(self._ready[kind], weights[kind]) for kind in Happening]
 
     def calm_down(self, weights: Mapping[Happening, int]) -> None:
@@ -143,13 +143,13 @@ class Weather:
     """The state of the world until it calms down.
 
     Attributes:
-        disorder: Probability with which it is not the oldest of its kind.
-        tick: Most seconds that a move takes.
-        latency: Most seconds that a frame or a message is on its way.
+        disorder: Probability of taking another happening than the oldest of its kind.
+        tick: Maximum seconds of a move.
+        latency: Maximum delay of a frame or a message, in seconds.
         repeats: Probability with which a frame or a message arrives twice.
-        slowness: Most seconds that a frame is on its way there.
+        slowness: Maximum delay of a frame on a slow channel, in seconds.
         lasts: Moves until the faults stop.
-        clock_drift: By which share of itself a second of a process may be longer or shorter than another's.
+        clock_drift: Maximum relative difference between the clocks of two processes.
     """
 
     weights: Mapping[Happening, int]

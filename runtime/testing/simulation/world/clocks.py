@@ -1,8 +1,8 @@
-"""`Clocks`: the clocks of all processes of a run, and how they differ.
+"""`Clocks`: the clocks of all processes of a run, and their differences.
 
-In most runs all processes share the time of the world. In the others each has a clock of its own: one runs
-faster than another, and their wall clocks disagree. Wall clocks may be set, forward or back, by an
-hour. Monotonic time never jumps.
+In most runs all processes share the time of the world. In other runs each has its own clock: one runs faster
+than another, and their wall clocks disagree. Wall clocks may be set, forward or back, by an hour. Monotonic
+time never jumps.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class LocalClock(ManualClock):
     """Shows the time of the world as one process sees it.
 
     Args:
-        rate: Seconds of this clock in a second of the world's.
-        ahead: Seconds that its wall clock is ahead.
+        rate: Seconds of this clock per second of the world's clock.
+        ahead: Seconds by which its wall clock is ahead.
 
     Example:
         >>> world = ManualClock(start=100.0)
@@ -55,11 +55,11 @@ class LocalClock(ManualClock):
         self._ahead = now - self.monotonic()
 
     def in_world(self, monotonic: float) -> float:
-        """The time of the world's clock at the moment at which this one shows `monotonic`."""
+        """Time of the world's clock when this clock shows `monotonic`."""
         return self._begun + monotonic / self._rate + _TINY
 
 
-#: Most seconds by which a wall clock is wrong. A timer of processing time may wait for twice as long after a
+#: Maximum error of a wall clock in seconds. A timer of processing time may wait for twice as long after a
 #: restore. If a job waits much longer, checkpoints every few milliseconds use up its moves.
 _WRONG: Final = 6.0
 
@@ -68,7 +68,7 @@ class Clocks:
     """Makes the clocks of processes; see the module's text.
 
     Args:
-        drift: By which share of itself a second may be longer or shorter; 0 for one clock for all.
+        drift: Maximum relative error of a clock's rate; 0 for one clock for all.
     """
 
     def __init__(self, world: ManualClock, draws: Draws, drift: float) -> None:
@@ -92,10 +92,10 @@ class Clocks:
         return clock
 
     def in_world(self, clock: ManualClock, monotonic: float) -> float:
-        """The moment of the world's time at which a process's clock shows `monotonic`."""
+        """Time of the world's clock when a process's clock shows `monotonic`."""
         return clock.in_world(monotonic) if isinstance(clock, LocalClock) else monotonic
 
     def set_wall_clocks(self, by: float) -> None:
-        """Set wall clocks: the one of one process or, if all share one, that of all."""
+        """Set the wall clock of one process, or the shared one."""
         clock = self._draws.pick(self._made) if self._made else self._world
         clock.set_wall_clock(clock.now() + by)

@@ -1,13 +1,12 @@
 """Simulated disks: one whose power may fail, the checkpoint storage on it, and folders for spilling.
 
-It is as bad as a disk may be. Each change of a name that was not synced is there after the cut or not,
-whatever became of the changes before and behind it. The content of a file that was not synced is whole, cut
-off, or empty. A name that is durable may lead to such a file.
+`ModelDisk` is the worst possible disk. After a power cut each unsynced change of a name is kept or lost,
+independently of earlier and later changes. The content of an unsynced file is whole, truncated, or empty. A
+durable name may lead to such a file.
 
-`DiskStorage`: the checkpoint storage of a simulated run, files on a disk whose power may fail.
-
-The files are written by the real `SyncedFiles`. A power cut strikes in the middle of a write, after any call
-of the disk. The writer gets no answer, and what was not synced may be lost.
+`DiskStorage` is the checkpoint storage of a simulated run, on a disk whose power may fail. The real
+`SyncedFiles` writes the files. A power cut strikes in the middle of a write, after any call of the disk. The
+writer gets no answer, and unsynced changes may be lost.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class ModelDisk:
         self._root = _Folder()
 
     def after_power_cut(self, draws: Draws) -> ModelDisk:
-        """The disk as it is found when its power has come back; this one stays as it is."""
+        """Return the disk after a power cut; this one stays unchanged."""
         found = ModelDisk()
         found._root = _survivor(self._root, draws)
         return found
@@ -191,7 +190,7 @@ class DiskStorage:
     """Files on a `ModelDisk`; a `SnapshotStorage`.
 
     Attributes:
-        changes: How often a file was written, deleted or damaged.
+        changes: Number of writes, deletions and damages of files.
 
     Example:
         >>> storage = DiskStorage("disk:")
@@ -235,7 +234,7 @@ class DiskStorage:
         """Let a bit of an object flip.
 
         Raises:
-            ObjectNotFoundError: Nothing is there.
+            ObjectNotFoundError: The object does not exist.
         """
         size = len(self.get(path))
         self.changes += 1
@@ -243,7 +242,7 @@ class DiskStorage:
             self._disk.flip(path, draws.below(8 * size))
 
     def put_and_cut(self, path: str, data: bytes, *, create: bool, draws: Draws) -> NoReturn:
-        """Begin to store, and let the power fail on the way or right behind it.
+        """Begin to store, and let the power fail during the write or right after it.
 
         Raises:
             StorageError: Always: there is no answer.
@@ -275,7 +274,7 @@ class DiskStorage:
 
 
 class _PowerCutError(Exception):
-    """Nothing happens any more."""
+    """The power has failed."""
 
 
 class _CutDisk:
@@ -319,10 +318,10 @@ class SpillDisk:
     """Makes spill files in memory; a `SpillFileOpener`.
 
     Args:
-        has_room: Asked before each write.
+        has_room: Returns whether there is room; called before each write.
 
     Attributes:
-        open_files: How many files were made and not closed.
+        open_files: Number of files that are not closed.
 
     Example:
         >>> disk = SpillDisk(lambda: True)
@@ -350,10 +349,10 @@ class SpillDisk:
 
 
 class SpillFilesOfProcess:
-    """The spill files of one process, which are gone with it; a `SpillFileOpener`.
+    """The spill files of one process, which are lost with it; a `SpillFileOpener`.
 
     Args:
-        disk: Where they are.
+        disk: Where the files are.
     """
 
     def __init__(self, disk: SpillDisk) -> None:
@@ -362,7 +361,7 @@ class SpillFilesOfProcess:
 
     @property
     def open_files(self) -> int:
-        """Number of those that were not closed."""
+        """Number of files that are not closed."""
         return sum(file.is_open for file in self._files)
 
     def __call__(self) -> SpillFile:
@@ -371,7 +370,7 @@ class SpillFilesOfProcess:
         return file
 
     def die(self) -> None:
-        """The process is gone: its files have no names, so the operating system takes them back."""
+        """Free the files of a dead process: they have no names, so the operating system removes them."""
         for file in self._files:
             file.close()
 
@@ -388,7 +387,7 @@ class _SpillFile:
         """Write, unless there is no room.
 
         Raises:
-            StorageError: There is none.
+            StorageError: The disk is full.
         """
         if not self._has_room():
             msg = "no room on the simulated disk"

@@ -1,4 +1,4 @@
-"""`Draws`: everything that a seed decides, in streams that do not disturb each other."""
+"""`Draws`: all choices of a seed, in independent streams."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.runtime.state.stable_hash import MASK64, mix64, mix64_array
 #: Chooses one of this many possibilities, counted from 0.
 Choose: TypeAlias = Callable[[int], int]
 
-#: Many streams are short: so many numbers are made one by one, ...
+#: Many streams are short: this many numbers are made one by one, ...
 _SINGLE: Final = 16
-#: ... those behind them so many at a time, which costs a tenth for each, ...
+#: ... the next ones in blocks of this size, which costs a tenth for each, ...
 _BLOCK: Final = 256
-#: ... and of a long stream so many, which costs half of that.
+#: ... and in a long stream in blocks of this size, which costs half of that.
 _LARGE_BLOCK: Final = 2048
 
 _OFFSETS: Final = np.arange(_LARGE_BLOCK, dtype=np.uint64)
@@ -35,7 +35,7 @@ def seeded(seed: int) -> Choose:
 
 
 def scattered(seed: int) -> Callable[[], int]:
-    """Gives the next one of the numbers of 64 bits that a seed stands for (SplitMix64)."""
+    """Return a generator function of 64-bit numbers for a seed (SplitMix64)."""
     first = mix64(seed)
     behind = first + _SINGLE
     singles, blocks = map(mix64, range(first, behind)), chain.from_iterable(_blocks(behind))
@@ -97,5 +97,5 @@ class Draws:
         return possibilities[self.below(len(possibilities))]
 
     def stream(self, number: int) -> Draws:
-        """Another stream: what is drawn from it does not depend on how much is drawn from this one."""
+        """Another stream, whose choices don't depend on the number of draws from this one."""
         return Draws(mix64(self._seed ^ mix64(number + 1)))

@@ -1,4 +1,4 @@
-"""The failures of a simulated run: their kinds and moments, what every seed draws, and what happened."""
+"""The failures of a simulated run: their kinds and moments, their draws, and their counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.runtime.testing.simulation.world.draws import Draws
 
 
 class FaultKind(Enum):
-    """The kinds of faults, by the part of the world; the value is how the summary calls it."""
+    """The kinds of faults, by the part of the world; the value is the name in the summary."""
 
     # -- processes --
     CRASH = "crash between steps"
@@ -163,7 +163,7 @@ class PlannedFault:
     """One failure of the plan.
 
     Attributes:
-        occurrence: At which occurrence of that moment, from 1 (for `MOVE`: at which move).
+        occurrence: Occurrence of that moment at which it strikes, from 1 (for `MOVE`: number of the move).
     """
 
     kind: FaultKind
@@ -180,7 +180,7 @@ class PlannedFault:
         return f"{self.kind.value} {at}"
 
 
-#: When a fault is due; moments of the checkpoints first, because that is where the difficulties are.
+#: Moments at which a fault is due; moments of checkpoints first, because they are the most difficult.
 MOMENTS: tuple[Moment, ...] = (
     *(Moment.MOVE,) * 4,
     *(Moment.TRIGGERED,) * 3,
@@ -199,7 +199,7 @@ def draw_delay(draws: Draws) -> int:
     return draws.pick((0, 1, draws.below(10), draws.below(60)))
 
 
-#: What may be planned, as often as it stands here.
+#: Faults that may be planned, weighted by their number of entries.
 _PLANNED: Final = (
     *(FaultKind.CRASH,) * 4,
     *(FaultKind.CRASH_IN_STEP,) * 4,
@@ -220,7 +220,7 @@ _PLANNED: Final = (
 
 
 def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
-    """Draw what goes wrong while there is weather.
+    """Draw the faults of the time before the world calms down.
 
     Args:
         lasts: Moves until the faults stop.
@@ -231,7 +231,7 @@ def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
         occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
         planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, draw_delay(draws)))
         if draws.chance(0.4):
-            # A restart during the restart: whatever the first one brings down is hit again coming up.
+            # A restart during the restart: the second fault hits subtasks while they start.
             again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
             planned.append(
                 PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
@@ -252,11 +252,11 @@ class ValveWatch:
         self._is_shut: dict[str, Callable[[], bool]] = {}
 
     def enumerator_made(self, operator: str, is_shut: Callable[[], bool]) -> None:
-        """A JobMaster has made the enumerator of an operator; `is_shut` tells of the valve in front of it."""
+        """Note a new enumerator of an operator; `is_shut` returns whether its valve is shut."""
         self._is_shut[operator] = is_shut
 
     def coordinator_snapshot(self, operator: str) -> None:
-        """The enumerator has given its snapshot; what comes next are the barriers."""
+        """Note that the enumerator has returned its snapshot; the barriers come next."""
         self._on_moment(Moment.COORDINATED)
 
     def split_assigned(self, operator: str) -> None:

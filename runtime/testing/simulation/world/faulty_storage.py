@@ -6,9 +6,8 @@ while, a full one every write. A call that hangs is given up, and may be done mu
 in the middle of a write: its writer gets no answer, and what was not synced is lost. A listing of the
 decision log may be an old one, and any listing may leave out the newest names.
 
-Folders of the simulated storage, opened as storages of their own: where savepoints are, and whole jobs.
-
-They fail whenever the storage fails, because they are the same storage.
+`Places` opens folders of savepoints and of whole jobs as separate storages. They fail whenever the storage
+fails, because they are the same storage.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class FaultyStorage:
     """Fails on request; see the module's text.
 
     Args:
-        storage: Where files really are; by default on a disk in memory.
+        storage: Storage of the files; by default on a disk in memory.
     """
 
     def __init__(self, clock: Clock, counts: FaultCounts, storage: SnapshotStorage | None = None) -> None:
@@ -72,7 +71,7 @@ class FaultyStorage:
         """Let the next call hang.
 
         Args:
-            hang: Is given what the call would have done, to do it later or never.
+            hang: Receives the action of the call, to run it later or never.
         """
         self._hang = hang
 
@@ -80,11 +79,11 @@ class FaultyStorage:
         self._stale = draws
 
     def list_in_part(self, draws: Draws, listings: int) -> None:
-        """Let so many listings leave out some of the names that were written last."""
+        """Let a number of listings leave out some of the newest names."""
         self._in_part = draws, listings
 
     def damage(self, path: str, kind: FaultKind, draws: Draws | None) -> bool:
-        """Let a bit of a file flip, or let the file be gone; whether that has happened.
+        """Flip a bit of a file, or lose the file; return whether that happened.
 
         Args:
             draws: Picks the bit; `None` to lose the file.
@@ -97,13 +96,13 @@ class FaultyStorage:
             try:
                 self._files.flip(path, draws)
             except ObjectNotFoundError:
-                return False  # an earlier fault has taken it
+                return False  # an earlier fault has removed it
         self._counts.happened(kind)
         self._lists_truly = self._lists_truly or "/log/" in path
         return True
 
     def become_reliable(self) -> None:
-        """Never fail again."""
+        """Stop all faults."""
         self._is_reliable = True
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -191,7 +190,7 @@ class FaultyStorage:
 
 
 class WatchedStorage:
-    """The storage as one process sees it, which may die in front of any write."""
+    """The storage of one process, which may die before any write."""
 
     def __init__(self, storage: SnapshotStorage, before_write: Callable[[], None]) -> None:
         self._storage = storage
@@ -243,7 +242,7 @@ class Places:
     """Opens folders by their URL; a `StorageOpener`.
 
     Args:
-        storage: Has all of them that are below its URL.
+        storage: Has all folders below its URL.
         elsewhere: Opens the others; `None` refuses them.
 
     Example:
@@ -262,7 +261,7 @@ class Places:
         """The folder at a URL.
 
         Raises:
-            StorageError: The URL is of another storage.
+            StorageError: The URL belongs to another storage.
         """
         root = self._storage.url
         if url == root:

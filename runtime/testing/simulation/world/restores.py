@@ -1,18 +1,17 @@
-"""Restores of a run: which may start from an older checkpoint, which damage they find, which checks they end.
+"""Restores of a run: permitted older checkpoints, damaged files, and checks that no longer apply.
 
 Two guarantees do not hold, by design. In-flight data of a rebalance goes to other subtasks, so its order is
 lost. The state of a finished subtask has already had its effect. If the subtask runs again because its
 operator or an upstream one was rescaled, that state is gone.
 
-`Fallbacks`: which checkpoint each deployment starts from, and whether it may be an older one.
+`Fallbacks` checks the checkpoint that each deployment starts from. A job continues from its newest completed
+checkpoint. It may start from an older one only where its user allows that and a file was damaged. Then sinks
+may repeat rows that were committed since. The simulation acts like such a user: it resets the external world,
+and lets no earlier attempt commit any more.
 
-A job continues from its newest completed checkpoint. It may start from an older one only where its user
-allows that and a file was damaged. Then sinks may repeat what was committed since. The simulation does what
-such a user would do: it takes the world outside back, and lets no earlier attempt commit any more.
-
-A JobMaster that was slow may deploy an attempt when a later one has completed checkpoints. It is fenced and
-does not know it, and nothing that it deploys can commit. So attempts before the newest one that has completed
-a checkpoint are not checked.
+A slow JobMaster may deploy an attempt after a later attempt has completed checkpoints. It is fenced without
+knowing it, and its attempts can't commit. So attempts before the newest one that has completed a checkpoint
+are not checked.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 
 
 class Restores:
-    """Looks at every deployment; see the module's text.
+    """Checks every deployment; see the module's text.
 
     Attributes:
-        is_reordered: Whether data in flight came up at another parallelism.
+        is_reordered: Whether in-flight data was restored at another parallelism.
     """
 
     def __init__(self, counts: FaultCounts) -> None:
@@ -99,7 +98,7 @@ class Damage:
 
     @property
     def has_lost_slot(self) -> bool:
-        """Whether a record of a decision log is gone, which no setting allows."""
+        """Whether a record of a decision log was lost, which no setting allows."""
         return FaultKind.SLOT_GONE in self._struck.values()
 
     def explains(self, text: object) -> bool:
@@ -107,7 +106,7 @@ class Damage:
         return any(path in said for path in self._struck)
 
     def spares(self, paths: Iterable[str]) -> bool:
-        """Whether none of these files was struck."""
+        """Whether none of these files was damaged."""
         return not any(path in self._struck for path in paths)
 
 
@@ -133,7 +132,7 @@ class Fallbacks:
         self._on_deployment, self._allow_older = on_deployment, allow_older
 
     def completed(self, job_id: str, attempt: int, checkpoint_id: int) -> None:
-        """An attempt of a job has completed a checkpoint: its sinks may commit."""
+        """Note that an attempt has completed a checkpoint, so its sinks may commit."""
         self._newest[job_id] = max(checkpoint_id, self._newest.get(job_id, -1))
         self._attempts[job_id] = max(attempt, self._attempts.get(job_id, -1))
 
@@ -141,10 +140,10 @@ class Fallbacks:
         return attempt < self._attempts.get(job_id, -1)
 
     def deployed(self, job_id: str, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """A whole job is deployed.
+        """Check the deployment of a whole job.
 
         Raises:
-            AssertionError: It starts from an older checkpoint, and it may not.
+            AssertionError: The job starts from an older checkpoint, which is not allowed.
         """
         if self._on_deployment is None or self.is_past(job_id, attempt):
             return

@@ -1,4 +1,4 @@
-"""`World`: what all parts of a simulated run share, with its trace and its background work."""
+"""`World`: the shared parts of a simulated run, with its trace and its background work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Trace:
         write: Takes each line; `None` for a run without a reader.
 
     Attributes:
-        is_on: Whether there is a listener; look at it before a line is put together.
+        is_on: Whether there is a listener; check it before a line is composed.
 
     Example:
         >>> from penstock.runtime.testing.manual_time import ManualClock
@@ -47,40 +47,40 @@ class Trace:
             self._write(f"{self.moves:>6} {self._clock.monotonic():>8.5f}s  {text}")
 
 
-#: Most seconds that a straggler is on its way.
+#: Maximum delay of a straggler in seconds.
 _STRAGGLE: Final = 1.0
 
 
 #: The stream of choices about clocks.
 _CLOCK_STREAM: Final = 4_712
 
-#: How often there is no room for a stored element.
+#: Probability that there is no room for a stored element.
 _NO_ROOM: Final = 0.1
 
 
 class SimulatedUserError(Exception):
-    """The user's function fails because the simulation wants it to."""
+    """An injected failure of a user's function."""
 
 
 class World:
     """Time, chance and storage; shared by all parts of a run.
 
     Args:
-        weather: What the world is like until it calms down.
+        weather: Conditions of the world until it calms down.
         write: Takes the lines of the trace; `None` for no trace.
-        clock: By default a new clock.
+        clock: The world's clock; a new one by default.
         storage: The checkpoint storage; by default a new one in memory.
-        open_location: Opens places outside of that storage; by default there are none.
+        open_location: Opens places outside of that storage; none by default.
 
     Attributes:
-        weather: What the world is like until it calms down.
-        fallbacks: Checks which checkpoints jobs start from.
-        is_calm: Whether nothing goes wrong any more.
-        last_arrival: When the last thing arrives that was held up before the world calmed down.
-        spill_disk: Where alignments store what does not fit into memory.
-        captured: Parts of checkpoints that were acknowledged with data in flight.
-        restores: What is different because a job came up at another parallelism.
-        valves: Counts what happens around the valves of operator coordinators.
+        weather: Conditions of the world until it calms down.
+        fallbacks: Checks the checkpoints that jobs start from.
+        is_calm: Whether no more faults occur.
+        last_arrival: Time of the last arrival that was delayed before the world calmed down.
+        spill_disk: Disk for alignments that don't fit into memory.
+        captured: Number of acknowledged parts of checkpoints with in-flight data.
+        restores: Effects of restores at another parallelism.
+        valves: Counts events at the valves of operator coordinators.
         before_effect: Called by users' code before it does something outside; its process may die there.
         on_moment: Called at moments at which planned faults are due.
     """
@@ -122,7 +122,7 @@ class World:
         self._user_error_in: int | None = None
 
     def calm_down(self) -> None:
-        """Let everything go well from now on, so that a job without progress has a bug."""
+        """Stop all faults, so that a job without progress has a bug."""
         self.is_calm = True
         self.storage.become_reliable()
         self.agenda.calm_down(CALM)
@@ -147,7 +147,7 @@ class World:
         return self._held_up(self.draws.real(0.0, most))
 
     def repeats(self, kind: FaultKind) -> bool:
-        """Whether something arrives twice; counted as this kind."""
+        """Draw whether something arrives twice; counted as this kind."""
         if self.is_calm or not self.draws.chance(self.weather.repeats):
             return False
         self.counts.happened(kind)
@@ -160,10 +160,10 @@ class World:
         self.agenda.add(kind, act, *what, at=self.arrival(_STRAGGLE if straggles else 0.0))
 
     def record_processed(self) -> None:
-        """Users' code takes a record: time passes, and it may fail.
+        """Let time pass when users' code takes a record; the code may fail.
 
         Raises:
-            SimulatedUserError: It fails.
+            SimulatedUserError: The code fails.
         """
         if self.is_calm:
             return
@@ -181,12 +181,12 @@ class World:
         self._lateness = seconds
 
     def take_lateness(self) -> float | None:
-        """Time of the answer of background work that was just done; `None` for at once."""
+        """Time of the answer of background work that has just ended; `None` for at once."""
         seconds, self._lateness = self._lateness, None
         return self.slow_moment() if seconds is None else self._held_up(seconds)
 
     def _held_up(self, seconds: float) -> float:
-        """Arrival time of a message that is so late."""
+        """Arrival time of a message that is delayed by `seconds`."""
         at = self.clock.monotonic() + seconds
         self.last_arrival = max(self.last_arrival, at)
         return at
@@ -195,7 +195,7 @@ class World:
         """Let the storage be slow for a while.
 
         Args:
-            seconds: Most seconds that a call is on its way, and its answer.
+            seconds: Maximum delay of a call, and of its answer.
             lasts: Seconds until it is as fast as before.
         """
         self._slowness, self._slow_until = seconds, self.clock.monotonic() + lasts
@@ -219,7 +219,7 @@ class World:
 
 
 def _nothing_runs() -> None:
-    """Nothing runs that could die."""
+    """Default for code outside of a process, which can't die."""
 
 
 T = TypeVar("T")
@@ -232,7 +232,7 @@ class SimulatedWork:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """No caller wants the outcome; the work may still be done."""
+        """Drop the outcome; the work may still be done."""
         self.is_cancelled = True
 
 
@@ -242,7 +242,7 @@ class SimulatedRunner:
     Args:
         guard: Runs callbacks in the owner's thread.
         on_work: Called when work is requested.
-        holds: Keeps a happening for later when the owner can't run; whether it did.
+        holds: Keeps a happening for later if the owner can't run; returns whether it did.
     """
 
     def __init__(
