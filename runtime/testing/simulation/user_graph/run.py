@@ -284,7 +284,7 @@ def _savepoint(world: World) -> str | None:
 
 
 def _layout(course: Course) -> Draws:
-    """Draws what is chained, and how many records come at a time: nothing that a job may depend on."""
+    """The draws of chaining and batch sizes, on which no job may depend."""
     return Draws(course.seed).stream(13)
 
 

@@ -147,7 +147,7 @@ class Weather:
         tick: Maximum seconds of a move.
         latency: Maximum delay of a frame or a message, in seconds.
         repeats: Probability with which a frame or a message arrives twice.
-        slowness: Maximum delay of a frame on a slow channel, in seconds.
+        slowness: Maximum extra delay of a frame on a slow channel, in seconds.
         lasts: Moves until the faults stop.
         clock_drift: Maximum relative difference between the clocks of two processes.
     """

@@ -35,7 +35,7 @@ def seeded(seed: int) -> Choose:
 
 
 def scattered(seed: int) -> Callable[[], int]:
-    """Return a generator function of 64-bit numbers for a seed (SplitMix64)."""
+    """Return a function that generates the 64-bit numbers of a seed (SplitMix64)."""
     first = mix64(seed)
     behind = first + _SINGLE
     singles, blocks = map(mix64, range(first, behind)), chain.from_iterable(_blocks(behind))
