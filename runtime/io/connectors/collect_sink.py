@@ -1,20 +1,20 @@
-"""Sinks without a system outside: rows for the program, for a quick look, or dropped (`DiscardSink`).
+"""Sinks without an external system: committed rows for the program, previews, or dropped (`DiscardSink`).
 
 **`CollectSink`**: committed rows go to a collector in the program; for notebooks and tests. The rows
 themselves are the committable, so they travel in the checkpoint and a restored job hands them in again under
 the same key. The collector keeps one entry per key, which makes that harmless.
 
-A `CollectSink()` without a collector has one of its own, a `ProgramCollector`. It is pickled when a job is
-sent to other processes. Only then it needs a collector that can be reached from there, and asks the installed
-executor for one. What is pickled is the collector of the executor, so subtasks never meet this one.
+A `CollectSink()` without a collector makes a `ProgramCollector` of its own. When a job is sent to other
+processes, the sink is pickled and needs a remote collector, which it requests from the installed executor.
+The pickle holds the executor's collector, so subtasks never use the sink's own.
 
-Each pickling begins a *run*: a job that is submitted. `rows()` gives those of the last run, so a cell of a
-notebook that is run again shows no rows of the time before.
+Each pickling begins a *run*: a submitted job. `rows()` returns the rows of the last run, so a notebook cell
+that is executed again shows no rows of its previous run.
 
-**`PreviewSink`**: rows go to a collector at once, and not when a checkpoint covers them; for quick looks. A
-stream that never ends has no last checkpoint, and a look at it takes none. The job of a quick look is not
-restarted either. Only the death of its JobMaster begins another attempt, which hands all rows in again. So
-each piece says which attempt it is of, and the rows of the newest one count.
+**`PreviewSink`**: rows go to a collector at once, without waiting for a checkpoint. Unbounded streams have no
+last checkpoint, and a preview takes none. A preview's job is not restarted either. Only the death of its
+JobMaster begins another attempt, which hands in all rows again. Each piece carries its attempt number; only
+rows of the newest attempt count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Collector(Protocol):
 
 @runtime_checkable
 class ReadableCollector(Collector, Protocol):
-    """A collector that gives its rows back to the program."""
+    """A collector whose rows the program can read."""
 
     def rows(self) -> list[Any]:
         """All rows committed so far, by transaction, in the order of their commits."""
@@ -52,7 +52,7 @@ class ReadableCollector(Collector, Protocol):
 
 @runtime_checkable
 class RunCollector(ReadableCollector, Protocol):
-    """A collector that tells the runs of a sink from each other."""
+    """A collector that separates the runs of a sink."""
 
     def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None: ...
 
@@ -77,8 +77,8 @@ class CollectedRows:
 class InMemoryCollector:
     """A collector in this process, for jobs whose subtasks run here too: in tests, under the harness.
 
-    A job on a cluster would fill copies of it that the program never sees, so it can't be sent there.
-    That job wants a `penstock.actors.RayCollector`.
+    Subtasks on a cluster would fill copies that the program never sees. The collector can't be sent there:
+    use a `penstock.actors.RayCollector`.
 
     Example:
         >>> collector = InMemoryCollector()
@@ -92,7 +92,7 @@ class InMemoryCollector:
         self._by_key: dict[CollectKey, list[Any]] = {}
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Take the rows of one transaction; a key that came before is ignored."""
+        """Add the rows of one transaction; repeated keys are ignored."""
         self._by_key.setdefault(key, list(rows))
 
     def rows(self) -> list[Any]:
@@ -117,9 +117,9 @@ class ProgramCollector:
         self._runs = 0
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Take the rows of one transaction of a job in this process; a key that came before is ignored.
+        """Add the rows of one transaction of a job in this process; repeated keys are ignored.
 
-        The first rows of another job take the place of those that are here.
+        The first rows of another job replace the collected ones.
         """
         if key[0] != self._job_here:
             self._here, self._job_here = InMemoryCollector(), key[0]
@@ -158,8 +158,8 @@ class CollectSink(metaclass=NearestNames):
     """A sink that hands committed rows to a collector; Arrow batches become dicts.
 
     Attributes:
-        target: Where the rows go; by default to this program, which reads them with `rows()`. Everything
-            collected is held in memory and in checkpoints: for small results.
+        target: Collector of the rows; by default the program's own, read with `rows()`. All collected rows
+            are held in memory and in checkpoints, so use it for small results.
 
     Example:
         >>> results = CollectSink()
@@ -170,12 +170,12 @@ class CollectSink(metaclass=NearestNames):
     target: Collector = field(default_factory=ProgramCollector)
 
     def rows(self) -> list[Any]:
-        """The rows that the newest job with this sink has committed so far, in the order of their commits.
+        """Return the rows that the newest job with this sink has committed so far, in commit order.
 
-        Rows of earlier jobs are dropped. A collector of your own keeps what it wants to.
+        Rows of earlier jobs are dropped. A custom collector decides what it keeps.
 
         Raises:
-            ConfigurationError: Its collector gives no rows back.
+            ConfigurationError: The collector can't return rows.
         """
         if not isinstance(self.target, ReadableCollector):
             msg = f"{type(self.target).__name__} has no method `rows()`; read the rows where it put them"
@@ -223,7 +223,7 @@ class Preview(NamedTuple):
 
 
 def newest_rows(pieces: Sequence[Preview]) -> list[Any]:
-    """The rows of the newest attempt, in the order in which they came.
+    """Return the rows of the newest attempt, in the order of arrival.
 
     Example:
         >>> newest_rows([Preview(1, ["a"]), Preview(2, ["a", "b"]), Preview(2, ["c"])])
@@ -235,7 +235,7 @@ def newest_rows(pieces: Sequence[Preview]) -> list[Any]:
 
 @dataclass(frozen=True)
 class PreviewSink:
-    """A sink that hands each `Preview` in as it comes; each subtask ends after `limit` rows."""
+    """A sink that hands in each `Preview` at once; each subtask ends after `limit` rows."""
 
     target: Collector
     limit: int | None = None

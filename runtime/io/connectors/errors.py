@@ -9,16 +9,16 @@ from penstock.runtime.errors import BadInputError, ConfigurationError, PenstockE
 from penstock.runtime.operators.protocols import DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch
 
-#: How much of a bad record a message shows, in characters.
+#: Maximum length of a bad record in a message, in characters.
 SHOWN_CHARACTERS: Final = 200
 
 
 class ConnectorError(PenstockError):
-    """A source or sink can't go on; the message names the place, the record, and the way out."""
+    """A source or sink can't continue; the message names the place, the record, and a remedy."""
 
 
 class BadRecordError(ConnectorError):
-    """A record can't be read or written, and the connector's setting is to fail on that."""
+    """A record can't be read or written, and the connector is set to fail on bad records."""
 
 
 class UnreadableInputError(BadRecordError, BadInputError):
@@ -26,7 +26,7 @@ class UnreadableInputError(BadRecordError, BadInputError):
 
 
 def shown(record: Any) -> str:
-    """Show a record in a message, cut to a bounded length.
+    """Format a record for a message, cut to a bounded length.
 
     Example:
         >>> shown("abc")
@@ -55,7 +55,7 @@ def checked_on_error(value: str) -> OnError:
     """Return `value` when it is one of the allowed settings.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: The value is not allowed.
 
     Example:
         >>> checked_on_error("skip")

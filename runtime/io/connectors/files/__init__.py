@@ -1,4 +1,4 @@
-"""`FileSource` and `FileSink`: which files there are, who reads them, and when they become visible.
+"""`FileSource` and `FileSink`: finding, sharing out, reading, writing and publishing files.
 
 - `file_source`, `paths`, `file_reader`, `hive_partitions`: lists files, shares them out, and reads them with
   exact positions.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Protocol
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
 
-#: Splits that give nothing and are passed by within one poll.
+#: Maximum number of empty splits that one poll skips.
 _EMPTY_SPLITS_PER_POLL: Final = 8
 
 
@@ -18,7 +18,7 @@ class SplitReader(Protocol):
     """Reads one split of a file format."""
 
     def read(self, max_rows: int) -> Polled[Any]:
-        """The next records; `finished` means that the split is at its end and this poll gave nothing."""
+        """Return the next records; `finished` means that the split has ended and this poll returned none."""
         ...
 
     def position(self) -> Any: ...

@@ -1,10 +1,10 @@
-"""`FileSink`: writes files that appear when, and only when, a checkpoint covers them.
+"""`FileSink`: writes files that appear exactly when a checkpoint covers them.
 
-Rows go to a file whose name begins with `_`, which readers of folders leave out (Spark, Hive and `FileSource`
-do). At a checkpoint the file is ended and made durable; when the checkpoint is complete it is renamed to its
-final name. A crash in between is safe either way. The checkpoint names the file, so a restored job renames it
-again. Files that no checkpoint names are deleted later. Nothing is ever overwritten, and files of other jobs
-are never touched. (The idea is that of Flink's `FileSink` and Hadoop's output committers.)
+Rows go to a file whose name begins with `_`; folder readers skip such names (Spark, Hive, `FileSource`).
+A checkpoint ends the file and makes it durable; the completed checkpoint renames it to its final name. A
+crash in between is safe either way: the checkpoint names the file, so a restored job repeats the rename.
+Files that no checkpoint names are deleted later. Files are never overwritten, and files of other jobs are
+never touched. (The idea is that of Flink's `FileSink` and Hadoop's output committers.)
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from penstock.runtime.redaction import without_secrets
 
 DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024
 
-#: Object stores copy no more than this in one request.
+#: Maximum size of one copy request in object stores.
 _LARGEST_COPY: Final = 5 * 1024**3
 
-#: No job gets so far.
+#: Larger than any attempt number.
 _BEHIND_ALL_ATTEMPTS: Final = 1 << 62
 
 
@@ -52,13 +52,13 @@ class FileSink(metaclass=NearestNames):
 
     Attributes:
         directory: Absolute path or URL.
-        max_file_size: A file that has grown to this many bytes is ended before the checkpoint.
-        allow_missing: A commit that is repeated after a recovery may find a file nowhere. True takes it as
-            committed and then moved away by a consumer of the directory. Otherwise it is an error.
+        max_file_size: Bytes at which a file is ended before the checkpoint.
+        allow_missing: Whether a commit repeated after a recovery may miss its file. True assumes that a
+            consumer moved the committed file away. False raises an error.
         storage_options: Settings of the object store as obstore names them.
-        filesystem: A file system of the user's own, used instead of the one that a URL names.
-        trust_paths: Whether a snapshot may name files to commit that are not in `directory`, as when the job
-            had another one before.
+        filesystem: A custom file system, used instead of the one that a URL names.
+        trust_paths: Whether a snapshot may name files to commit outside of `directory`, as after a change of
+            `directory`.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
@@ -79,7 +79,7 @@ class FileSink(metaclass=NearestNames):
 
     @property
     def only_reads(self) -> bool:
-        """Whether no function of the user's sees the records: JSON may be given one."""
+        """Whether no user function sees the records; a JSON sink may have one."""
         return getattr(self.form, "default", None) is None
 
     @staticmethod
@@ -97,13 +97,13 @@ class FileSink(metaclass=NearestNames):
         """JSON lines: each record is a line, in files ending in `.jsonl`.
 
         Args:
-            directory: Where to.
-            default: What makes a JSON value of an object that JSON does not know, for example `str`.
+            directory: Folder of the files, a path or URL.
+            default: Function that converts an object unknown to JSON into a JSON value, for example `str`.
             max_file_size: Bytes at which a file is ended early.
             allow_missing: Consumers may move committed files away while the job runs.
             storage_options: Settings of the object store.
-            filesystem: A file system of your own.
-            trust_paths: Commit files that a snapshot names also when they are not in `directory`.
+            filesystem: Custom file system to write to.
+            trust_paths: Also commit files outside of `directory` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -135,15 +135,15 @@ class FileSink(metaclass=NearestNames):
         """CSV: each record is a dict, a tuple or a list; `None` is an empty field.
 
         Args:
-            directory: Where to.
-            columns: Names of the columns in their order; without them the first dict of each subtask decides.
-            header: Begin each file with the names, if there are any.
-            delimiter: What separates fields, one character.
+            directory: Folder of the files, a path or URL.
+            columns: Names of the columns in their order; by default the keys of each subtask's first dict.
+            header: Begin each file with the column names, if there are any.
+            delimiter: The field separator, one character.
             max_file_size: Bytes at which a file is ended early.
             allow_missing: Consumers may move committed files away while the job runs.
             storage_options: Settings of the object store.
-            filesystem: A file system of your own.
-            trust_paths: Commit files that a snapshot names also when they are not in `directory`.
+            filesystem: Custom file system to write to.
+            trust_paths: Also commit files outside of `directory` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -176,15 +176,15 @@ class FileSink(metaclass=NearestNames):
         """Parquet: records are dicts, or Arrow batches.
 
         Args:
-            directory: Where to.
-            schema: The schema of all files. Without it each value keeps its own type, and rows whose types do
-                not go together stand in different files. Columns that a row lacks are null.
+            directory: Folder of the files, a path or URL.
+            schema: The schema of all files. Without it each value keeps its own type, and rows of
+                incompatible types go to different files. Columns that a row lacks are null.
             compression: Codec as pyarrow names it.
             max_file_size: Bytes at which a file is ended early.
             allow_missing: Consumers may move committed files away while the job runs.
             storage_options: Settings of the object store.
-            filesystem: A file system of your own.
-            trust_paths: Commit files that a snapshot names also when they are not in `directory`.
+            filesystem: Custom file system to write to.
+            trust_paths: Also commit files outside of `directory` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -199,7 +199,7 @@ class FileSink(metaclass=NearestNames):
         )
 
     def writer(self, context: ConnectorContext) -> FileSinkWriter:
-        """Make the writer of one subtask; makes the directory if it is missing.
+        """Make the writer of one subtask, and the directory if it is missing.
 
         Raises:
             ConnectorError: The directory can't be made or written.

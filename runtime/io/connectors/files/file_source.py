@@ -1,8 +1,8 @@
 """`FileSource`: reads text, JSON lines, CSV and Parquet files from local disks and object stores.
 
-The files are listed once, when the job starts from nothing; the source ends when they are read. Every
-position is exact, so a restored job continues with the very next record. With several subtasks, the files
-(and the ranges of large files) are shared out among them.
+The files are listed once, when the job starts without a snapshot; the source ends after reading them. Every
+position is exact, so a restored job continues with the very next record. Several subtasks share the files
+and the ranges of large files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T_co = TypeVar("T_co", covariant=True)
 Location: TypeAlias = str | os.PathLike[str]
 Locations: TypeAlias = Location | Sequence[Location]
 
-#: Types of CSV columns: for some columns an Arrow type, or a function of the text; or all of them inferred.
+#: CSV column types: an Arrow type or a function of the text for some columns, or all of them inferred.
 CsvSchema: TypeAlias = Mapping[str, Callable[[str], Any] | pa.DataType] | pa.Schema | Literal["infer"]
 
 DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
@@ -57,15 +57,15 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     """A source of files; made by `text`, `json`, `csv` or `parquet`.
 
     Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
-    URLs (`file://`, `s3://`, `gs://`, `az://`) have the same shapes; a list mixes them. Relative paths are
-    made absolute here, in the program that builds the graph. Files whose names begin with `_` or `.` are left
-    out of folders and globs. `.gz`, `.bz2` and `.xz` files of lines are decompressed.
+    URLs (`file://`, `s3://`, `gs://`, `az://`) have the same shapes; a list may mix them. Relative paths
+    become absolute in the program that builds the graph. Folders and globs skip files whose names begin with
+    `_` or `.`. Files of lines in `.gz`, `.bz2` and `.xz` are decompressed.
 
     Attributes:
         locations: Absolute paths and URLs.
         storage_options: Settings of the object store as obstore names them (`region`, `endpoint`, ...).
-        filesystem: A file system of the user's own, used instead of the one that a URL names.
-        trust_paths: Whether a snapshot may name files that are not in `locations`, as after a move.
+        filesystem: A custom file system, used instead of the one that a URL names.
+        trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
         partitioning: Whether folders `name=value` are columns.
     """
 
@@ -96,14 +96,14 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         r"""Each line is a record, a `str` without its `\n` or `\r\n`.
 
         Args:
-            locations: What to read.
-            encoding: Of all files; those in UTF-16 or UTF-32 are one split each.
-            split_size: Largest part of a file that one subtask reads at a time, in bytes.
-            on_error: What to do with a line that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
+            locations: Paths, folders, globs or URLs to read.
+            encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
+            split_size: Maximum part of a file that one subtask reads at a time, in bytes.
+            on_error: Handling of lines that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
             partitioning: `"hive"` makes dicts, with the line as `value` and the columns of its folders.
             storage_options: Settings of the object store.
-            filesystem: A file system of your own.
-            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
+            filesystem: Custom file system to read from.
+            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -138,19 +138,19 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         A file that is one JSON array over several lines is refused when the job starts.
 
         Args:
-            locations: What to read.
-            encoding: Of all files; those in UTF-16 or UTF-32 are one split each.
-            split_size: Largest part of a file that one subtask reads at a time, in bytes.
-            on_error: What to do with a line that is not JSON, or does not fit the columns: `"fail"`,
-                `"skip"`, `"dead_letter"`.
+            locations: Paths, folders, globs or URLs to read.
+            encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
+            split_size: Maximum part of a file that one subtask reads at a time, in bytes.
+            on_error: Handling of lines that are not JSON or don't fit the columns: `"fail"`, `"skip"`,
+                `"dead_letter"`.
             batch_format: `"rows"`, or `"arrow"` for Arrow batches of objects.
-            schema: With `"arrow"` the fields that are wanted, and their types; other fields are left out. By
-                default all columns are inferred from a sample when the job starts from nothing.
-            partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
-                below the locations are, and a warning of the job says so.
+            schema: With `"arrow"` the wanted fields and their types; other fields are left out. By default
+                all columns are inferred from a sample when the job starts without a snapshot.
+            partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
+                below the locations become columns, with a warning of the job.
             storage_options: Settings of the object store.
-            filesystem: A file system of your own.
-            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
+            filesystem: Custom file system to read from.
+            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -193,30 +193,30 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """Each row is a dict from column name to text; quoted fields may hold newlines.
 
         With Arrow types (`pa.int64()`, `pa.date32()`) or `schema="infer"`, rows and Arrow batches have the
-        same values. A sample decides inferred types when the job starts from nothing; then they are fixed.
+        same values. Types are inferred from a sample when the job starts without a snapshot, and then fixed.
 
         Args:
-            locations: What to read; each file is read by one subtask.
-            header: The first row of each file names its columns.
-            delimiter: What separates fields, one character.
-            columns: With a header the columns that are wanted, else the names of all columns.
+            locations: Paths, folders, globs or URLs to read; one subtask reads each file.
+            header: Whether the first row of each file names its columns.
+            delimiter: The field separator, one character.
+            columns: With a header the wanted columns, else the names of all columns.
             schema: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
                 `str`; also a `pa.schema`. An empty field of such a column is `None`. `"infer"` infers all
                 columns.
             null_values: Texts that are `None` in every column, such as `"NA"`; `""` makes empty texts `None`.
-            quotechar: What begins and ends a quoted field; `None` reads quotes as text.
-            escapechar: What takes the meaning of the character behind it, such as a backslash.
+            quotechar: The character around quoted fields; `None` reads quotes as text.
+            escapechar: The character that escapes the next one, such as a backslash.
             skip_rows: Rows to leave out at the beginning of each file, before the header.
-            encoding: Of all files; those in UTF-16 or UTF-32 are one split each.
-            max_field_size: Longest field in characters; the limit is one for the whole process.
-            on_error: What to do with a row that is not CSV, has the wrong number of fields or can't be
+            encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
+            max_field_size: Maximum length of a field in characters; the whole process shares one limit.
+            on_error: Handling of rows that are not CSV, have the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
             batch_format: `"rows"` or `"arrow"`.
-            partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
-                below the locations are, and a warning of the job says so.
+            partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
+                below the locations become columns, with a warning of the job.
             storage_options: Settings of the object store.
-            filesystem: A file system of your own.
-            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
+            filesystem: Custom file system to read from.
+            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -263,14 +263,14 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """Each row is a dict, or the records stay together as Arrow batches.
 
         Args:
-            locations: What to read; each row group is read by one subtask.
-            columns: The columns that are wanted, `None` for all.
+            locations: Paths, folders, globs or URLs to read; one subtask reads each row group.
+            columns: The wanted columns, `None` for all.
             batch_format: `"rows"` or `"arrow"`.
-            partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
-                below the locations are, and a warning of the job says so.
+            partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
+                below the locations become columns, with a warning of the job.
             storage_options: Settings of the object store.
-            filesystem: A file system of your own.
-            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
+            filesystem: Custom file system to read from.
+            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -279,10 +279,10 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
-        """The same Parquet source, which reads only these columns, in this order.
+        """Return this Parquet source reading only these columns, in this order.
 
         Raises:
-            ConfigurationError: It reads no Parquet files, or some of these columns are not read by it.
+            ConfigurationError: The source reads no Parquet files, or doesn't read some of these columns.
 
         Example:
             >>> FileSource.parquet("/data").with_projection(["k", "v"]).form.columns
@@ -296,7 +296,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return replace(self, form=replace(form, columns=tuple(columns)))
 
     def with_filter(self, wanted: Any) -> FileSource[T_co]:
-        """The same Parquet source without the rows for which an expression is false or null.
+        """Return this Parquet source without the rows for which an expression is false or null.
 
         Row groups whose statistics exclude the expression are not read. A second filter narrows the first.
 
@@ -304,7 +304,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             wanted: A `pyarrow.compute` expression of columns that the source reads.
 
         Raises:
-            ConfigurationError: It reads no Parquet files, or this is no expression.
+            ConfigurationError: The source reads no Parquet files, or `wanted` is no expression.
 
         Example:
             >>> import pyarrow.compute as pc
@@ -321,7 +321,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return replace(self, form=replace(form, wanted=both))
 
     def reading(self, needed: NeededColumns) -> FileSource[T_co]:
-        """The same source, which leaves out columns and row groups of Parquet files that no step needs."""
+        """Return this source without the columns and row groups of Parquet files that no step needs."""
         if not isinstance(self.form, ParquetFormat):
             return self
         return replace(self, form=replace(self.form, needed=needed))
@@ -336,7 +336,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """List the files and cut them.
 
         Raises:
-            ConnectorError: No file is there, or the place can't be listed.
+            ConnectorError: No file matches, or the location can't be listed.
         """
         serving = self._file_systems()
         by_system: dict[int, tuple[FileSystem, list[FileInfo]]] = {}
@@ -391,14 +391,14 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
     def _check(self, splits: Sequence[Any]) -> None:
         if self.filesystem is not None:
-            # Its paths may look like none of the locations: what it finds there is declared.
+            # A custom file system's paths may match no location: the files that it finds are declared.
             found = {info.path for info in list_files(self.locations, self._file_systems())} if splits else ()
             unknown = [split for split in splits if split.path not in found]
         for split in splits if self.filesystem is None else unknown:
             check_declared(split.path, self.locations)
 
     def _file_systems(self) -> Callable[[str], FileSystem]:
-        """The file systems that serve paths; each one is opened once."""
+        """Return a function from path to file system; each file system is opened once."""
         opened: dict[str, FileSystem] = {}
 
         def serving(location: str) -> FileSystem:
@@ -441,10 +441,10 @@ def _checked_split_size(split_size: int) -> int:
 
 
 def checked_format(batch_format: str) -> BatchFormat:
-    """Return `batch_format` when it is one.
+    """Return `batch_format` when it is allowed.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: The format is not allowed.
 
     Example:
         >>> checked_format("arrow")

@@ -1,11 +1,11 @@
-"""Columns that stand in folders: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them.
+"""Columns encoded in folder names: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them.
 
 A folder `name=value` is a column of all files below it. Name and value are URL-encoded, and
-`__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts from nothing. The rule is
-that of inferred CSV columns: a type is taken only where it keeps every letter. So `month=02` is text, and
+`__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts without a snapshot. They
+follow the rule of inferred CSV columns: a type must preserve every letter. So `month=02` is text, and
 `year=2020` is a number. Each split carries its values, so a restored job has the same ones.
 
-A column that a file has itself keeps the values of the file.
+A column in the file itself takes precedence.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
-#: `"auto"` reads folders below the locations and says so in a warning of the job.
+#: `"auto"` reads folders below the locations, with a warning of the job.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None
 
-#: Name of a line of text beside the columns of its folders; Spark's.
+#: Name of a text line's column next to the folder columns, as in Spark.
 TEXT_COLUMN: Final = "value"
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -54,7 +54,7 @@ def checked_partitioning(partitioning: Any) -> Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedSplit:
-    """A split of a file with the columns of its folders, as Arrow writes a batch of one row."""
+    """A split of a file, with its folder columns as an Arrow batch of one row."""
 
     split: Any
     columns: bytes
@@ -65,7 +65,7 @@ class PartitionedSplit:
 
 
 class Partitions:
-    """The columns that the folders of a source's files give.
+    """The columns of the folders of a source's files.
 
     Raises:
         ConnectorError: A path names a column twice, or a value does not fit its declared type.
@@ -119,7 +119,7 @@ def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
 
 
 class PartitionedReader:
-    """Adds the columns of folders to what a reader reads; that of Parquet files adds them itself."""
+    """Adds folder columns to the rows of a reader; Parquet readers add them themselves."""
 
     def __init__(
         self, reader: SplitReader, split: PartitionedSplit, columns: PathColumns, form: FileFormat
@@ -165,7 +165,7 @@ def _base(location: str) -> str:
 
 
 def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
-    """Name and text of each column in the folders of a path, below the first base that holds it."""
+    """Return name and text of each folder column of a path, below the first base that contains the path."""
     base = min((base for base in bases if path.startswith(base)), key=len, default=path)
     found: dict[str, str | None] = {}
     for folder in path[len(base) :].split("/")[:-1]:

@@ -1,15 +1,15 @@
-"""Paths of files: which ones a source reads, and which ones a snapshot may name.
+"""Paths of files: the paths that a source reads, and those that a snapshot may name.
 
-Patterns are resolved once, when a job starts from nothing (`list_files`).
+Patterns are resolved once, when a job starts without a snapshot (`list_files`).
 
-**Paths of snapshots** must lie inside of what the job declares. A snapshot may come from a stranger, or
-through a storage that others can write. State of a source names the files that are left to read; state of a
-sink names the files that a commit renames. If that is believed, a stranger who has changed a snapshot
-reads and renames any file that the workers may. So connectors ask here before they touch a path that may
-come from a snapshot. The user can say that they trust it (`trust_paths=True`).
+**Paths in snapshots** must lie inside the locations that the job declares. A snapshot may come from a
+stranger, or from a storage that others can write. Source state names the files that are left to read; sink
+state names the files that a commit renames. Without a check, a changed snapshot could read and rename any
+file that the workers may. So connectors check every path of a snapshot before they use it. Users can turn the
+check off (`trust_paths=True`).
 
-The comparison is one of texts. A link inside of a declared folder is followed: a user who may put one there
-may put files there, too.
+Paths are compared as texts. Links inside a declared folder are followed: a user who may create a link there
+may also create files.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def list_files(
     filesystem: Callable[[str], FileSystem],
     warn: Callable[[str], None] = lambda warning: None,
 ) -> list[FileInfo]:
-    """Find the files of all patterns, each file once, in the order of the patterns and then by path.
+    """List the files of all patterns, each file once, in the order of the patterns and then by path.
 
-    Names that begin with `_` or `.` are hidden, or sinks are still writing them. They are read only when the
-    last part of a pattern begins so itself.
+    Names that begin with `_` or `.` are hidden, or files of running sinks. They are read only when the last
+    part of a pattern begins with the same character.
 
     Raises:
-        ConnectorError: A pattern matches no file, or the place can't be listed.
+        ConnectorError: A pattern matches no file, or the location can't be listed.
     """
     files: dict[str, FileInfo] = {}
     for pattern in patterns:
@@ -105,14 +105,14 @@ def check_declared(path: object, declared: Iterable[str]) -> str:
     """Refuse a path that lies in none of the declared places.
 
     Args:
-        path: Of a snapshot: should be an absolute path or a URL, without `.` and `..`.
+        path: A path from a snapshot: an absolute path or a URL, without `.` and `..`.
         declared: Absolute paths or URLs: files, folders (all below is declared), glob patterns.
 
     Returns:
         The path.
 
     Raises:
-        UntrustedPathError: It lies elsewhere, or is no such path.
+        UntrustedPathError: The path lies elsewhere or is malformed.
 
     Example:
         >>> check_declared("/data/in/2024/a.csv", ["/data/in"])
@@ -128,10 +128,10 @@ def check_declared(path: object, declared: Iterable[str]) -> str:
 
 
 def check_directory(directory: object, declared: str) -> str:
-    """Refuse any directory but the declared one: not one below it either, and no pattern is looked for in it.
+    """Refuse any directory but the declared one; folders below it and patterns are refused too.
 
     Raises:
-        UntrustedPathError: It is another one.
+        UntrustedPathError: The directory is not the declared one.
 
     Example:
         >>> check_directory("/data/out[1]", "/data/out[1]")
@@ -143,10 +143,10 @@ def check_directory(directory: object, declared: str) -> str:
 
 
 def check_file_name(name: object) -> str:
-    """Refuse what is no name of a file in a folder: a text with separators, `..`, or nothing.
+    """Refuse names that are empty, `..` or contain separators.
 
     Raises:
-        UntrustedPathError: It is no such name.
+        UntrustedPathError: The name is no file name.
 
     Example:
         >>> check_file_name("part-0.csv")

@@ -1,6 +1,6 @@
 """File systems: local disks and object stores.
 
-- `filesystem`: the port, for a file system of the user's own too, and patterns such as `**/*.csv`.
+- `filesystem`: the port, also for custom file systems, and patterns such as `**/*.csv`.
 - `local_files`, `object_files`: its two implementations; `filesystem_for` in `local_files` chooses one.
 
 Imports the errors of connectors only.

@@ -3,7 +3,7 @@
 A path of the local disk is a plain absolute path. An object in a store is a full URL (`s3://bucket/key`). A
 source or sink accepts any object with these methods as its file system.
 
-Glob patterns over keys of an object store mean what Python's `glob` gives them on disk. `*` and `?` stay
+Glob patterns over keys of an object store have the meaning of Python's `glob` on disk. `*` and `?` stay
 inside one folder; `**` as a whole segment crosses any number of folders. A wildcard at the start of a segment
 does not match a leading dot.
 """
@@ -25,12 +25,12 @@ from penstock.runtime.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file as it was found.
+    """A file found by a listing.
 
     Attributes:
         path: Absolute path or full URL.
         size: Bytes.
-        unreadable: Why the file is left out when a folder or a pattern has found it; empty for others.
+        unreadable: Reason for leaving the file out of a folder or pattern; empty for readable files.
     """
 
     path: str
@@ -65,7 +65,7 @@ class OutputFile(Protocol):
     def write(self, data: Any, /) -> Any: ...
 
     def finish(self) -> None:
-        """End the file: everything written is durable when this returns."""
+        """End the file and make everything written durable."""
         ...
 
     def discard(self) -> None: ...
@@ -75,11 +75,11 @@ class FileSystem(Protocol):
     """Finds and reads files, writes them under a temporary name and publishes them."""
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
-        """All files that match a path, a folder, or a glob pattern, sorted by path."""
+        """Return all files that match a path, a folder, or a glob pattern, sorted by path."""
         ...
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file, `None` when it is not there."""
+        """Return the bytes of a file, `None` when it doesn't exist."""
         ...
 
     def open_input(self, path: str) -> InputFile:
@@ -90,30 +90,29 @@ class FileSystem(Protocol):
         """Make a directory if it is missing and prove, with a file named `probe`, that it can be written.
 
         Raises:
-            OSError: It can't be made or written.
+            OSError: The directory can't be made or written.
         """
         ...
 
     def names(self, directory: str, prefix: str) -> Sequence[str]:
-        """Names of the files in a directory (not below) that begin with `prefix`."""
+        """Return the names of the files directly in a directory that begin with `prefix`."""
         ...
 
     def create(self, directory: str, name: str) -> OutputFile:
-        """Begin a new file; an existing one is never touched."""
+        """Begin a new file; existing files are never touched."""
         ...
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        """Give a finished file its final name without ever overwriting; may be repeated.
+        """Rename a finished file to its final name without overwriting; idempotent.
 
         Args:
-            directory: Where the file is.
-            name: Its name so far.
-            final: Its name from now on.
+            name: Current name.
+            final: Final name.
         """
         ...
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
-        """Delete files; one that is not there is no error."""
+        """Delete files; missing files are no error."""
         ...
 
 
@@ -139,7 +138,7 @@ def absolute(location: str | os.PathLike[str]) -> str:
 
 
 _MAGIC: Final = re.compile(r"[*?\[]")
-#: A set of characters: a `]` at its beginning is one of them.
+#: A set of characters; a leading `]` belongs to the set.
 _BRACKET: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
 
 _END_OF_TEXT: Final = fnmatch.translate("").removeprefix("(?s:)")
@@ -156,7 +155,7 @@ def is_glob(pattern: str) -> bool:
 
 
 def literal_folder(pattern: str) -> str:
-    """The folders in front of the first wildcard, with the slash at their end.
+    """Return the folders in front of the first wildcard, with a trailing slash.
 
     Example:
         >>> literal_folder("in/2024/*/a.txt"), literal_folder("*.txt")

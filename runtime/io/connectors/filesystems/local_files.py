@@ -3,14 +3,14 @@
 Publishing is `link` then `unlink`. `link` fails when the final name is taken, so nothing is ever overwritten.
 A crash between the two leaves both names on one inode, which the next attempt recognises.
 
-A power cut must not take output that a checkpoint counts as written or committed. The next checkpoint after a
-commit forgets the old name, so no attempt would look for the file again. Three syncs see to it.
+A power cut must not lose output that a checkpoint counts as written or committed. The next checkpoint after a
+commit forgets the old name, so no attempt would search for the file again. Three syncs prevent that loss.
 
 1. Content and name of a file are synced before it counts as written (`LocalOutputFile.finish`).
-2. The directory is synced before `publish` answers, also when the file has its final name already. Another
-   process may have given it that name, and have died before its own sync.
-3. The directory's own name is synced in the one above, and so on up to the root, before anything is written
-   there. Another writer may have made it, so every writer does that.
+2. `publish` syncs the directory before it returns, even when the file already has its final name. Another
+process may have renamed it and died before its own sync.
+3. The directory's name is synced in its parent, and so on up to the root, before any file is written there.
+Another writer may have made the directory, so every writer syncs it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.runtime.io.connectors.filesystems.filesystem import (
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.redaction import has_password
 
-#: What `link` answers on file systems that have no hard links.
+#: Error numbers of `link` on file systems without hard links.
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -42,10 +42,10 @@ class LocalOutputFile:
     """A new file on disk; fails if the name is taken.
 
     Args:
-        path: Where to; its folder is there.
+        path: Path of the file; its folder must exist.
 
     Raises:
-        OSError: The name is taken, or nothing can be written there.
+        OSError: The name is taken, or the folder can't be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -80,7 +80,7 @@ def _matching(pattern: str) -> Iterator[str]:
 
 
 def _folders(base: str, seen: set[tuple[int, int]]) -> Iterator[str]:
-    """A folder and all folders below it that were not seen; links are followed last."""
+    """Yield a folder and all unseen folders below it; links are followed last."""
     waiting, links = deque([base]), deque[str]()
     while waiting or links:
         folder = waiting.popleft() if waiting else links.popleft()
@@ -102,9 +102,9 @@ class LocalFileSystem:
     """The local disk; paths are absolute."""
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
-        """All files that match, also hidden ones; folders are walked.
+        """Return all matching files, including hidden ones; folders are walked.
 
-        `**` enters each folder once, however many links lead to it.
+        `**` enters each folder once, regardless of how many links lead to it.
         """
         if os.path.isfile(pattern):
             return [FileInfo(pattern, os.path.getsize(pattern))]
@@ -123,7 +123,7 @@ class LocalFileSystem:
         return open(path, "rb", buffering=0)
 
     def make_directory(self, directory: str, probe: str) -> None:
-        """Make it with its parents, all durable, and write, then remove, the probe."""
+        """Durably make the directory with its parents; write and remove the probe."""
         os.makedirs(directory, exist_ok=True)
         PosixDisk(Path(directory)).sync_way_up()
         path = os.path.join(directory, probe)
@@ -155,7 +155,7 @@ class LocalFileSystem:
                 if not os.path.samefile(source, target):
                     return Publication.OCCUPIED
             except FileNotFoundError:
-                # The other name of the same file was unlinked by the publisher.
+                # The publisher unlinked the other name of the same file.
                 return Publication.ALREADY_PUBLISHED
             outcome = Publication.ALREADY_PUBLISHED
         except FileNotFoundError:
@@ -191,19 +191,19 @@ def _sync_directory(directory: str) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems can't sync a directory; there the server orders the names.
+        # Some network file systems can't sync a directory; their servers order the names.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(descriptor)
 
 
-#: URL schemes that are served through obstore.
+#: URL schemes served by obstore.
 OBJECT_STORE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 
 
 def filesystem_for(location: str, storage_options: Mapping[str, str]) -> FileSystem:
-    """The file system that serves an absolute location; refuses an unknown scheme."""
+    """Return the file system for an absolute location; refuses an unknown scheme."""
     if "://" not in location:
         return LocalFileSystem()
     scheme = location.split("://", 1)[0]

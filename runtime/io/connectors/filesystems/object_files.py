@@ -1,9 +1,9 @@
 """Files in an object store, through obstore.
 
-An object appears when its upload ends, complete or not at all. So an upload that dies leaves nothing that can
-be read. The store's own rule for incomplete uploads removes its parts. Publishing is copy, then delete. The
-copy asks not to overwrite. Where a store has no such copy, the final name is looked up first. That is enough,
-because a name belongs to one subtask of one attempt.
+An object appears, complete, when its upload ends. A failed upload leaves nothing readable, and the store's
+rule for incomplete uploads removes its parts. Publishing is a copy without overwriting, then a delete. In
+stores without such a copy, the final name is looked up first. That is enough because only one subtask of one
+attempt uses a name.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from penstock.runtime.io.connectors.filesystems.odd_keys import (
 
 T = TypeVar("T")
 
-#: Bytes fetched by one request while reading; a request takes tens of milliseconds whatever its size.
+#: Bytes of one read request; a request takes tens of milliseconds regardless of its size.
 READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 
-#: Settings that obstore takes apart from those of the store (its `ClientConfig`).
+#: Settings that obstore expects separately from the store's (its `ClientConfig`).
 _CLIENT_OPTIONS: Final = frozenset(
     {
         "allow_http",
@@ -89,7 +89,7 @@ def object_file_system(location: str, storage_options: Mapping[str, str]) -> Obj
 
 
 class ObjectInputFile:
-    """An object that is read in large ranges."""
+    """An object read in large ranges."""
 
     closed = False
 
@@ -120,7 +120,7 @@ class ObjectInputFile:
 
 
 class ObjectOutputFile:
-    """An upload; the object is there once it is finished."""
+    """An upload; the object appears when it is finished."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         self._writer = obstore.open_writer(store, key)
@@ -132,7 +132,7 @@ class ObjectOutputFile:
         _as_os_error(self._writer.close)
 
     def discard(self) -> None:
-        """Leave the upload unfinished: no object appears."""
+        """Abandon the upload: no object appears."""
         del self._writer
 
 
@@ -148,7 +148,7 @@ class ObjectFileSystem:
         folder = literal_folder(key).rstrip("/") if is_glob(key) else key
         if folder and is_unreadable(folder):
             raise _unreadable(pattern)
-        # A key may hold the letters of a glob.
+        # A key may contain wildcard characters.
         size = self.size(pattern) if key and not is_unreadable(key) else None
         if size is not None:
             return [FileInfo(pattern, size)]
@@ -170,7 +170,7 @@ class ObjectFileSystem:
         return sorted(found, key=lambda info: info.path)
 
     def _is_folder(self, path: str, folders: Set[str]) -> bool:
-        """Whether an empty object is the marker of a folder: obstore leaves out the slash behind its name."""
+        """Whether an empty object marks a folder: obstore drops the slash at the end of its name."""
         if path in folders:
             return True
         return "." not in path.rpartition("/")[2] and self.size(path) is None
@@ -262,7 +262,7 @@ class ObjectFileSystem:
             raise _unreachable(place, error) from error
 
     def _has_leading_slashes(self) -> bool:
-        """Whether a key begins with a slash: obstore's list would leave it out of the name."""
+        """Whether a key begins with a slash; obstore's listing would drop the slash."""
         return "" in obstore.list_with_delimiter(self._store)["common_prefixes"]
 
     def _list_with_odd_keys(self, place: str, below: str, found: InvalidPathError) -> list[tuple[str, int]]:
@@ -291,7 +291,7 @@ class ObjectFileSystem:
 
 
 def _as_os_error(work: Callable[[], T]) -> T:
-    """Do `work`; what the store answers becomes an `OSError`, as files of the local disk raise it."""
+    """Run `work`; errors of the store become `OSError`, as with local files."""
     try:
         return work()
     except (BaseError, FileNotFoundError) as error:

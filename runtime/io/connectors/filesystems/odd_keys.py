@@ -1,9 +1,9 @@
-"""Odd keys of object stores: those that obstore refuses, and the bucket as Arrow reads it.
+"""Odd keys of object stores, which obstore refuses, and access to the bucket through Arrow.
 
-An odd key has an empty part (`a//b`), a part that is one or two dots, or a control character. Obstore can't
-read such a key. A single one makes it refuse to list all the others. The place is then listed through Arrow,
-which gives every key. Arrow also reads those with control characters. It refuses an empty part. On its way
-through HTTP a part `.` or `..` may become the key of another object, so these are never asked for.
+An odd key has an empty part (`a//b`), a part of one or two dots, or a control character. Obstore can't read
+such a key, and a single one makes it refuse to list all the others. Arrow then lists the place with every
+key. Arrow also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or `..` may
+turn the key into that of another object, so such keys are never requested.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from penstock.runtime.io.connectors.filesystems.filesystem import InputFile
 
-#: Why a key is not read, and what to do about it.
+#: Reason why a key is not read, and the remedy.
 WHY_UNREADABLE: Final = (
     "an empty part, or a part '.' or '..', in a key can't be read; copy the object to another key"
 )
@@ -37,7 +37,7 @@ def is_odd(key: str) -> bool:
         [False, True, True, True, True]
     """
     if key.startswith("/"):
-        return True  # obstore would take the slash away, and read another object
+        return True  # obstore would drop the slash and read another object
     try:
         obstore.head(MemoryStore(), key)
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def is_unreadable(key: str) -> bool:
 
 
 def without_odd_parts(key: str) -> str:
-    """A key as a pattern finds it.
+    """Return a key in the form that patterns match.
 
     Example:
         >>> without_odd_parts("in//./a.txt")
@@ -68,9 +68,9 @@ def without_odd_parts(key: str) -> str:
 
 
 class ArrowBucket:
-    """A bucket as Arrow sees it, for what obstore refuses.
+    """A bucket accessed through Arrow, for keys that obstore refuses.
 
-    Every method raises `OSError` if the store does not answer.
+    Every method raises `OSError` if the store does not respond.
     """
 
     def __init__(self, store: Any) -> None:
@@ -78,7 +78,7 @@ class ArrowBucket:
         self._bucket = store.config["container_name" if isinstance(store, AzureStore) else "bucket"]
 
     def objects(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Key and size of all objects below a folder; of the whole bucket, if its key is empty."""
+        """Yield key and size of all objects below a folder, or of the whole bucket for an empty key."""
         import pyarrow.fs as arrow_fs  # slow to load, and not needed for most places
 
         selector = arrow_fs.FileSelector(
@@ -102,7 +102,7 @@ class ArrowBucket:
         return opened
 
     def _files(self) -> Any:
-        """The store for Arrow; what is not set comes from the environment, as for obstore."""
+        """Return the store for Arrow; settings default to the environment, as in obstore."""
         if isinstance(self._store, S3Store):
             return _s3(dict(self._store.config))
         if isinstance(self._store, GCSStore):
@@ -140,7 +140,7 @@ def _s3(config: dict[str, Any]) -> Any:
 
 
 def _gcs(config: dict[str, Any]) -> Any:
-    """Arrow takes no key of a service account: such a key has to be in the environment."""
+    """Return Arrow's GCS; Arrow accepts a service account's key only from the environment."""
     import pyarrow.fs as arrow_fs
 
     account: dict[str, Any] = {}

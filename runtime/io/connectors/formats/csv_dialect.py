@@ -1,17 +1,17 @@
-"""`CsvDialect`: how rows of CSV are written, for `csv.reader` and for Arrow, and the types of its texts.
+"""`CsvDialect`: the CSV dialect for `csv.reader` and for Arrow, and the types of columns.
 
-`quoting_of` tells whether a block ends between two rows, and whether Arrow and Python read it alike. Both
-follow RFC 4180. They differ outside of it: quotes within an unquoted field, text behind a closing quote, a
-carriage return that ends no line. Where quotes stand only where they may, every second quote closes a field.
-So the number of quotes says whether the block ends within one.
+`quoting_of` determines whether a block ends between two rows, and whether Arrow and Python read it alike.
+Both follow RFC 4180. They differ outside of it: quotes within an unquoted field, text behind a closing quote,
+a carriage return that ends no line. Where all quotes are in allowed places, every second quote closes a
+field. So the number of quotes shows whether the block ends within a field.
 
-**Types** are declared, or inferred from a sample so that no value changes. A type is inferred only where it
-keeps every value in the sample. `007` is no number, and neither is one of more digits than a float keeps. A
+**Types** are declared, or inferred from a sample without changing a value. An inferred type must preserve
+every value in the sample. `007` is no number, and neither is one with more digits than a float keeps. A
 column without a value in the sample is text.
 
-What comes behind the sample is held to the same rule (`checked_column`). Arrow's parser reads more than the
-rule allows: it takes ` 7`, `007` and `0x7` for 7. A text that is not in every letter a value of the inferred
-type makes its row a bad one, so no value is changed.
+Rows behind the sample follow the same rule (`checked_column`). Arrow's parser is more lenient: it reads ` 7`,
+`007` and `0x7` as 7. A text that isn't exactly a value of the inferred type makes its row bad, so no value is
+changed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for
 class Quoting(Enum):
     """The quoting of a block of whole lines."""
 
-    #: It ends between two rows.
+    #: The block ends between two rows.
     CLOSED = "closed"
-    #: It ends within a quoted field.
+    #: The block ends within a quoted field.
     OPEN = "open"
     #: Quotes or line ends stand where the standard does not allow them.
     IRREGULAR = "irregular"
@@ -60,18 +60,18 @@ class CsvRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The form of written rows.
+    """The syntax of CSV files.
 
     Attributes:
-        quotechar: Begins and ends a quoted field, one character; `None` reads quotes as text.
-        escapechar: Takes the meaning of the character behind it, one character or `None`.
+        quotechar: The character around quoted fields; `None` reads quotes as text.
+        escapechar: The character that escapes the next one, or `None`.
         null_values: Texts that are `None` in every column.
-        skip_rows: Rows that are left out at the beginning of each file.
-        encoding: Encoding in which lines are found.
+        skip_rows: Number of rows left out at the beginning of each file.
+        encoding: Encoding used to find lines.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
 
     Raises:
-        ConfigurationError: The characters are no characters, or not different.
+        ConfigurationError: The special characters are not single characters, or not different.
     """
 
     delimiter: str = ","
@@ -107,7 +107,7 @@ class CsvDialect:
         return open_for_lines(filesystem, split.path, split.size, self.stored_as)
 
     def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
-        """The rows of lines, as texts; with `strict`, a quote where none may stand is an error."""
+        """Return the rows of lines, as texts; with `strict`, a misplaced quote is an error."""
         quoting: Any = csv.QUOTE_MINIMAL if self.quotechar is not None else csv.QUOTE_NONE
         return csv.reader(
             lines,
@@ -130,7 +130,7 @@ class CsvDialect:
         return quoting_of(block, ord(self.delimiter), quote, line_end)
 
     def arrow_options(self) -> Any:
-        """`ParseOptions` of Arrow for blocks that are not irregular."""
+        """Return Arrow's `ParseOptions` for blocks that are not irregular."""
         import pyarrow.csv as arrow_csv  # not for sources of other formats
 
         return arrow_csv.ParseOptions(
@@ -140,13 +140,13 @@ class CsvDialect:
         )
 
     def sample(self, info: FileInfo, filesystem: FileSystem, *, header: bool) -> list[list[str]]:
-        """The first rows of a file, without blank ones.
+        """Return the first rows of a file, without blank ones.
 
         Args:
-            header: Whether the first one must be readable.
+            header: Whether the first row must be readable.
 
         Raises:
-            UnreadableInputError: It is not.
+            UnreadableInputError: The first row can't be read.
         """
         csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
         head, is_all = head_of(info, filesystem, self.encoding, self.line_end_of, self.stored_as)
@@ -158,9 +158,9 @@ class CsvDialect:
         except csv.Error as error:
             if header and not rows:
                 raise unreadable_header(info.path, error) from error
-            # The rows before it do; the reader says what is wrong.
+            # The rows before it are usable; the reader reports the error.
         if not is_all:
-            # The last row may be cut within quotes.
+            # The sample may cut the last row within quotes.
             return rows[:1] if len(rows) == 1 else rows[:-1]
         return rows
 
@@ -171,7 +171,7 @@ def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
 
 
 def quoting_of(block: bytes, delimiter: int, quote: int = ord('"'), line_end: bytes = b"\n") -> Quoting:
-    r"""The quoting of a block of whole lines that begins between two rows.
+    r"""Classify the quoting of a block of whole lines that begins between two rows.
 
     Args:
         delimiter: The byte that separates fields.
@@ -208,7 +208,7 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 def to_bool(text: str) -> bool:
     """Read `true`, `false`, `1` or `0`, in any case (`bool("false")` would be true).
 
-    Raises:
+    ValueError: The text is none of these.
         ValueError: It is none of them.
 
     Example:
@@ -223,10 +223,10 @@ def to_bool(text: str) -> bool:
 
 
 def to_int(text: str) -> int:
-    """Read an integer of 64 bits as a column of Arrow does; Python's `int` also takes `1_000` and `+5`.
+    """Read a 64-bit integer as Arrow does; Python's `int` also accepts `1_000` and `+5`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is no such integer.
 
     Example:
         >>> to_int(" -7")
@@ -240,14 +240,14 @@ def to_int(text: str) -> int:
 
 
 def to_float(text: str) -> float:
-    """Read a float as a column of Arrow reads it; Python's `float` also takes `1_000`."""
+    """Read a float as Arrow does; Python's `float` also accepts `1_000`."""
     if "_" in text or not text.isascii():
         msg = f"{text!r} is no number"
         raise ValueError(msg)
     return float(text)
 
 
-#: What makes values of Python's types of texts.
+#: Functions that convert texts to Python's types.
 CONVERTERS: Final[dict[Any, Callable[[str], Any] | None]] = {
     None: None,
     str: None,
@@ -256,7 +256,7 @@ CONVERTERS: Final[dict[Any, Callable[[str], Any] | None]] = {
     float: to_float,
 }
 
-#: What Python's types are called in Arrow.
+#: Arrow types of Python's types.
 _ARROW: Final[dict[Any, pa.DataType]] = {
     int: pa.int64(),
     float: pa.float64(),
@@ -280,7 +280,7 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME: Final = re.compile(_DAY.pattern + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
 
 _TIME_IN_ZONE: Final = re.compile(_TIME.pattern + r"(?:Z|[+-][0-9]{2}:?[0-9]{2})")
-#: A float keeps so many decimal digits.
+#: Decimal digits that a float keeps.
 _DIGITS: Final = 15
 
 _FEW_DIGITS: Final = rf"^-?(?:[0-9]\.?){{1,{_DIGITS}}}(?:[eE].*)?$"
@@ -295,7 +295,7 @@ _KINDS: Final = (
     (_TIME, pa.timestamp("us")),
     (_TIME_IN_ZONE, pa.timestamp("us", "UTC")),
 )
-#: Expressions that the texts of an inferred type match as a whole. Those of a float have few digits, too.
+#: Expressions that texts of an inferred type fully match. Floats also have a limited number of digits.
 _PATTERNS: Final = {
     kind: (f"^(?:{pattern.pattern})$", *((_FEW_DIGITS,) if kind == pa.float64() else ()))
     for pattern, kind in _KINDS
@@ -303,17 +303,17 @@ _PATTERNS: Final = {
 
 
 def has_arrow_types(types: Any) -> bool:
-    """Whether the types of a source ask for columns, also when it gives rows."""
+    """Whether the types of a source require columns, also when it returns rows."""
     return types == "infer" or (
         isinstance(types, Mapping) and any(isinstance(kind, pa.DataType) for kind in types.values())
     )
 
 
 def declared_types(types: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """The Arrow types of declared columns.
+    """Return the Arrow types of declared columns.
 
     Raises:
-        ConfigurationError: One is a function, or a type that CSV has no text for.
+        ConfigurationError: A type is a function, or has no CSV representation.
 
     Example:
         >>> declared_types({"id": int, "price": pa.decimal128(9, 2)})
@@ -323,7 +323,7 @@ def declared_types(types: Mapping[str, Any]) -> dict[str, pa.DataType]:
 
 
 def inferred_type(texts: Sequence[str]) -> pa.DataType:
-    """The type of a column, from some of its texts; empty ones are nulls of any type.
+    """Infer the type of a column from some of its texts; empty texts are nulls of any type.
 
     Example:
         >>> inferred_type(["1", "", "-2"]), inferred_type(["1", "2.5"]), inferred_type(["007"])
@@ -337,10 +337,10 @@ def inferred_type(texts: Sequence[str]) -> pa.DataType:
 
 
 def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values of an inferred type; empty texts are null.
+    """Return the values of an inferred type; empty texts are null.
 
     Raises:
-        pa.ArrowInvalid: A text is not in every letter a value of this type.
+        pa.ArrowInvalid: A text is not exactly a value of this type.
 
     Example:
         >>> checked_column(pa.array(["1", "", "-2"]), pa.int64()).to_pylist()
@@ -369,7 +369,7 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of CSV holds its texts as they stand, so that Arrow finds no nulls in it."""
+    """Whether a CSV column keeps its texts unchanged, so that Arrow finds no nulls in it."""
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     return any(
         check(value)
@@ -386,7 +386,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
-    """A column of texts in which some are null.
+    """Return a text column with the given texts replaced by null.
 
     Example:
         >>> without_texts(pa.array(["a", "NA", ""]), ["NA"]).to_pylist()

@@ -1,21 +1,21 @@
-"""Reads CSV files: `CsvReader` gives dicts of texts, or of values made by functions, the other typed columns.
+"""Reads CSV files: `CsvReader` as dicts of texts or converted values, `ColumnarCsvReader` as typed columns.
 
-A quoted field may hold newlines, so rows can't be found from the middle of a file and a file is one split.
-The position is still an exact byte offset. `csv.reader` takes no more lines than a row needs, so the number
-of lines that it took says where the row ended. The lines of the current poll are kept. When a poll meets
-anything bad, they are read again row by row, which shows the bad row.
+A quoted field may hold newlines. Rows can't be found from the middle of a file, so a file is one split.
+The position is still an exact byte offset. `csv.reader` consumes only the lines of the current row, so the
+number of consumed lines locates the end of the row. The lines of the current poll are kept. After an error in
+a poll, they are read again row by row to find the bad row.
 
 # Typed columns
 
-Arrow parses blocks of about as many rows as are asked for. A block ends between two rows (`csv_dialect.py`),
-so the position is the byte behind it. Rows and batches are the same values, because rows come from batches.
+Arrow parses blocks of about the requested number of rows. A block ends between two rows (`csv_dialect.py`),
+so the position is the byte behind it. Rows and batches have the same values, because rows come from batches.
 
-A block that Arrow does not read goes through `CsvReader`: `csv.reader` finds its rows, some hundred at a
-time, and Arrow converts those. Among rows that can't be converted together each one is converted alone, which
-shows the bad ones. Then what is left of the block is tried as a whole again.
+A block that Arrow can't read goes through `CsvReader`: `csv.reader` finds its rows, a few hundred at a
+time, and Arrow converts them. If that fails, each row is converted alone, which finds the bad ones. Then the
+rest of the block is tried as a whole again.
 
-The columns and their types are decided once, when the job starts from nothing. They are in every split, so a
-restored job reads on with the same types. A file's header may name them in another order.
+Columns and types are decided once, when the job starts without a snapshot. Every split contains them, so a
+restored job continues with the same types. A file's header may name them in another order.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class CsvFormat:
     """The reading of CSV files.
 
     Attributes:
-        header: The first row of each file names the columns.
-        columns: Names of all columns (without a header), or of those wanted (with one).
-        types: For some columns what makes a value of a text; with `in_columns` an Arrow type.
-        on_error: What is done with a bad row.
-        in_columns: Arrow parses the files into typed columns.
-        infers: With `in_columns`, the types of the other columns are inferred from a sample; else they are
-            text.
+        header: Whether the first row of each file names the columns.
+        columns: Names of all columns (without a header), or of the wanted ones (with a header).
+        types: For some columns the function that converts a text; with `in_columns` an Arrow type.
+        on_error: Handling of bad rows.
+        in_columns: Whether Arrow parses the files into typed columns.
+        infers: With `in_columns`, whether the types of the other columns are inferred from a sample; else
+            they are text.
         batch_format: With `in_columns`, `"rows"` or `"arrow"`.
-        path_columns: Columns that stand in the path, which a file may lack.
-        block_bytes: Bytes asked for by one read.
+        path_columns: Columns encoded in the path, which a file may lack.
+        block_bytes: Bytes requested by one read.
     """
 
     dialect: CsvDialect
@@ -93,7 +93,7 @@ class CsvFormat:
     block_bytes: int = BLOCK_BYTES
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """One split for each file; with typed columns it has those of all of them."""
+        """Return one split for each file; with typed columns, each holds the columns of all files."""
         present = [info for info in files if info.size]
         splits = [whole_file(info, self.dialect.stored_as) for info in present]
         if not self.in_columns:
@@ -108,7 +108,7 @@ class CsvFormat:
         """Open one file.
 
         Raises:
-            ConnectorError: The snapshot is of a source whose columns had no types.
+            ConnectorError: The snapshot comes from a source with untyped columns.
         """
         if not self.in_columns:
             return CsvReader(self.dialect.open(split, filesystem), split, self)
@@ -121,7 +121,7 @@ class CsvFormat:
         return ColumnarCsvReader(self.dialect.open(split, filesystem), split, self)
 
     def wanted_in(self, path: str, header: Sequence[str]) -> WantedColumns:
-        """The wanted columns of a file; those that stand in its path may be missing."""
+        """Return the wanted columns of a file; columns encoded in its path may be missing."""
         if not self.header:
             return WantedColumns(header, tuple(header), None)
         columns, typed = self.columns, tuple(self.types)
@@ -132,7 +132,7 @@ class CsvFormat:
         return WantedColumns.of_header(path, header, columns, typed)
 
     def _schema_of(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema | None:
-        """The columns of all files, as the first ones of them show; `None` if those are empty."""
+        """Infer the columns of all files from the first files; `None` if those are empty."""
         names: Sequence[str] | None = None
         texts: dict[str, list[str]] = {}
         for info in some_of(files) if self.infers else files:
@@ -162,7 +162,7 @@ class CsvFormat:
 
 @dataclass(slots=True)
 class _Block:
-    """Lines that were given to the `csv.reader` of a poll."""
+    """Lines passed to the `csv.reader` of a poll."""
 
     first_line: int
     start: int
@@ -198,7 +198,7 @@ class CsvReader:
         rows: list[list[str]] = []
         values = None
         try:
-            # What was read before an error stays in the list.
+            # Rows read before an error stay in the list.
             rows.extend(islice(self._reader, max_rows))
             if not rows:
                 return Polled(finished=True)
@@ -274,7 +274,7 @@ class CsvReader:
         return lines
 
     def _decode(self, raw: bytes) -> tuple[str, bool]:
-        """The text of a block, and whether some of it is no text (those bytes become lone surrogates)."""
+        """Decode a block; also return whether it has invalid bytes (they become lone surrogates)."""
         try:
             return raw.decode(self._encoding), False
         except UnicodeDecodeError:
@@ -284,7 +284,7 @@ class CsvReader:
         return any(block.undecodable for block in self._blocks)
 
     def _forget_lines_before(self, line: int) -> None:
-        # The last block stays: the position lies in it.
+        # The last block stays because it contains the position.
         while len(self._blocks) > 1 and self._blocks[0].first_line + len(self._blocks[0].lines) <= line:
             self._blocks.popleft()
 
@@ -331,7 +331,7 @@ class CsvReader:
         return self._polled(values, bad)
 
     def _found(self, line: int, error: str) -> tuple[str | bytes, str, str]:
-        """The record that begins at a line and ends before the current one, for a report."""
+        """Return the record from a line up to the current one, for a report."""
         block = next(each for each in reversed(self._blocks) if each.first_line <= line)
         offset = block.start + offset_of_line(block.raw, line - block.first_line, self._line_end)
         kept = chain.from_iterable(each.lines for each in self._blocks)
@@ -342,9 +342,9 @@ class CsvReader:
         return record, error, f"{self._split.path}:{offset}"
 
 
-#: Rows that are read at a time where a block holds something that Arrow does not read.
+#: Rows read at a time from a block that Arrow can't read completely.
 _SLOW_ROWS: Final = 256
-#: Bytes of a block, at least and at most; a quoted field may be longer.
+#: Minimum and maximum bytes of a block; a quoted field may be longer.
 _LEAST_BYTES: Final = 4 * 1024
 
 _MOST_BYTES: Final = 2 * 1024 * 1024
@@ -353,7 +353,7 @@ _MOST_OPEN_BYTES: Final = 16 * 1024 * 1024
 
 
 class ColumnarCsvReader(CsvReader):
-    """Reads one file as columns; the split has the position and the columns."""
+    """Reads one file as columns; the split holds the position and the columns."""
 
     def __init__(self, handle: InputFile, split: SchemaSplit, form: CsvFormat) -> None:
         self._schema: pa.Schema = read_schema(split.schema)
@@ -393,7 +393,7 @@ class ColumnarCsvReader(CsvReader):
         return super().read(min(max_rows, _SLOW_ROWS))
 
     def _whole_rows(self) -> tuple[int, bytes, bool] | None:
-        """The next block: where it begins, and whether Arrow may read it; `None` at the end of the file."""
+        """Return the next block's start, bytes and whether Arrow may read it; `None` at the end."""
         block = self._loaded_rest() or self._source.next()
         if block is None:
             return None

@@ -1,8 +1,8 @@
-"""Formats of sinks: what one implements (`SinkFormat`, `Encoder`), and those of CSV and JSON lines.
+"""Formats of sinks: the protocols `SinkFormat` and `Encoder`, and the formats CSV and JSON lines.
 
 **JSON lines** are UTF-8. Python's C encoder is made once and called per row; `json.dumps` would make a new
-one for every row, which halves the speed. NaN and infinities are refused, because they are no JSON and most
-readers stumble over them.
+one for every row, which halves the speed. NaN and infinities are refused, because JSON does not have them and
+most readers fail on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import Batch
 
 
 class CountingOutput:
-    """An output file that knows how many bytes went into it; closing it is left to the sink."""
+    """An output file that counts the bytes written; the sink closes it."""
 
     closed = False
 
@@ -46,20 +46,20 @@ class CountingOutput:
         return True
 
     def flush(self) -> None:
-        """Nothing: `OutputFile.finish` makes it durable."""
+        """Do nothing: `OutputFile.finish` makes the file durable."""
 
     def close(self) -> None:
-        """Nothing: the sink finishes or discards the file."""
+        """Do nothing: the sink finishes or discards the file."""
 
 
 class Encoder(Protocol):
-    """Writes batches in one format; lives as long as its writer, over many files."""
+    """Writes batches in one format to the files of one writer."""
 
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
         """Begin a file.
 
         Args:
-            next_file: Finishes the open file and begins another one, for records that can't be in one file.
+            next_file: Finishes the open file and begins another one, for records that need separate files.
         """
         ...
 
@@ -75,7 +75,7 @@ class SinkFormat(Protocol):
 
     @property
     def extension(self) -> str:
-        """The extension of its files, without a dot."""
+        """The extension of the format's files, without a dot."""
         ...
 
     def encoder(self) -> Encoder: ...
@@ -83,7 +83,7 @@ class SinkFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvSinkFormat:
-    """The form of written CSV.
+    """The CSV format of a sink.
 
     Attributes:
         columns: Names of the columns in their order; `None` takes the keys of the first row.
@@ -124,7 +124,7 @@ class CsvEncoder:
             values = list(self._values(rows))
             text = self._written(values, csv.QUOTE_MINIMAL)
             if "\r" in text:
-                # Python's writer leaves a carriage return bare, and no reader takes it for text.
+                # Python's writer leaves a carriage return unquoted, and readers don't read it as text.
                 text = self._written(values, csv.QUOTE_ALL)
             data = text.encode("utf-8")
         except (csv.Error, UnicodeEncodeError) as error:
@@ -165,7 +165,7 @@ class CsvEncoder:
                 try:
                     return list(zip(map(fields, rows))) if self._width == 1 else list(map(fields, rows))
                 except KeyError:
-                    # Some row has other keys; the loop below says which.
+                    # A row has other keys; the loop below finds it.
                     pass
             elif dict not in kinds:
                 return rows
@@ -194,7 +194,7 @@ class CsvEncoder:
 
 #: Types of values that hold no dicts.
 _LEAVES: Final = frozenset((str, int, float, bool, NoneType))
-#: Deeper values are refused by the encoder, too.
+#: Maximum depth of values; the encoder refuses deeper ones too.
 _DEEPEST: Final = 1_000
 #: Down to here values are looked at as often as they are held.
 _SHALLOW: Final = 8
@@ -204,10 +204,10 @@ _FAILURES = (TypeError, ValueError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class JsonSinkFormat:
-    """The form of written JSON lines.
+    """The JSON lines format of a sink.
 
     Attributes:
-        default: What makes a JSON value of an object that JSON does not know.
+        default: Function that converts an object unknown to JSON into a JSON value.
     """
 
     default: Callable[[Any], Any] | None = None
@@ -260,11 +260,11 @@ class JsonEncoder:
 
 
 def check_names(rows: Sequence[Any]) -> None:
-    """Refuse dicts of which two keys are one name in JSON, such as `1` and `"1"`.
+    """Refuse dicts with two keys of the same JSON name, such as `1` and `"1"`.
 
     Raises:
-        ValueError: There is such a dict.
-        RecursionError: Values hold themselves.
+        ValueError: A dict has two such keys.
+        RecursionError: A value contains itself.
 
     Example:
         >>> check_names([{1: "a", "2": "b"}])
@@ -287,7 +287,7 @@ def check_names(rows: Sequence[Any]) -> None:
             if kind is dict or kind is list or (kind not in _LEAVES and isinstance(x, (dict, list, tuple)))
         ]
         if depth > _SHALLOW:
-            # By identity, so that what is shared, or holds itself, is looked at once.
+            # By identity, so that shared and recursive values are checked once.
             level = list({id(x): x for x in level}.values())
     msg = "its values are nested too deep"
     raise RecursionError(msg)

@@ -1,13 +1,13 @@
-"""JSON lines as columns: Arrow batches of objects, one a line.
+"""JSON lines as columns: Arrow batches of objects, one per line.
 
-Arrow parses blocks of whole lines, about as many as are asked for; the position is the byte behind a block.
-Arrow's parser ignores line ends. So the lines of a block must begin with `{` and end with `}`, and be as many
-as the objects. A block that does not parse so is halved, down to
-the lines that are bad.
+Arrow parses blocks of whole lines with about the requested number of rows; the position is the byte behind a
+block. Arrow's parser ignores line ends. So the lines of a block must begin with `{` and end with `}`, and
+their number must be that of the objects. A block that fails these checks is halved repeatedly to find the bad
+lines.
 
-The columns are decided once, when the job starts from nothing: by the user, or from a sample. They are in
-every split, so a restored job reads on with the same types. Texts that look like times stay texts, as in
-rows.
+The columns are decided once, when the job starts without a snapshot: by the user, or from a sample. Every
+split contains them, so a restored job continues with the same types. Texts that look like times stay texts,
+as in rows.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from penstock.runtime.record.arrow_values import read_schema
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.record.own_types import common_fields
 
-#: Bytes of a block, at least and at most; a line may be longer.
+#: Minimum and maximum bytes of a block; a line may be longer.
 _LEAST_BYTES: Final = 4 * 1024
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _BLANK: Final = b" \t\r\n"
-#: Integers up to this one are kept by a float.
+#: Largest integer up to which a float keeps all integers.
 _EXACT: Final = 1 << 53
-#: A zone behind a time of day.
+#: A time zone behind a time of day.
 _ZONE_OF_TIME: Final = re.compile(r"[:T ]\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$")
 _ZONE: Final = re.compile(rb'[:T ]\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)"')
 
@@ -53,8 +53,8 @@ class ColumnarJsonFormat:
     """The reading of JSON lines as columns.
 
     Attributes:
-        split_size: Largest range, in bytes.
-        schema: The columns that are wanted; `None` infers all from a sample.
+        split_size: Maximum size of a range, in bytes.
+        schema: The wanted columns; `None` infers all from a sample.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
 
@@ -65,7 +65,7 @@ class ColumnarJsonFormat:
     stored_as: str | None = None
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """Cut the files; each split has the columns of all of them.
+        """Cut the files; each split holds the columns of all files.
 
         Raises:
             ConnectorError: A file is one JSON array, or the columns can't be inferred.
@@ -77,7 +77,7 @@ class ColumnarJsonFormat:
         return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarJsonReader:
-        """Open one split; refuses a snapshot of a source of rows."""
+        """Open one split; refuses a snapshot of a row source."""
         if not isinstance(split, SchemaSplit):
             msg = (
                 f"{split.path}: the snapshot was taken when this source read rows, so its columns are not "
@@ -117,7 +117,7 @@ class ColumnarJsonFormat:
         return found
 
     def _schema_of(self, lines: Sequence[bytes]) -> pa.Schema:
-        """The columns of the sample; lines that can't have them are left to the reader."""
+        """Return the columns of the sample; the reader reports lines that don't fit."""
         try:
             return _schema_of(lines)
         except pa.ArrowException:
@@ -164,7 +164,7 @@ class ColumnarJsonReader:
         self._handle.close()
 
     def _parsed(self, raw: bytes) -> pa.RecordBatch | None:
-        """The rows of whole lines; `None` unless each line is one object that fits the columns."""
+        """Parse whole lines; return `None` unless each line is one object that fits the columns."""
         text = raw.strip(_BLANK)
         if not text:
             return pa.RecordBatch.from_pylist([], self._schema)
@@ -184,7 +184,7 @@ class ColumnarJsonReader:
         return batch
 
     def _changes(self, batch: pa.RecordBatch, text: bytes) -> bool:
-        """Whether a column of floats has an integer that no float keeps, or one of times drops a zone."""
+        """Whether a float column rounds an integer, or a time column drops a zone."""
         wide = any(map(_has_wide_float, batch.columns))
         if not wide and not (_has_naive_times(pa.struct(list(self._schema))) and _ZONE.search(text)):
             return False
@@ -208,7 +208,7 @@ class ColumnarJsonReader:
     def _halved(
         self, present: Sequence[int], lines: Sequence[bytes], batches: list[pa.RecordBatch]
     ) -> Iterator[tuple[int, int]]:
-        """Collect the batches of good lines, in order; gives the parts of one line that are bad."""
+        """Collect the batches of good lines, in order; yield the ranges of bad lines."""
         parts = [(0, len(present))] if present else []
         while parts:
             first, last = parts.pop()
@@ -256,7 +256,7 @@ class ColumnarJsonReader:
 
 
 def _schema_of(lines: Sequence[bytes]) -> pa.Schema:
-    """The columns of a sample. Lines that Arrow does not read are left to the reader, as bad records."""
+    """Infer the columns of a sample. The reader reports lines that Arrow can't read as bad records."""
     try:
         return _parse(b"\n".join(lines), None).schema
     except pa.ArrowException as error:
@@ -289,7 +289,7 @@ def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.
     (batch,) = table.to_batches()
     for column in batch.columns:
         if _has_decimals(column.type):
-            # Arrow's parser adds zeros up to the scale without a look at the precision.
+            # Arrow's parser adds zeros up to the scale without checking the precision.
             column.validate(full=True)
     return batch
 
@@ -301,7 +301,7 @@ def _has_decimals(kind: pa.DataType) -> bool:
 
 
 def _has_wide_float(column: pa.Array) -> bool:
-    """Whether a column has a float of more than 53 bits, which may have been an integer."""
+    """Whether a float column has a value of more than 53 bits, which may have been an integer."""
     import pyarrow.compute as pc  # not for sources of other formats
 
     if pa.types.is_floating(column.type):
@@ -319,7 +319,7 @@ def _has_naive_times(kind: pa.DataType) -> bool:
 
 
 def _changed(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, Any] | None:
-    """Field and value of an integer that its column of floats rounds, or of a time that loses its zone."""
+    """Return field and value of an integer that a float column rounds, or of a time that loses its zone."""
     for field in schema:
         part = _changed_part(value.get(field.name), field.type)
         if part is not None:
@@ -350,7 +350,7 @@ def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """The type as rows have it: texts that look like times are texts; of nulls alone it is text, too."""
+    """Return the type of rows: texts that look like times, and columns of only nulls, are text."""
     if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):

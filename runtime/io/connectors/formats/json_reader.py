@@ -1,17 +1,17 @@
 """JSON lines: one JSON value per line.
 
-A slice of lines is parsed by one call. The lines are joined into one JSON array with `-Infinity` between
-them, which parses to a marker object. If the markers stand exactly at every second place, each line held one
-complete value. A line like `1, 2` or `[1` would shift or swallow a marker. Everything else, also text that
-holds `-Infinity` itself, is parsed line by line. This is twice as fast as a call per line.
+One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity` between them,
+which parses to a marker object. If the markers are at exactly every second position, each line held one
+complete value. A line like `1, 2` or `[1` would shift or swallow a marker. Other slices, and text that
+contains `-Infinity`, are parsed line by line. This is twice as fast as a call per line.
 
-Python's parser keeps the last of two fields of one name, and makes infinity of `1e400`. Such a line is bad.
-Hooks that see this take three times as long, so they are used only where it may be so. As many colons behind
-a quote or a blank as there are fields leave no room for a field that was lost.
+Python's parser keeps the last of two fields with the same name, and turns `1e400` into infinity. Such lines
+are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. A slice
+has no lost field when it has as many colons behind a quote or a blank as parsed fields.
 
-**Files that are one JSON array** are recognised. Such a file over several lines has no line that is a value,
-so it is refused. On one line it is a valid file of JSON lines, with a single record that is a list. If that
-list holds objects, a warning says how it is read.
+**Files that are one JSON array** are recognised. An array over several lines has no line that is a value, so
+the file is refused. An array on one line is valid JSON lines, with a single record that is a list. If that
+list holds objects, a warning explains how the file is read.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def warnings_of_arrays(
     *,
     refuse: bool,
 ) -> list[str]:
-    """Look at the first lines of some of the files.
+    """Inspect the first lines of some of the files.
 
     Args:
         stored_as: Encoding of the files, if they are recoded to UTF-8.
-        refuse: An array of objects on one line is an error, too.
+        refuse: Whether an array of objects on one line is an error, too.
 
     Returns:
-        A warning for each file that has an array of objects as its only line.
+        A warning for each file whose only line is an array of objects.
 
     Raises:
         ConnectorError: A file is one JSON array over several lines.
@@ -74,7 +74,7 @@ def warnings_of_arrays(
 
 
 def _is_array_across_lines(text: str, line_end: int) -> bool:
-    """Whether the array that begins the text continues behind the first line, as valid JSON."""
+    """Whether the array at the beginning of the text continues behind the first line, as valid JSON."""
     at = 1
     while True:
         at = _behind_space(text, at)
@@ -83,7 +83,7 @@ def _is_array_across_lines(text: str, line_end: int) -> bool:
         try:
             _, at = _decode_from(text, at)
         except (ValueError, RecursionError):
-            # An element that the sample cuts, or an object that is itself written over several lines.
+            # The sample cuts an element, or an object itself is written over several lines.
             return at > line_end and text[at] in '{["'
         at = _behind_space(text, at)
         if at >= len(text) or text[at] not in ",]":
@@ -143,7 +143,7 @@ _parse_flat: Final = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__).dec
 _parse_marked: Final = json.JSONDecoder(
     parse_constant=_CONSTANTS.__getitem__, parse_float=_finite, object_pairs_hook=_distinct
 ).decode
-#: Parses one JSON value, and raises `ValueError` where Python's parser would lose a field or a number.
+#: Parses one JSON value; raises `ValueError` where Python's parser would lose a field or a number.
 parse_one: Final = json.JSONDecoder(parse_float=_finite, object_pairs_hook=_distinct).decode
 
 
@@ -162,7 +162,7 @@ class JsonReader(LineReader[Any]):
 
 
 class JsonFormat(LineFormat):
-    """The reading of JSON lines; see `LineFormat`. A line that is no JSON value is bad."""
+    """The JSON lines format; see `LineFormat`. A line without a valid JSON value is bad."""
 
     __slots__ = ()
 
@@ -175,10 +175,10 @@ class JsonFormat(LineFormat):
 
 
 def parse_together(lines: Sequence[str]) -> list[Any] | None:
-    """Parse lines that each hold one JSON value in one call.
+    """Parse in one call lines that each hold one JSON value.
 
     Returns:
-        The values, or `None` when some line is not exactly one value (or when that is unknown).
+        The values, or `None` when some line is not exactly one value, or may not be.
 
     Example:
         >>> parse_together(['{"a": 1}', "[2]"]), parse_together(["[1", "2]"]), parse_together(["1, 2", "3"])
@@ -200,7 +200,7 @@ def parse_together(lines: Sequence[str]) -> list[Any] | None:
 
 
 def _may_differ(parsed: Sequence[Any], text: str) -> bool:
-    """Whether there may be an object with two fields of one name, or a number that became infinity."""
+    """Whether an object may have two fields with the same name, or a number may have become infinity."""
     fields = 0
     level: Sequence[Any] = parsed[::2]
     if set(map(type, level)) != {dict}:
