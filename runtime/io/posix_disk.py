@@ -1,13 +1,13 @@
-"""`PosixDisk`: the `Disk` port by the calls of the operating system.
+"""`PosixDisk`: the `Disk` port on top of system calls.
 
-The root may be reached through symbolic links: the user has chosen it. Below it no link is followed. Others
-may be able to write the folder, or have packed it. A link in it would make a job read, write or delete files
-that were never declared. So each call opens the folders from the root down, one by one, and refuses a link,
-also one that is put there in between. What is read must be a plain file: a pipe or a device has no end.
+The root may be reached through symbolic links, because the user has chosen it. Below it no link is followed.
+Others may be able to write the folder, or may have packed it. A link in it would make a job read, write or
+delete undeclared files. So each call opens the folders from the root down, one by one, and refuses links,
+even ones created in between. Only plain files are read: a pipe or a device has no end.
 
-Files are for their owner alone (0600, folders 0700), whatever the umask is: state is as confidential as the
-records that it comes from. A root that its group may write is a storage that a group shares: there the group
-may read and write everything (0660, 0770). Others never may.
+Files are readable by their owner only (0600, folders 0700), regardless of the umask: state is as confidential
+as its records. A root that is writable by its group is a shared storage: there the group may read and write
+everything (0660, 0770). Others never may.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-#: Bytes of one write or read: a call that takes long lets the other threads run.
+#: Maximum bytes of one write or read: other threads run between calls.
 _CHUNK: Final = 8 * 1024 * 1024
 
-#: What a file system answers that knows no sync of folders: it has made the names durable by itself.
+#: Error numbers of file systems that can't sync folders: they make names durable by themselves.
 _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 
-#: What the opening of a link may answer that is not to be followed.
+#: Error numbers of opening a link that must not be followed.
 _OF_LINKS: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 
 _FOLDER: Final = os.O_DIRECTORY | os.O_CLOEXEC
-#: To pass through a folder takes no right to list it, where the system can say so.
+#: Passing through a folder needs no permission to list it, where the system can express that.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 class PosixDisk:
-    """The files below a folder, which must be there."""
+    """The files below an existing folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -58,7 +58,7 @@ class PosixDisk:
             if sync and self._is_shared:
                 os.fsync(fd)  # the mode, too
             elif sync:
-                # It leaves out times alone; the length, which reading needs, is in it.
+                # Omits only the times; the length, which reading needs, is included.
                 getattr(os, "fdatasync", os.fsync)(fd)
         finally:
             os.close(fd)
@@ -77,12 +77,12 @@ class PosixDisk:
 
     def read(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         with self._parent(path) as (folder, name):
-            # A pipe would wait for a writer, and a device may do anything, so neither is opened at all.
+            # A pipe would block and a device may do anything, so neither is opened.
             with suppress(FileNotFoundError):
                 _require_plain(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, name)
             fd = _open_below(folder, name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            _require_plain(os.fstat(fd).st_mode, name)  # another one may have come in between
+            _require_plain(os.fstat(fd).st_mode, name)  # the file may have been replaced in between
             chunks = []
             while chunk := os.read(fd, _CHUNK):
                 chunks.append(chunk)
@@ -125,7 +125,7 @@ class PosixDisk:
             try:
                 PosixFolder(folder).sync()
             except PermissionError:
-                return  # only a user who may look into this folder has made one here
+                return  # only a user with access to this folder can have made one here
             above = os.path.dirname(folder)
             if above == folder:
                 return
@@ -166,7 +166,7 @@ def _open_below(folder: int, name: str, flags: int) -> int:
 
 
 def _share(folder: int, name: str) -> None:
-    """Open a new folder to its group; it keeps the group that it has from the folder above."""
+    """Open a new folder to its group, which is inherited from the parent folder."""
     fd = _open_below(folder, name, os.O_RDONLY | _FOLDER)
     try:
         os.fchmod(fd, 0o770 | os.fstat(fd).st_mode & stat.S_ISGID)
@@ -181,15 +181,15 @@ def _is_link(folder: int, name: str) -> bool:
 
 
 def _require_plain(mode: int, name: str) -> None:
-    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):  # of a link the opening says more
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):  # opening a link gives a better error
         raise OSError(errno.EINVAL, "it is no plain file", name)
 
 
 class PosixFolder:
-    """An open folder; closed when its last reference is gone.
+    """An open folder; closed with its last reference.
 
     Args:
-        fd: It, opened; by default it is opened here.
+        fd: The open descriptor; this call opens the folder when omitted.
     """
 
     def __init__(self, path: str, fd: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A savepoint that is being made: its files, its metadata, and its end when something goes wrong."""
+"""A savepoint in the making: its files, its metadata, and its clean-up after an error."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from penstock.runtime.state_processor.state_writing import (
     with_state,
 )
 
-#: Keyed state: one value a key, a list, a map, or in columns. Or how a list state of an operator is
-#: redistributed when a job starts.
+#: Keyed state: one value per key, a list, a map, or columns. Or the redistribution of an operator's list
+#: state when a job starts.
 StateKind: TypeAlias = Literal["keyed", "list", "map", "columns", "split_distribute", "union", "broadcast"]
 
 #: Kinds of state by key.
@@ -40,17 +40,17 @@ _BY_KEY: Final = ("keyed", "list", "map", "columns")
 
 
 class SavepointDraft:
-    """A savepoint that is being made; see `write_state` for the arguments.
+    """A savepoint in the making; see `write_state` for the arguments.
 
     Args:
         kind: `"keyed"`, `"list"`, `"map"` or `"columns"`, or how a list state is redistributed.
-        parallelism: Subtasks of the operator; 1, or that of the base.
-        max_parallelism: Number of key groups; that of the base, or the default.
+        parallelism: Subtasks of the operator; by default the base's, or 1.
+        max_parallelism: Number of key groups; by default the base's, or the usual default.
 
     Raises:
         ConfigurationError: The folder holds a snapshot already, an argument does not fit the base, or a name
-            can't be one.
-        RestoreError: There is no such base.
+            is invalid.
+        RestoreError: The base does not exist.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class SavepointDraft:
             raise _taken(self.folder)
 
     def write(self, make: Callable[[PartFiles], Mapping[int, OperatorSubtaskState]]) -> str:
-        """Write the new state, copy the base, and write the metadata; returns the folder.
+        """Write the new state, copy the base, and write the metadata; return the folder.
 
-        When that fails, no file of this draft is left, whichever process wrote it.
+        A failure deletes all files of this draft, whichever process wrote them.
 
         Args:
-            make: Writes the new state, and returns it by subtask; its files are in the folder.
+            make: Writes the new state into files of the folder, and returns it by subtask.
 
         Raises:
-            ConfigurationError: Another program has made a savepoint here meanwhile.
+            ConfigurationError: Another program has made a savepoint here in the meantime.
             StorageError: A file could not be read or written.
         """
         source = None if self._base is None else storage_of(self._base)
@@ -96,7 +96,7 @@ class SavepointDraft:
         try:
             return self._finish(make(files), files)
         except BaseException:
-            with suppress(StorageError):  # the first error is the one to tell
+            with suppress(StorageError):  # report the first error
                 self._remove(frozenset())
             raise
 

@@ -1,14 +1,14 @@
-"""`ScratchFolder`: where a database lies while its subtask runs, or Spark's files while a session runs.
+"""`ScratchFolder`: folder of a database while its subtask runs, or of Spark's files during a session.
 
-It holds nothing that a restart needs. So it is removed with its owner. A process that is killed removes
-nothing. Therefore each owner holds a lock in its folder for as long as it lives. A new owner removes the
-folders beside its own whose locks are free. The operating system gives the lock of a dead process back,
-also where several containers share a disk and can't see each other's processes.
+The folder holds nothing that a restart needs, so its owner removes it. A killed process can't remove its
+folder. Therefore each owner locks its folder as long as it lives. A new owner removes the neighbouring
+folders whose locks are free. The operating system releases the lock of a dead process, even where several
+containers share a disk and can't see each other's processes.
 
-RocksDB runs no code of its files, but their values are unpickled. The place may be writable for everybody, as
-`/tmp` is. So each folder is made anew, with a name that can't be guessed and for its owner alone (0700). No
-name is shared by two processes: the first one would own what the other puts there. Folders of other
-users are left alone, and links are not followed.
+RocksDB runs no code of its files, but their values are unpickled. The place may be world-writable, as `/tmp`
+is. So each folder is new, has an unguessable name and is accessible by its owner only (0700). Processes never
+share a name: the first one would own the files of the other. Folders of other users are left alone, and links
+are not followed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _REMEDY: Final = "Give RocksDB(folder=...) a folder that can be written, or let 
 
 
 class ScratchFolder:
-    """A folder of its own, until `remove`.
+    """A new private folder that exists until `remove`.
 
     Args:
-        place: Where it is made; `None` for the temporary folder of the node.
+        place: Parent folder; `None` for the temporary folder of the node.
         kind: Part of its name. Abandoned folders of other kinds are left alone.
-        remedy: What to do when it can't be made, for the error.
+        remedy: Advice for the error when the folder can't be made.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class ScratchFolder:
 
 
 def _remove(path: Path, lock: int, owner: int) -> None:
-    """Also called when the last reference is gone, and at the end of the process."""
+    """Also called when the last reference ends, and at the end of the process."""
     if os.getpid() == owner:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
 
 
 def remove_abandoned(root: Path, kind: str = _STATE) -> int:
-    """Delete this user's folders whose owners are dead; returns their number."""
+    """Delete this user's folders whose owners are dead; return their number."""
     removed = 0
     for folder in root.glob(f"{_name(kind)}-*"):
-        with suppress(OSError):  # it is being removed, or its owner has just begun
+        with suppress(OSError):  # it is being removed, or its owner has just started
             lock = _lock_of(folder)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,10 +1,10 @@
-"""`TemporarySpillFile`: bytes of one subtask in a file without a name.
+"""`TemporarySpillFile`: bytes of one subtask in an unnamed file.
 
-The file is in the temporary folder of the node (`TMPDIR`). It never has a name that another process could
-open, so it is gone with the process, however that ends.
+The file is in the temporary folder of the node (`TMPDIR`). Other processes can't open it without a name, and
+it disappears with the process, however that ends.
 
-A write goes to the operating system at once and at a known position. So a write that fails takes nothing with
-it: what was written before is still there, and the room that the failed write took is given back.
+A write goes to the operating system at once and at a known position. So a failed write loses nothing: earlier
+writes remain, and the space of the failed write is released.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from penstock.runtime.errors import StorageError
 
-#: Bytes that are read at a time.
+#: Bytes of one read.
 _READ_AHEAD: Final = 1024 * 1024
 
 _ROOM: Final = (
@@ -27,10 +27,10 @@ _DISK: Final = "Check the disk of the node, or let TMPDIR of the nodes name a fo
 
 
 def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
-    """Make a new file without a name.
+    """Make a new unnamed file.
 
     Args:
-        folder: Where; `None` for the temporary folder of the node.
+        folder: Folder of the file; `None` for the temporary folder of the node.
 
     Example:
         >>> file = open_spill_file()
@@ -49,7 +49,7 @@ def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
 
 
 class TemporarySpillFile:
-    """A `SpillFile` on a local disk; owns the unbuffered file. See the module's text."""
+    """A `SpillFile` on a local disk; owns the unbuffered file. See the module docstring."""
 
     def __init__(self, file: IO[bytes], place: Path) -> None:
         self._file = file
@@ -99,7 +99,7 @@ class TemporarySpillFile:
         self._ahead, self._ahead_from = b"".join(parts), self._position
 
     def _give_room_back(self) -> None:
-        """Rest of a failed write: the next one overwrites it, so a failure here changes nothing."""
+        """Truncate a failed write; the next write overwrites it, so a failure here changes nothing."""
         try:
             os.ftruncate(self._file.fileno(), self._end)
         except OSError:

@@ -1,4 +1,4 @@
-"""`read_state` and `write_state`: state of a snapshot as an Arrow table, and a savepoint made of one.
+"""`read_state` and `write_state`: a snapshot's state as an Arrow table, and savepoints made from tables.
 
     totals = read_state("/data/savepoint-orders-7-1", "total")
     write_state(table, "/data/start", "total", max_parallelism=128)
@@ -7,9 +7,9 @@
 The DataFrame versions are in `penstock.bridge`.
 
 **Columns** (`read_state(columns=True)`, `write_state(kind="columns")`): a flat table. It has a column for
-each part of the key and of the value, in their own types, beside `key_group`. Its metadata says which columns
-are the key's, so that what was read and changed is written without more ado. Some parts of a key do not
-decide its key group, as the start of a window. Their names begin or end with a colon.
+each part of the key and of the value, in their own types, beside `key_group`. Its metadata names the key
+columns, so a table that was read and changed can be written directly. Some parts of a key do not decide its
+key group, such as the start of a window. Their names begin or end with a colon.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _GROUP: Final = "key_group"
 
 
 def table_of_blocks(blocks: Iterable[ColumnBlock]) -> pa.Table:
-    """One table of all blocks of a state; without columns but `key_group` if there are none.
+    """Return one table of all blocks of a state; only `key_group` without blocks.
 
     Raises:
-        ConfigurationError: Keys have several types in one column.
+        ConfigurationError: A key column has several types.
     """
     tables: list[pa.Table] = []
     names: tuple[str, ...] = ()
@@ -105,11 +105,11 @@ def parts_of_columns(
     """Write a table as the state of a draft in columns, by subtask; blocks.
 
     Args:
-        table: Columns of the key and of the value; `key_group` is not looked at.
-        keys: Names of the key's columns; `None` where `read_state` has made the table.
+        table: Columns of the key and of the value; `key_group` is ignored.
+        keys: Names of the key columns; `None` for a table made by `read_state`.
 
     Raises:
-        ConfigurationError: It is not known which columns are the key's, one is missing, or a key comes twice.
+        ConfigurationError: The key columns are unknown, one is missing, or a key is repeated.
         KeyTypeError: A column can't be part of a key.
     """
     names = _key_names(table, keys)
@@ -192,7 +192,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 class PandasFrame(Protocol):
-    """A `pandas.DataFrame`, which is not needed otherwise."""
+    """A `pandas.DataFrame`; pandas is otherwise not needed."""
 
     @property
     def columns(self) -> Any: ...
@@ -214,28 +214,29 @@ def read_state(
     classes: Sequence[type] = (),
     allow_pickle: bool = False,
 ) -> pa.Table:
-    """One state of one operator as a table; no job runs.
+    """Return one state of one operator as a table; no job runs.
 
-    Keyed state has the columns `key_group`, `key` and `value`. A `MapState` has a row for each entry, with
-    `map_key`. A `ListState` has one for each element, with `position`. State with a TTL has `last_used`, too.
-    List state of an operator has `subtask` and `value`. For the types see
+    Keyed state has the columns `key_group`, `key` and `value`. A `MapState` has a row per entry, with
+    `map_key`. A `ListState` has a row per element, with `position`. State with a TTL also has `last_used`.
+    List state of an operator has `subtask` and `value`. The types are in
     `penstock.runtime.record.arrow_values`.
 
     Args:
-        snapshot: Path or URL: a savepoint, a checkpoint, or a job's folder for its newest one.
-        state: `"reduce"` for that of `reduce(...)`, else the name of a declared state, or of `value_state`.
-        key: Makes of each key what the table is to hold.
-        value: Makes of each value what the table is to hold, for example `dataclasses.asdict`.
-        encoded: Leave values in the bytes of the value codec: for those that no Arrow type carries.
-        columns: The state of an aggregation over columns as it is: a column for each part of the key and of
-            the value, beside `key_group`. `write_state(kind="columns")` takes it back.
+        snapshot: Path or URL of a savepoint, a checkpoint, or a job's folder for its newest snapshot.
+        state: `"reduce"` for the state of `reduce(...)`, else the name of a declared state, or of
+            `value_state`.
+        key: Converts each key for the table.
+        value: Converts each value for the table, for example `dataclasses.asdict`.
+        encoded: Keep values as bytes of the value codec, for values without an Arrow type.
+        columns: Return the state of an aggregation over columns unchanged: a column for each part of the key
+            and of the value, beside `key_group`. `write_state(kind="columns")` accepts it.
         classes: Classes of values that can't be found through a module that is imported here.
-        allow_pickle: Unpickle values and import modules that the snapshot names: only for one you trust.
+        allow_pickle: Unpickle values and import modules that the snapshot names; only for trusted snapshots.
 
     Raises:
-        RestoreError: There is no such snapshot, or it is not whole.
-        ConfigurationError: It has no such operator or state; names those that it has.
-        NoArrowTypeError: No Arrow type carries the keys or values; names one.
+        RestoreError: The snapshot does not exist or is incomplete.
+        ConfigurationError: The snapshot lacks this operator or state; names the existing ones.
+        NoArrowTypeError: No Arrow type fits the keys or values; names one.
         CorruptSnapshotError: A file is damaged, or a value can't be decoded here.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
@@ -273,40 +274,40 @@ def write_state(
 ) -> str:
     """Make a savepoint whose state is the rows of a table.
 
-    Without `base` it holds this one state. With it, it holds everything that the base holds, and this state
-    replaces the one of the same name. So several states are written one after the other.
+    Without `base` the savepoint holds this one state. With it, it also holds all state of the base; this
+    state replaces the one of the same name. Several states are written by successive calls.
 
     Args:
-        table: Has the columns `key` and `value` (list state: `value`); others are not looked at.
-        savepoint: Folder of the new savepoint: a path or URL. It must hold none.
-        operator: Id of the operator that is to have the state.
-        state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
+        table: Has the columns `key` and `value` (list state: `value`); others are ignored.
+        savepoint: Path or URL of the new savepoint's folder, which must not hold one.
+        operator: Id of the operator that gets the state.
+        state: `"reduce"` for the state of `reduce(...)`, else the name given to `value_state`.
         kind: `"keyed"` for one value a key. `"map"` for a `MapState`: a row for each entry, with the column
             `map_key`. `"list"` for a `ListState`: a row for each element, in the order of `position`, or of
             the rows. Or how a list state of an operator is redistributed. `"columns"` is for the state of an
             aggregation over columns: the table has a column for each part of key and value. State with a TTL
             has the column `last_used`.
-        base: A snapshot that the new one is made from; it stays as it is.
-        parallelism: Over how many subtasks' files the state is split; 1, or that of the base. A job starts
-            from it at any other.
-        max_parallelism: Number of key groups, which the job must have too: that of the base, else 128 or
+        base: A snapshot to extend; it stays unchanged.
+        parallelism: Number of subtasks whose files hold the state; by default the base's, or 1. A job may
+            start from it at any parallelism.
+        max_parallelism: Number of key groups, which the job must have too: by default the base's, else 128 or
             more as in `StreamEnvironment`.
-        key: Makes of each key of the table the key of the stream.
-        value: Makes of each value of the table the value of the state, for example `lambda v: Account(**v)`.
-        encoded: The values are bytes of the value codec, as `read_state(encoded=True)` gives them.
-        keys: With `kind="columns"` the key's columns; not needed where `read_state` has made the table.
+        key: Converts each key of the table to the stream's key.
+        value: Converts each value of the table to the state's value, for example `lambda v: Account(**v)`.
+        encoded: Whether values are bytes of the value codec, as from `read_state(encoded=True)`.
+        keys: With `kind="columns"` the key columns; not needed for a table made by `read_state`.
         classes: As in `read_state`.
-        allow_pickle: Whether values that have no codec of their own may be pickled.
+        allow_pickle: Whether values without a codec may be pickled.
 
     Returns:
         The savepoint's URL, for `env.run(restore_from=...)`.
 
     Raises:
-        ConfigurationError: A column is missing, a key comes twice, the folder holds a snapshot already, or
-            an argument does not fit the base.
-        KeyTypeError: A key can't be one.
+        ConfigurationError: A column is missing, a key is repeated, the folder holds a snapshot already, or an
+            argument does not fit the base.
+        KeyTypeError: A value can't be a key.
         CodecError: A value can't be encoded.
-        StorageError: A file could not be written; nothing is left then.
+        StorageError: A file could not be written; all written files are deleted then.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
     if kind == "columns":
@@ -330,7 +331,7 @@ def parts_of_table(
         table: Has the columns `key` and `value`, or `value` alone for list state.
 
     Raises:
-        ConfigurationError: A column is missing, or a key comes twice.
+        ConfigurationError: A column is missing, or a key is repeated.
     """
     codec, place = conversion.codec(), draft.place
     keys, columns = rows_of(table, keyed=draft.mode is None)
@@ -368,9 +369,9 @@ def parts_of_table(
 
 
 def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[Any], dict[int, int] | None]:
-    """Columns that name the entry of each row, and the rank of each row when they are written.
+    """Return the columns that name each row's entry, and the rank of each row in the written order.
 
-    The rows of one key follow each other where it has several; `None` for the order of the table.
+    Rows of one key are adjacent where it has several; `None` for the order of the table.
     """
     if kind not in ("list", "map"):
         return keys, None
@@ -396,7 +397,7 @@ def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[An
 
 
 def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:
-    """Refuse a key that comes twice, or came before."""
+    """Refuse repeated keys, also across calls."""
     distinct = set(keys)
     if len(distinct) == len(keys) and distinct.isdisjoint(before):
         return

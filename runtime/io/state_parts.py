@@ -1,7 +1,7 @@
 """Reads and writes a part of a state for `read_state` and `write_state`, in a program or a Spark task.
 
-Each part opens the storages by itself. So only these small descriptions travel, and back comes a table or the
-handles of what was written.
+Each part opens the storages by itself. So only these small descriptions are sent, and a table or the handles
+of written files are returned.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Conversion of a state's keys and values to those of a column, or the other way round.
+    """Conversion between a state's keys and values and those of a column.
 
     Attributes:
-        key: Applied to each key; `None` leaves it.
-        encoded: Values are bytes of the value codec.
-        classes: Classes that the state's values have and that can't be found through their modules.
+        key: Applied to each key; `None` leaves it unchanged.
+        encoded: Whether values are bytes of the value codec.
+        classes: Classes of the state's values that can't be found through their modules.
     """
 
     key: Convert | None = None
@@ -80,7 +80,7 @@ class Conversion:
         return ValueCodec(self.allow_pickle, self.classes)
 
     def keys(self, keys: Sequence[Any]) -> Sequence[Any]:
-        """Keys, converted; every NaN is the one that is a key."""
+        """Return converted keys; every NaN is replaced by the NaN key."""
         return one_nan(list(keys) if self.key is None else list(map(self.key, keys)))
 
     def encode(self, values: Sequence[Any], codec: ValueCodec) -> Sequence[Any]:
@@ -105,8 +105,8 @@ class StateQuery:
         """Read the snapshot's metadata; blocks.
 
         Raises:
-            RestoreError: There is no such snapshot, or it is not whole.
-            ConfigurationError: It has no such operator.
+            RestoreError: The snapshot does not exist or is incomplete.
+            ConfigurationError: The snapshot lacks this operator.
         """
         query = replace(self, state=normal_name(self.state))
         return OpenState(query, open_snapshot(self.snapshot, open_location))
@@ -134,16 +134,16 @@ class OpenState:
         return 0, (self._state.max_parallelism if self.is_keyed else self._state.parallelism) - 1
 
     def check(self) -> None:
-        """Refuse a state that the operator does not have, and name those that it has."""
+        """Refuse a state that the operator lacks; name the existing ones."""
         known = known_states(self._state, self._read)
         if self._query.state not in known:
             raise no_such_state(self._state, self._query.state, known)
 
     def columns(self, part: tuple[int, int]) -> dict[str, Sequence[Any]] | None:
-        """The columns of a part as Python values; `None` when nothing in it knows the state.
+        """Return the columns of a part as Python values; `None` when the part lacks the state.
 
         Raises:
-            CorruptSnapshotError: A file is damaged, or something in it can't be decoded.
+            CorruptSnapshotError: A file is damaged, or its content can't be decoded.
         """
         query, codec = self._query, self._query.conversion.codec()
         if not self.is_keyed:
@@ -165,10 +165,10 @@ class OpenState:
         return columns
 
     def blocks(self) -> list[ColumnBlock] | None:
-        """The whole of a state in columns; `None` when nothing knows the state.
+        """Return all blocks of a columnar state; `None` when no part has the state.
 
         Raises:
-            ConfigurationError: It is not in columns.
+            ConfigurationError: The state is not columnar.
             CorruptSnapshotError: A file is damaged.
         """
         return read_columns(self._state, self._query.state, self._read, self._query.conversion.codec())
@@ -178,7 +178,7 @@ class OpenState:
 
 
 def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None) -> pa.Table:
-    """Columns as a table; refuses a column without an Arrow type."""
+    """Return columns as a table; refuses a column without an Arrow type."""
     arrays = []
     for name, values in columns.items():
         kind = pa.int32() if name in ("key_group", "subtask") else None
@@ -189,7 +189,7 @@ def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None)
 
 
 def stamps_of(table: pa.Table) -> list[int | None] | None:
-    """Time of the last use of each row, in microseconds since the epoch; `None` without such a column."""
+    """Return each row's last use in microseconds since the epoch; `None` without such a column."""
     if LAST_USED not in table.schema.names:
         return None
     column = table[LAST_USED]
@@ -201,7 +201,7 @@ def stamps_of(table: pa.Table) -> list[int | None] | None:
 
 
 def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
-    """The keys (none for list state) and values of a table.
+    """Return the keys (none for list state) and values of a table.
 
     Raises:
         ConfigurationError: A column is missing.
@@ -219,7 +219,7 @@ def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
 
 
 class PartFiles:
-    """Makes the places for files in a savepoint's folder; blocks. `token` is in the name of every file."""
+    """Makes the storages for files in a savepoint's folder; blocks. Every file name contains `token`."""
 
     def __init__(self, folder: str, token: str, read_from: SnapshotStorage | None = None) -> None:
         self.storage = open_location(folder, create=True)

@@ -1,8 +1,8 @@
-"""`GeneratorSource`: makes records from their numbers; for examples, tests and load.
+"""`GeneratorSource`: makes records from their indices; for examples, tests and load.
 
 Record `i` is `function(i)`, so a position is one number. A restore is exact as long as the function depends
-on nothing but its argument. The rate is kept by saying when to poll again, never by sleeping. A source that
-fell behind (back pressure, a long pause) makes up at most one second of it.
+only on its argument. The source keeps the rate by returning the time of the next poll, never by sleeping.
+After falling behind (back pressure, a long pause) it catches up on at most one second.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.runtime.state.fixed_values import own_copy
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Indices that are still to be read.
+    """Indices of a split that are not yet read.
 
     Attributes:
-        end: First index that does not exist; `None` when there is no end.
-        step: Distance between indices, the number of splits that the source was cut into.
+        end: First index behind the range; `None` for an unbounded range.
+        step: Distance between indices, the number of splits of the source.
     """
 
     next: int
@@ -40,7 +40,7 @@ class IndexRange:
         return self.end is not None and self.next >= self.end
 
     def first(self, count: int) -> range:
-        """At most the first `count` indices.
+        """Return at most the first `count` indices.
 
         Example:
             >>> list(IndexRange(1, 10, 4).first(5))
@@ -65,10 +65,10 @@ def index_splits(end: int | None, parallelism: int) -> list[IndexRange]:
 
 T = TypeVar("T")
 
-#: Seconds of records that are made up after falling behind.
+#: Seconds of records that are caught up after falling behind.
 _MOST_CATCH_UP: Final = 1.0
 
-#: Seconds of records that are waited for at least, so that a high rate is not one poll per record.
+#: Minimum wait in seconds, so that a high rate does not cause one poll per record.
 _SHORTEST_WAIT: Final = 0.01
 
 
@@ -78,8 +78,8 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
     Attributes:
         function: Makes the record of an index; indices start at 0.
-        count: How many records there are; `None` for no end.
-        rate: Records per second of the whole source, however many subtasks it has; `None` for no limit.
+        count: Number of records; `None` for an unbounded source.
+        rate: Records per second of the whole source, across its subtasks; `None` for no limit.
 
     Raises:
         ConfigurationError: `count` is negative or `rate` is not positive.
@@ -107,7 +107,7 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
         return only_reads(self.function)
 
     def splits(self, parallelism: int) -> Sequence[IndexRange]:
-        """One range of interleaved indices per subtask."""
+        """Return one range of interleaved indices per subtask."""
         return index_splits(self.count, parallelism)
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> GeneratorReader[T]:
@@ -116,13 +116,13 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
 
 class GeneratorReader(Generic[T]):
-    """Makes the records of some index ranges, the range that is furthest behind first.
+    """Makes the records of some index ranges; the range furthest behind comes first.
 
     Args:
         rate: Records a second of the whole source; `None` for no limit.
 
     Attributes:
-        makes_new_records: Whether each record is copied at once, because the function could change it later.
+        makes_new_records: Whether each record is copied at once, because the function may change it later.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class _Lane:
         self._made += len(indices)
 
     def ready_at(self) -> float:
-        """Time at which the next record, or the next few at a high rate, may be made."""
+        """Return the time at which the next record, or the next few at a high rate, may be made."""
         if self._rate is None or self._started is None:
             return 0.0
         together = max(1, int(self._rate * _SHORTEST_WAIT))

@@ -1,11 +1,11 @@
 """Keyed state in RocksDB, larger than memory (Flink: `EmbeddedRocksDBStateBackend`).
 
 Tables are dicts of decoded values in front of a database (`cached_entries.py`). Views, types and the rules of
-declared states are those of the heap backend: only where entries lie differs. A snapshot begins with
-a write-back and RocksDB's own checkpoint, which flushes and then links files. Only that stops the task. The
-rest works on the linked files, which never change (`snapshots.py`).
+declared states are those of the heap backend: only the place of entries differs. A snapshot begins with a
+write-back and RocksDB's own checkpoint, which flushes and then links files. Only that part blocks the task.
+The rest works on the linked files, which never change (`snapshots.py`).
 
-It must never let the other thread touch the live database, or leave a told change in memory when a snapshot
+The other thread must never touch the live database. No reported change may stay in memory when a snapshot
 begins.
 """
 
@@ -45,16 +45,16 @@ from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.time_to_live import Lifetime, StateTtl
 
-#: Rows that are moved in one batch.
+#: Rows moved in one batch.
 _BATCH: Final = 4096
 
 
 class RocksDBKeyedStateBackend(KeyedStateBackend):
-    """Keyed state in a database of its own; it owns a folder of scratch space until `close`.
+    """Keyed state in its own database; owns a scratch folder until `close`.
 
     Args:
         memory: Bytes for all databases of this process.
-        folder: Where scratch space is made; `None` for the temporary folder of the node.
+        folder: Parent of the scratch folder; `None` for the temporary folder of the node.
 
     Example:
         >>> from penstock.runtime.record.value_codec import ValueCodec
@@ -128,7 +128,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         super()._set_ttl(table, ttl)
 
     def _delete_what_would_return(self, name: str, ttl: StateTtl | None) -> None:
-        """Delete what had expired when it was saved, unless the TTL of today hides it, too."""
+        """Delete entries that had expired when saved, unless the current TTL also hides them."""
         now_expired = None if ttl is None else ScannedLifetime(ttl, self.time).expired_before()
         if any(now_expired is None or rows.latest > now_expired for rows in self._expired_rows.get(name, ())):
             self._delete_expired(name)
@@ -165,7 +165,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         for cached in self._cached():
             cached.write_back()
         for name, parts in list(self._expired_rows.items()):
-            if len({rows.latest for rows in parts}) > 1:  # a snapshot has one time for each table
+            if len({rows.latest for rows in parts}) > 1:  # a snapshot has one time per table
                 self._delete_expired(name)
         linked = self._linked_files(checkpoint_id)
         self._database.checkpoint(linked)
@@ -192,7 +192,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return self._scratch.path / f"checkpoint-{checkpoint_id}"
 
     def _saved_time(self) -> SavedTime | None:
-        """The time, and by table the latest stamp of what has expired; `None` without any TTL."""
+        """Return the time and each table's latest expired stamp; `None` without any TTL."""
         lifetimes = {name: table.lifetime for name, table in self._tables.items()}
         expired = {name: parts[0].latest for name, parts in self._expired_rows.items()}
         for name, lifetime in lifetimes.items():
@@ -254,7 +254,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._snapshots.start_from(restored_id, first)
 
     def _check_keys(self) -> None:
-        """Refuse keys whose class has changed; looks at the first entries of each key group of each table."""
+        """Refuse keys whose class has changed; checks the first entries of each key group of each table."""
         for group in self._own:
             after = b""
             while (found := self._database.next_table(group, after)) is not None:
@@ -275,7 +275,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
             self._database.write(rows.encode(key, part, value) for (key, part), value in pairs)
 
 
-#: Of how many entries of a key group the keys are looked at when state is restored.
+#: Number of entries per key group whose keys are checked on restore.
 _CHECKED_KEYS: Final = 1000
 
 

@@ -1,15 +1,15 @@
-"""`Database`: one RocksDB in a folder of its own, with the settings that Penstock gives it.
+"""`Database`: one RocksDB in its own folder, with Penstock's settings.
 
-It has no write-ahead log. What is in it counts only once a checkpoint has it, and a checkpoint begins with a
-flush. A database whose process dies is thrown away.
+The database has no write-ahead log. Its content counts only once a checkpoint has it, and a checkpoint begins
+with a flush. The database of a dead process is discarded.
 
 Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdict` raises plain `Exception`s,
 so only its calls stand in the `try` blocks here.
 
 **Memory** is shared by all databases of a process (`SharedMemory`). One block cache holds blocks of files,
-their indexes and filters. The write buffers are charged to it, so the whole is bounded, however many
-operators of a process keep state in RocksDB. A quarter is kept for values that Python has decoded
-(`cached_entries.py`); RocksDB knows nothing of those.
+their indexes and filters. The write buffers are charged to it, so the total is bounded for any number of
+operators with state in RocksDB. A quarter is reserved for values that Python has decoded
+(`cached_entries.py`), outside of RocksDB.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class SharedMemory:
-    """Resources that the databases of this process share.
+    """Resources shared by the databases of this process.
 
     Attributes:
-        size: Bytes in all.
+        size: Total bytes.
         cache: Blocks of files; write buffers are charged to it.
-        write_buffers: Counts the write buffers; flushes some when they are too large.
+        write_buffers: Counts the write buffers and flushes some when they are too large.
     """
 
     size: int
@@ -45,7 +45,7 @@ class SharedMemory:
 
     @property
     def decoded_per_table(self) -> int:
-        """Bytes that one table may hold decoded."""
+        """Maximum bytes of decoded values of one table."""
         return self.size // 4 // max(1, self.tables)
 
     def grow(self, size: int) -> None:
@@ -57,10 +57,10 @@ class SharedMemory:
 
 
 def shared_memory(size: int) -> SharedMemory:
-    """The memory of this process: made at the first call, and grown when more is asked for later.
+    """Return the memory of this process; later calls with a larger size grow it.
 
     Args:
-        size: Bytes in all.
+        size: Total bytes.
     """
     memory = _made(size)
     memory.grow(size)
@@ -89,20 +89,20 @@ def _of_buffers(size: int) -> int:
 
 
 _MIB: Final = 1024 * 1024
-#: Size of a memtable that is flushed, and of a file that a compaction writes.
+#: Size at which a memtable is flushed, and size of a compacted file.
 _WRITE_BUFFER: Final = 32 * _MIB
 
 _FILE_SIZE: Final = 32 * _MIB
-#: Sorted runs before some are merged: more cost reads a little, and spare checkpoints uploads.
+#: Sorted runs before a merge: more runs slow reads a little, and spare checkpoints uploads.
 _MOST_RUNS: Final = 8
-#: How much larger than its live rows a database may be, percent.
+#: Maximum excess of a database's size over its live rows, percent.
 _MOST_WASTE: Final = 100
 
 _BLOCK_SIZE: Final = 16 * 1024
 
 _BLOOM_BITS: Final = 10
 
-#: What could not be done, for messages.
+#: Failed actions, for messages.
 _READ, _WRITTEN, _OPENED = "read", "written", "opened"
 
 _GONE: Final = "its subtask has ended"
@@ -114,12 +114,12 @@ class Database:
     """A RocksDB of one operator in one subtask; used by the task's thread alone.
 
     Args:
-        folder: Where it is; made if it is not there.
+        folder: Folder of the database; made if missing.
         memory: Bytes for all databases of this process.
 
     Raises:
         ConfigurationError: The package is not installed, or is too old.
-        StorageError: It can't be opened; names the folder.
+        StorageError: The database can't be opened; names the folder.
     """
 
     def __init__(self, folder: Path, memory: int) -> None:
@@ -159,13 +159,13 @@ class Database:
             raise self._failed(_WRITTEN, error) from error
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """The rows that begin with a prefix, in the order of their bytes, as they are now."""
+        """Iterate over the current rows with a prefix, in the order of their bytes."""
         return self._walk(max(prefix, first), end_of(prefix))
 
     def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The rows from `first` to in front of `end`.
+        """Iterate over the rows from `first` up to, excluding, `end`.
 
-        RocksDB receives the end. It would walk over all deleted rows behind it, until it meets a live one.
+        RocksDB needs the end. Otherwise it would walk over all deleted rows behind it up to a live one.
         """
         options = self._read_options()
         if end is not None:
@@ -183,10 +183,10 @@ class Database:
             del at  # before the options and the end, whose memory the iterator reads
 
     def next_table(self, key_group: int, after: bytes = b"") -> tuple[bytes, str] | None:
-        """The first table of a key group that has rows: its prefix and name; `None` when there is none.
+        """Return prefix and name of the first table with rows in a key group; `None` without one.
 
         Args:
-            after: Only tables whose prefix sorts behind this one.
+            after: Only tables whose prefix sorts behind this one are considered.
         """
         prefix = group_bytes(key_group)
         row = next((row for row, _ in self.scan(prefix, prefix + after)), None)
@@ -205,7 +205,7 @@ class Database:
             raise self._failed(_WRITTEN, error) from error
 
     def ingest(self, file: Path) -> None:
-        """Take over a sorted file; moved, not copied."""
+        """Add a sorted file by moving it, without a copy."""
         from rocksdict import IngestExternalFileOptions
 
         options = IngestExternalFileOptions()
@@ -220,15 +220,15 @@ class Database:
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def close(self) -> None:
-        """Close it; the files stay."""
+        """Close the database; the files stay."""
         if not self._is_closed:
             self._is_closed = True
-            # It flushes first. Where the disk is full that fails, and what is lost by that is not needed.
+            # Closing flushes first. That fails on a full disk; the lost data is not needed.
             with suppress(Exception):
                 self._db.close()
 
     def destroy(self) -> None:
-        """Close it and delete its files; more than once does no harm."""
+        """Close the database and delete its files; idempotent."""
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -262,13 +262,13 @@ class Database:
 
 
 class FrozenDatabase(Database):
-    """The files of a checkpoint, opened to be read; for one thread, which need not be the task's."""
+    """The files of a checkpoint, opened read-only; for one thread, not necessarily the task's."""
 
     def _open(self, *, read_only: bool = True) -> Rdict:
         return super()._open(read_only=True)
 
     def rows(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """All rows from `first` to in front of `end`, in the order of their bytes."""
+        """Iterate over all rows from `first` up to, excluding, `end`, in the order of their bytes."""
         return self._walk(first, end)
 
 
@@ -308,7 +308,7 @@ def database_options(memory: SharedMemory) -> Options:
 
 
 def sorted_file_of(rows: Iterable[tuple[bytes, bytes]], file: Path, memory: SharedMemory) -> None:
-    """Write rows, which come in the order of their bytes, as a file that `ingest` takes; at least one."""
+    """Write at least one row, in the order of their bytes, as a file for `ingest`."""
     from rocksdict import SstFileWriter
 
     try:

@@ -1,19 +1,19 @@
-"""The rows of keyed state in RocksDB: what stands in a row's key and value.
+"""The rows of keyed state in RocksDB: layout of their keys and values.
 
 A row's key is
 
     key group (2 bytes, big-endian)   table   key   second part (of a nested table)
 
-*Key group first*: the rows of a range of key groups stand together. So a rescaled subtask cuts off foreign
-rows with one deletion of a range, and takes rows over with one scan.
+*Key group first*: rows of a range of key groups are contiguous. So a rescaled subtask removes foreign rows
+with one range deletion, and takes rows over with one scan.
 
-*Table*: a byte that says whether it is nested, the length of its name, the name. Names and not numbers: two
-subtasks that number their tables in other orders could never be put together.
+*Table*: a byte for nested or flat, the length of its name, the name. Names instead of numbers: subtasks that
+number their tables in different orders could never be merged.
 
 *Key and second part*: canonical bytes (`state/key_bytes.py`).
 
 A row's value is one byte, and the encoded value. The byte is 1 when the key or the part can't be read from
-the row's key. Then they stand in front of the value: four bytes of length, and both encoded.
+the row's key. Then they precede the value: four bytes of length, and both encoded.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _WITH_KEY: Final = b"\x01"
 
 
 def group_bytes(key_group: int) -> bytes:
-    """Prefix of the rows of a key group; that of the group behind a range ends the range."""
+    """Return the prefix of a key group's rows; the prefix of the group behind a range ends the range."""
     return key_group.to_bytes(GROUP_BYTES)
 
 
 def end_of(prefix: bytes) -> bytes | None:
-    r"""The first row behind all that begin with a prefix; `None` when no row can be behind them.
+    r"""Return the first row behind all rows with a prefix; `None` when no such row can exist.
 
     Example:
         >>> end_of(b"ab"), end_of(b"a\xff"), end_of(b"\xff")
@@ -52,7 +52,7 @@ def end_of(prefix: bytes) -> bytes | None:
 
 
 def table_prefix(name: str, *, nested: bool) -> bytes:
-    r"""Part of a table's rows behind the key group.
+    r"""Return the part of a table's rows behind the key group.
 
     Example:
         >>> table_prefix("count", nested=False)
@@ -63,7 +63,7 @@ def table_prefix(name: str, *, nested: bool) -> bytes:
 
 
 def table_of(row: bytes) -> tuple[bytes, str, bool]:
-    r"""The prefix, the name and the form of the table that a row belongs to."""
+    r"""Return prefix, name and nesting of the table that a row belongs to."""
     start = GROUP_BYTES + 3
     end = start + int.from_bytes(row[start - 2 : start])
     return row[GROUP_BYTES:end], row[start:end].decode("utf-8", "surrogatepass"), row[GROUP_BYTES] == _NESTED
@@ -97,7 +97,7 @@ class TableRows:
         return self._begins[key_group]
 
     def of_key(self, key: Any) -> bytes:
-        """The row of a key; of a nested table what all of its rows begin with."""
+        """Return the row of a key, or the common prefix of its rows in a nested table."""
         return self._begins[stable_hash(key) % self._max_parallelism] + key_bytes(key)[0]
 
     def row(self, key: Any, part: Any = None) -> bytes:
@@ -105,7 +105,7 @@ class TableRows:
         return of_key + key_bytes(part)[0] if self.nested else of_key
 
     def encode(self, key: Any, part: Any, value: Any) -> tuple[bytes, bytes]:
-        """A row: its key and its value.
+        """Return a row: its key and its value.
 
         Raises:
             CodecError: The value can't be encoded; names the table and the key.
@@ -126,7 +126,7 @@ class TableRows:
             raise CodecError(msg) from error
 
     def encode_all(self, keys: Sequence[Any], values: Sequence[Any]) -> list[tuple[bytes, bytes]]:
-        """The rows of many keys of a flat table; costs less than one by one."""
+        """Return the rows of many keys of a flat table; faster than one by one."""
         groups, begins = key_group_array(keys, self._max_parallelism).tolist(), self._begins
         dumps, rows = self._codec.dumps, []
         try:
@@ -149,7 +149,7 @@ class TableRows:
             raise CodecError(msg) from error
 
     def key_and_part(self, row: bytes, data: bytes) -> tuple[Any, Any]:
-        """The key and the second part of a row; `None` for the latter in a flat table."""
+        """Return the key and the second part of a row; the part is `None` in a flat table."""
         if data[:1] != _NATURAL:
             own = self._codec.loads(data[5 : 5 + int.from_bytes(data[1:5])])
             key, part = own if self.nested else (own, None)
@@ -166,11 +166,11 @@ class TableRows:
         """Refuse a restored row that this program would not find by its key.
 
         Returns:
-            Whether the key is of a kind that a change of the program can change.
+            Whether a program change can change keys of this kind.
 
         Raises:
             StateMismatchError: The class of the key or of the second part has changed.
-            CorruptSnapshotError: It can't be read here; the cause says why.
+            CorruptSnapshotError: The key can't be read; the cause gives the reason.
         """
         if data[:1] == _NATURAL:
             return False

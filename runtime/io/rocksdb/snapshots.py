@@ -1,42 +1,41 @@
-"""Files of a database in checkpoints: how they are written, named again, and restored.
+"""Files of a database in checkpoints: writing, reuse and restore.
 
 # The asynchronous half of a snapshot
 
-It works on files that RocksDB has linked into a folder of their own. They are never written again, whatever
-the task does meanwhile.
+It works on files that RocksDB has linked into a separate folder. They never change, whatever the task does.
 
-# Restore: how a database gets the state that other databases have written
+# Restore: loading the state of other databases
 
 **At unchanged parallelism** there is one old part, with exactly the key groups of this subtask. Its files are
-downloaded and opened. Not one row is written.
+downloaded and opened. No row is written.
 
-**At another one** there are parts of several old subtasks, of which each has some of the key groups. The part
-with the most bytes for this subtask is downloaded and opened. Foreign rows are cut off with deletions of
-ranges, which cost nothing now. The other parts are opened one by one to be read. Their rows of
-this subtask go into a new sorted file each, in order, and RocksDB takes that over as it is.
+**At a changed parallelism** the parts of several old subtasks each have some of the key groups. The part with
+the most bytes for this subtask is downloaded and opened. Range deletions remove foreign rows at almost no
+cost. The other parts are opened one by one. Their rows for this subtask are written to a new sorted file
+each, in order, which RocksDB ingests unchanged.
 
-Nothing that was deleted comes back by that. No two parts own the same key group, and of each part only rows
-of its own key groups are taken. An old part may hold foreign rows that wait to be compacted away. They are
-deleted in it, so reading never shows them. What is taken over lies above the deletion of the range.
+Deleted rows do not reappear. No two parts own the same key group, and only rows of a part's own key groups
+are taken. An old part may hold foreign rows that await compaction. They are deleted in it, so reads never
+show them. Ingested rows lie above the range deletion.
 
-**What has expired.** Files of RocksDB may hold entries that had expired when they were saved. Each part says
-by table up to which stamp. The restored time hides them where all parts were saved at one time. Otherwise, or
-with a longer TTL than before, they are deleted when the state is first used.
+**Expired entries.** Files of RocksDB may hold entries that had expired when they were saved. Each part
+records the latest expired stamp by table. The restored time hides these entries if all parts were saved at
+one time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used.
 
 RocksDB could also clip a database to a range and take over the sorted files of another one as they are. The
 package that Penstock uses offers neither.
 
-# Uploaded files, which a checkpoint may name again
+# Reuse of uploaded files by later checkpoints
 
-RocksDB never changes a sorted file (`*.sst`), and never gives its number to another one. So within one
-database, a file of the same name is the same file. What a checkpoint uploads is those that the newest
-*confirmed* checkpoint does not have. The rule and its class, `ConfirmableSnapshots`, are those of the heap's
-increments. Files of a checkpoint that is not known to be complete may be deleted any moment, with whatever
-was built on them. So only files of the checkpoint that a barrier names as confirmed are named again.
+RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So within one database, a file
+name identifies the content. A checkpoint uploads only files that the newest *confirmed* checkpoint does not
+have. The rule and its class, `ConfirmableSnapshots`, are those of the heap's increments. Files of a
+checkpoint that may be incomplete can be deleted any moment, with everything that was built on them. So only
+files of the checkpoint that a barrier names as confirmed are reused.
 
-Nothing is lost when that checkpoint is unknown here. The database has everything, and all of it is uploaded.
-Names of other databases never meet: each backend has one database. A new attempt begins with the files that
-it has restored, under the names that they had.
+Nothing is lost when that checkpoint is unknown here. The database has everything and uploads all of it. Names
+of different databases never mix: each backend has one database. A new attempt begins with the files that it
+has restored, under their old names.
 """
 
 from __future__ import annotations
@@ -65,16 +64,16 @@ from penstock.runtime.state.keyed_blocks import Block, CapturedRows
 from penstock.runtime.state.keyed_chunk import write_chunk
 from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWriter
 
-#: How the names of files that never change end.
+#: Suffix of files that never change.
 SORTED_FILE: Final = ".sst"
-#: The file that says which manifest counts.
+#: The file that names the current manifest.
 CURRENT: Final = "CURRENT"
 #: RocksDB's numbers have 64 bits.
 _STATE_FILE: Final = re.compile(rf"[0-9]{{1,20}}\.sst|MANIFEST-[0-9]{{1,20}}|{CURRENT}")
 
 
 def is_state_file(name: str) -> bool:
-    """Whether a restore needs a file of this name: no log, which is empty, nor what each opening writes.
+    """Whether a restore needs a file: excludes logs, which are empty, and files that each opening writes.
 
     Example:
         >>> [is_state_file(name) for name in ("000012.sst", "CURRENT", "OPTIONS-000007", "../000012.sst")]
@@ -84,7 +83,7 @@ def is_state_file(name: str) -> bool:
 
 
 def sorted_files(handle: KeyedStateHandle | None) -> dict[str, StateHandle]:
-    """The files of a confirmed checkpoint that another one may name again, by name.
+    """Return the files of a confirmed checkpoint that another one may reuse, by name.
 
     Example:
         >>> from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
@@ -98,7 +97,7 @@ def sorted_files(handle: KeyedStateHandle | None) -> dict[str, StateHandle]:
     return {name: file for name, file in pairs if name.endswith(SORTED_FILE)}
 
 
-#: When a chunk is written: this many entries, or this many bytes of rows.
+#: Limits of a chunk: this many entries, or this many bytes of rows.
 _CHUNK_ENTRIES: Final = 1 << 15
 
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -106,12 +105,12 @@ _CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CanonicalSnapshot:
-    """All state, in the format that every backend reads; streamed, chunk by chunk.
+    """All state, in the format that every backend reads; streamed in chunks.
 
     Attributes:
-        linked: The linked files; deleted when it is finished.
+        linked: The linked files; deleted by `finish`.
         memory: Bytes for all databases of this process.
-        time: What time it is for state with a TTL; entries that have expired are left out.
+        time: Current time for state with a TTL; expired entries are left out.
     """
 
     linked: Path
@@ -168,7 +167,7 @@ class CanonicalSnapshot:
 
 @dataclass(slots=True)
 class _Chunk:
-    """Entries until there are enough for a file, by table."""
+    """Entries by table, collected until they fill a file."""
 
     tables: dict[str, tuple[TableRows, list[Any], list[Any]]] = field(default_factory=dict)
     entries: int = 0
@@ -194,12 +193,12 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class NativeSnapshot:
-    """All state as RocksDB's own files, of which only new ones are uploaded.
+    """All state as RocksDB's own files; only new ones are uploaded.
 
     Attributes:
-        linked: The linked files; deleted when it is finished.
-        uploaded: The sorted files that a confirmed checkpoint has, by name.
-        time: What time it is for state with a TTL, and what the files still have that has expired.
+        linked: The linked files; deleted by `finish`.
+        uploaded: The sorted files of a confirmed checkpoint, by name.
+        time: Current time for state with a TTL, and the expired entries that the files still have.
     """
 
     linked: Path
@@ -228,7 +227,7 @@ class NativeSnapshot:
         return (self.linked / name).read_bytes()
 
 
-#: How RocksDB's errors of damage begin; the last one is about a file that another one names.
+#: Prefixes of RocksDB's corruption errors; the last one is about a file that another one names.
 _DAMAGE: Final = ("Corruption:", "Invalid argument:", "Not implemented:", "IO error: No such file")
 #: Behind the rows of all key groups.
 _END: Final = b"\xff"
@@ -257,11 +256,11 @@ def is_expired(cell: tuple[int | None, object], latest: int) -> bool:
 
 
 def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> int:
-    """Write the files of a part into a folder, under the names that they had; returns their bytes.
+    """Write the files of a part into a folder, under their old names; return their bytes.
 
     Raises:
-        CorruptSnapshotError: A file is damaged, has a name that no file of a checkpoint has, or is not there;
-            names it.
+        CorruptSnapshotError: A file is damaged, missing, or has a name that checkpoint files can't have;
+            names the file.
         StorageError: A file could not be read, or the disk is full.
     """
     if CURRENT not in handle.names:  # without it RocksDB makes an empty database
@@ -285,9 +284,9 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
 
 @contextmanager
 def opened_as_written(operator: str) -> Iterator[None]:
-    """The error for files that RocksDB finds damaged: they were damaged, or changed, before they were stored.
+    """Raise the error for files that were damaged or changed before they were stored.
 
-    Their checksums are those of the checkpoint. So another try would find the same.
+    Their checksums are those of the checkpoint, so another try would fail too.
 
     Raises:
         CorruptSnapshotError: RocksDB can't use the files.
@@ -304,12 +303,12 @@ def opened_as_written(operator: str) -> Iterator[None]:
 
 
 def _is_damage(error: BaseException | None) -> bool:
-    """Whether RocksDB says so: its errors have no types, and begin with the name of their kind."""
+    """Whether RocksDB reports damage: its errors have no types, and begin with the name of their kind."""
     return str(error).startswith(_DAMAGE)
 
 
 def largest_part(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> KeyedStateHandle:
-    """The part with the most bytes for a subtask, as far as its sizes tell."""
+    """Return the part with the most bytes for a subtask, estimated from its sizes."""
 
     def share(handle: KeyedStateHandle) -> float:
         size = sum(file.size for file in handle.files)
@@ -334,10 +333,10 @@ def take_over(
     own: KeyGroupRange,
     scratch: Path,
 ) -> None:
-    """Add the rows of another part to a database; reads the part, writes one sorted file.
+    """Add the rows of another part to a database; reads the part and writes one sorted file.
 
     Args:
-        scratch: A folder that is not there yet; it is gone when this returns.
+        scratch: Path of a folder that this call makes and deletes.
     """
     kept = handle.key_groups.intersection(own)
     try:
@@ -356,7 +355,7 @@ def take_over(
 
 
 def _sliced(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-    """Rows in slices of a good size for a file, each to be used up before the next one; none is empty."""
+    """Slice rows for files; consume each slice before the next one. No slice is empty."""
     for first in rows:
         yield _slice(first, rows)
 

@@ -1,4 +1,4 @@
-"""`RocksDBTable`: a table of keyed state in RocksDB, and the clean-up of entries that have expired in it."""
+"""`RocksDBTable`: a table of keyed state in RocksDB, and the clean-up of its expired entries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RocksDBTable(StateTable):
         self.entries = self.cached
 
     def mark_all_changed(self) -> None:
-        """Nothing: a snapshot has RocksDB's files, and so all entries."""
+        """Do nothing: a snapshot has RocksDB's files, and so all entries."""
 
     def _replace_all(self, replace: Callable[[Any], Any]) -> None:
         for key, held in self.entries.items():
@@ -43,11 +43,11 @@ class RocksDBTable(StateTable):
 
 
 class ScannedLifetime(Lifetime):
-    """A TTL whose expired entries are found by looking through the table, once a TTL.
+    """A TTL that finds expired entries by scanning the table, once per TTL.
 
     On the heap each entry waits in a bucket in memory until it may have expired. State in RocksDB may be
-    larger than memory, and so would be the buckets. So the sweep reads the rows one after the other, some at
-    a time. When it is through it rests for a TTL. An entry is deleted within two TTLs after it was last used.
+    larger than memory, and so would be the buckets. So the sweep scans the rows, some at a time. After a full
+    pass it rests for a TTL. An entry is deleted within two TTLs after its last use.
     """
 
     _at: bytes | None = b""
@@ -59,7 +59,7 @@ class ScannedLifetime(Lifetime):
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until the next pass; 0 within one, `None` when only a watermark can begin it."""
+        """Return the seconds until the next pass; 0 within one, `None` when only a watermark can begin it."""
         now = self._swept_to()
         if now is None:
             return None
@@ -82,14 +82,14 @@ class ScannedLifetime(Lifetime):
     def sweep_all(self, table: Stamped) -> None: ...
 
     def expired_before(self) -> int | None:
-        """The latest stamp of what has expired; `None` when event time is not known."""
+        """Return the latest expired stamp; `None` when event time is not known."""
         now = self._swept_to()
         return None if now is None else now - self.microseconds
 
     def _look_through(
         self, cached: CachedEntries, table: RocksDBTable, at: bytes, now: int, most: int
     ) -> int:
-        """Look at rows from one on; how many there were."""
+        """Check rows from `at` on; return their number."""
         seen, rows = 0, cached.rows
         written: list[tuple[bytes, bytes]] = []
         deleted: list[bytes] = []

@@ -1,9 +1,9 @@
-"""Formats with one record a line: how files are cut, and how a slice of lines is read. Text is one of them.
+"""Formats with one record per line: cutting files and reading slices of lines. Includes plain text.
 
 The lines of a slice are read together, which is fast, as long as none of them is bad; otherwise one by one.
 
-`LineCursor` hands out the decoded lines of a split and knows, in bytes, how far it has come. The position is
-computed only on request, from the number of lines returned from the current block. So reading pays nothing
+`LineCursor` returns the decoded lines of a split and tracks its position in bytes. The position is computed
+only on request, from the number of lines returned from the current block. So reading does not pay for it.
 for it.
 """
 
@@ -32,10 +32,10 @@ from penstock.runtime.record.elements import RowBatch
 
 
 def checked_encoding(encoding: str) -> tuple[str, str | None]:
-    """The encoding in which lines are found, and the one of the files if they are recoded for that.
+    """Return the encoding used to find lines, and the files' encoding if they are recoded.
 
     Raises:
-        ConfigurationError: There is no such encoding, or files in it have no lines that can be found.
+        ConfigurationError: The encoding is unknown, or lines can't be found in it.
 
     Example:
         >>> checked_encoding("UTF8"), checked_encoding("latin-1"), checked_encoding("UTF-16LE")
@@ -62,12 +62,12 @@ def checked_encoding(encoding: str) -> tuple[str, str | None]:
 class LineCursor:
     r"""The lines of one split, in order, without their line ends (`\\n` or `\\r\\n`).
 
-    A line that can't be decoded is handed out as its bytes.
+    A line that can't be decoded is returned as bytes.
 
     Args:
         handle: The open file; closed by `close`.
         split: The range and the position in it.
-        block_bytes: Bytes asked for by one read.
+        block_bytes: Bytes requested by one read.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LineCursor:
         return self._blocks.find_start()
 
     def take(self, max_lines: int) -> list[str | bytes] | None:
-        """Up to twice `max_lines` lines of the current block; `None` at the end."""
+        """Return up to twice `max_lines` lines of the current block; `None` at the end."""
         if self._next >= len(self._lines):
             following = self._blocks.next()
             if following is None:
@@ -102,7 +102,7 @@ class LineCursor:
         return self._lines if self._next - first == count else self._lines[first : self._next]
 
     def origin(self, index: int) -> str:
-        """Position of a line of the last `take`, as `file:offset`."""
+        """Return the position of a line of the last `take`, as `file:offset`."""
         offset = offset_of_line(self._block, self._taken_from + index) + (self._block_start or 0)
         return f"{self._split.path}:{offset}"
 
@@ -140,12 +140,12 @@ T = TypeVar("T")
 def line_splits(
     files: Sequence[FileInfo], split_size: int, parallelism: int, stored_as: str | None
 ) -> list[FileSplit]:
-    """Byte ranges of plain files, one split for each compressed or recoded file.
+    """Return byte ranges of plain files, and one split for each compressed or recoded file.
 
     Args:
-        split_size: Largest range, in bytes.
-        parallelism: How many readers there are; ranges are small enough for each to get some.
-        stored_as: Their encoding, if they are recoded to UTF-8.
+        split_size: Maximum size of a range, in bytes.
+        parallelism: Number of readers; ranges are small enough for each to get some.
+        stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
     splits: list[FileSplit] = []
     share = -(-sum(info.size for info in files) // parallelism)
@@ -195,7 +195,7 @@ class LineReader(ABC, Generic[T]):
 
     @abstractmethod
     def _all_of(self, lines: Sequence[str]) -> Sequence[T] | None:
-        """The records of all lines; `None` when they must be read one by one."""
+        """Return the records of all lines; `None` when they must be read one by one."""
 
     @abstractmethod
     def _read_line(self, line: str, index: int, records: list[T], bad: BadRecords) -> None:
@@ -204,11 +204,11 @@ class LineReader(ABC, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """The reading of files with one record a line.
+    """A file format with one record per line.
 
     Attributes:
-        split_size: Largest range, in bytes.
-        block_bytes: Bytes asked for by one read.
+        split_size: Maximum size of a range, in bytes.
+        block_bytes: Bytes requested by one read.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
 
@@ -240,7 +240,7 @@ class TextReader(LineReader[str]):
 
 
 class TextFormat(LineFormat):
-    """The reading of text files; see `LineFormat`. A line that can't be decoded is bad."""
+    """The text format; see `LineFormat`. A line that can't be decoded is bad."""
 
     __slots__ = ()
     reader: ClassVar[type[TextReader]] = TextReader

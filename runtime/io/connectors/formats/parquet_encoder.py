@@ -1,11 +1,11 @@
 """Writes Parquet: rows that are dicts, or Arrow batches. A file has one schema.
 
-Rows are gathered into row groups. With a given schema all files have it, and a value that does not
-fit unchanged is an error. Without one a value has the type that it has alone, whatever rows stand
-beside it. Types that go together without loss share a file (`common_type`): a null with everything, and
-rows that lack a column. Where they don't, or where a file has begun without a new column, another file
-begins. The schemas are remembered. So rows of one type, which are nearly all that there are, have one
-schema in all files. Mixed rows make a file for each schema in a group of rows.
+Rows are gathered into row groups. A given schema applies to all files, and a value that does not fit
+unchanged is an error. Without a schema, a value's type does not depend on the rows beside it. Types that
+combine without loss share a file (`common_type`): null combines with every type, and rows may lack a column.
+Incompatible types, or a new column after a file has begun, start another file. The schemas are remembered. So
+rows of one type, by far the usual case, have one schema in all files. Mixed rows make one file per schema in
+a group of rows.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 #: Rows of a row group.
 GROUP_ROWS: Final = 64 * 1024
-#: Schemas that are remembered for the next rows.
+#: Number of schemas remembered for the next rows.
 _MOST_SCHEMAS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetSinkFormat:
-    """The form of written Parquet.
+    """The Parquet format of a sink.
 
     Attributes:
         schema: The schema of all files; `None` takes the types of the values.
@@ -133,7 +133,7 @@ class ParquetEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _FixedSchema:
-    """Makes batches of the schema that the user has given."""
+    """Makes batches of the user's schema."""
 
     schema: pa.Schema
 
@@ -185,13 +185,13 @@ class _FixedSchema:
 
 @dataclass(frozen=True, slots=True)
 class _TypedRows:
-    """Rows of which each column has one type."""
+    """Rows in which each column has one type."""
 
     places: Places | None
     arrays: Mapping[str, pa.Array]
     columns: Mapping[str, RowColumn]
 
-    #: Rows have none.
+    #: Rows have no metadata.
     metadata: ClassVar[None] = None
 
     @property
@@ -242,10 +242,10 @@ class _TypedBatch:
 
 
 def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Schema]) -> list[pa.Table]:
-    """A table for each schema of some rows.
+    """Return a table for each schema of some rows.
 
     Args:
-        learned: The schemas that are known; widened and added to.
+        learned: The known schemas; this call widens them and adds new ones.
     """
     pieces: list[tuple[int, _TypedRows | _TypedBatch]] = []
     for part in parts:
@@ -320,7 +320,7 @@ def _dealt_out(rows: Sequence[Any]) -> list[_TypedRows]:
 
 
 def _refuse_empty_dicts(values: Sequence[Any], kind: pa.DataType) -> None:
-    """Refuse `{}`, for which Parquet has no form unless another dict beside it has fields."""
+    """Refuse `{}`, which Parquet can't represent unless another dict beside it has fields."""
     if kinds.is_struct(kind):
         present = [value for value in values if isinstance(value, dict)]
         if not all(present):

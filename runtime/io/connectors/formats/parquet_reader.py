@@ -1,27 +1,26 @@
 """Parquet files: one split per row group, as rows (dicts) or as Arrow batches.
 
-The position is a row count within the group. A restore decodes the group from its beginning and drops what
-was already read, so row groups bound what is read twice.
+The position is a row count within the group. A restore decodes the group from its beginning and drops the
+rows already read, so row groups bound the repeated work.
 
 Arrow batches of one source have one schema: the same names in the same order with the same types. All columns
-may be null, and a file's metadata is left out. So batches of several files can be put together. The footers
-of all files are compared when the job starts, before anything is read.
+are nullable, and a file's metadata is left out. So batches of several files can be combined. The footers of
+all files are compared when the job starts, before any row is read.
 
-**What need not be read**: columns that no step looks at, and row groups without wanted rows.
+**Skipped data**: columns that no step reads, and row groups without wanted rows.
 
-*Row groups.* Arrow simplifies an expression under what a row group's statistics guarantee: each value lies
-between the least and the greatest one, or is null. But statistics pass over NaN, and so does Arrow. `v != 3`
-excludes a row group whose least and greatest value are 3, also when it holds NaN. So each column of floats
-that the expression looks at is asked for separately: can the expression be true where this column is NaN? A
-row has NaN in none of these columns, or in some of them. So two things must
-hold for a row group that is left out. Arrow excludes it by the statistics. And NaN in none of these columns
-can make the expression true.
+*Row groups.* Arrow simplifies an expression under the guarantee of a row group's statistics: each value lies
+between the minimum and the maximum, or is null. But statistics ignore NaN, and so does Arrow. `v != 3`
+excludes a row group whose minimum and maximum are 3, even when it holds NaN. So a separate check per float
+column of the expression determines whether NaN in this column can make the expression true. A row group is
+skipped only if two conditions hold: Arrow excludes it by the statistics, and NaN in none of these columns can
+make the expression true.
 
-0.0 and -0.0 are one value for statistics, and two for `is_in`. Where a column holds nothing but zeros, Arrow
-takes all of them for -0.0. An expression with `is_in` reads such a row group if either zero can make it true.
+0.0 and -0.0 are one value for statistics, and two for `is_in`. In a column of only zeros, Arrow takes all of
+them for -0.0. An expression with `is_in` reads such a row group if either zero can make it true.
 
-It is decided when a row group is opened, and not when the splits are listed. A job that is started from a
-savepoint may have another filter than before, and needs other row groups of those that are left.
+The decision is made when a row group is opened, not when the splits are listed. A job that starts from a
+savepoint may have another filter than before, and then needs other row groups of the remaining ones.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ if TYPE_CHECKING:
 def columns_to_read(
     schema: pa.Schema, columns: tuple[str, ...] | None, needed: NeededColumns
 ) -> tuple[str, ...] | None:
-    """The columns that are read; `None` for all.
+    """Return the columns to read; `None` for all.
 
     Args:
-        columns: Those that the user wants; `None` for all.
+        columns: Columns that the user wants; `None` for all.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})
@@ -78,14 +77,14 @@ def columns_to_read(
         if looked_at is None:
             return columns
         used.update(looked_at)
-    # A step that reads a column that is not there, or there twice, raises an error that names those that are.
+    # A step that reads a missing or duplicate column raises an error that names the existing ones.
     if not used or any(there.count(name) != 1 or schema.names.count(name) != 1 for name in used):
         return columns
     return tuple(name for name in there if name in used)
 
 
 def may_match(handle: InputFile, row_group: int, schema: pa.Schema, wanted: pc.Expression) -> bool:
-    """Whether a row group may hold wanted rows; the place in the file changes."""
+    """Whether a row group may hold wanted rows; moves the file's position."""
     used = columns_of_expression(wanted, schema)
     if used is None or any(_may_be_nan(schema.field(name), schema, wanted) for name in used):
         return True
@@ -136,7 +135,7 @@ def _has_floats(kind: pa.DataType) -> bool:
 def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.Schema) -> bool:
     """Whether Arrow can't exclude `wanted` where `guarantee` is true.
 
-    A data set leaves out the files whose guarantee excludes a filter. Its only file is never opened.
+    A data set skips files whose guarantee excludes a filter. Its only file is never opened.
     """
     import pyarrow.dataset as arrow_dataset
     import pyarrow.fs as arrow_fs
@@ -146,30 +145,30 @@ def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.
     files = arrow_dataset.FileSystemDataset([file], schema, form, system)
     try:
         return bool(list(files.get_fragments(filter=wanted)))
-    except pa.ArrowException:  # a value fails, as a division by zero does: reading the rows says so
+    except pa.ArrowException:  # evaluation fails, such as a division by zero: reading the rows reports it
         return True
 
 
 #: Rows decoded at once for a source of rows.
 DECODED_ROWS: Final = 16 * 1024
 
-#: Bytes decoded at once, about, where rows are large.
+#: Approximate maximum of bytes decoded at once, for large rows.
 DECODED_BYTES: Final = 16 * 1024 * 1024
 
-#: Footers read side by side when a job starts.
+#: Footers read in parallel when a job starts.
 _FOOTER_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFormat:
-    """The reading of Parquet files.
+    """The Parquet format of a source.
 
     Attributes:
         columns: Names of the wanted columns, `None` for all.
-        wanted: A `pyarrow.compute` expression of the columns that are read; rows for which it is not true
-            are left out. Row groups whose statistics exclude it are not read at all.
-        needed: What the steps behind the source need; the rest may be left out.
-        path_columns: Columns that stand in the path, which a file may lack.
+        wanted: A `pyarrow.compute` expression of the columns that are read; other rows are left out. Row
+            groups whose statistics exclude it are not read.
+        needed: Columns that later steps need; the rest may be left out.
+        path_columns: Columns encoded in the path, which a file may lack.
     """
 
     columns: tuple[str, ...] | None
@@ -197,14 +196,14 @@ class ParquetFormat:
             raise
 
     def _outer(self, file: pq.ParquetFile) -> list[str] | None:
-        """The wanted columns; members of structs give the whole struct's name."""
+        """Return the wanted columns; struct members are replaced by the struct's name."""
         if self.columns is None or self.path_columns is None:
             return None
         there = {*file.schema_arrow.names, *self.path_columns.names}
         return list(dict.fromkeys(name if name in there else name.split(".", 1)[0] for name in self.columns))
 
     def of_file(self, file: pq.ParquetFile) -> ParquetFormat:
-        """The format of one file, without the columns that stand in its path only."""
+        """Return the format of one file, without the columns found only in its path."""
         if self.path_columns is None or self.columns is None:
             return self
         return replace(self, columns=self.path_columns.in_file(self.columns, file.schema_arrow.names))
@@ -219,7 +218,7 @@ class ParquetFormat:
         if found is None:
             return self
         in_file = self.path_columns.in_file(found, there.names)
-        # Without any column of the file the number of rows would be unknown.
+        # Without a column of the file the number of rows would be unknown.
         return replace(self, columns=in_file or self.columns or (there.names[0],))
 
     def _has_rows(self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit) -> bool:
@@ -232,8 +231,8 @@ class ParquetReader:
 
     Args:
         handle: The open file; closed by `close`.
-        has_rows: Whether any row of it may be wanted.
-        columns: Names that the user wants, those of the path among them; `None` for all.
+        has_rows: Whether any row of the group may be wanted.
+        columns: Names that the user wants, including path columns; `None` for all.
     """
 
     def __init__(
@@ -316,7 +315,7 @@ class ParquetReader:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """Content of a file's footer; the schema is that of its Arrow batches, `None` for a source of rows."""
+    """Content of a file's footer, with the schema of its Arrow batches (`None` for a row source)."""
 
     path: str
     schema: pa.Schema | None
@@ -357,12 +356,12 @@ def _filtered(rows: Any, wanted: Any, path: str) -> Any:
 
 
 def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schema | None:
-    """The schema of a file's Arrow batches: the wanted columns in their order, each may be null."""
+    """Return the schema of a file's Arrow batches: the wanted columns in their order, all nullable."""
     if form.batch_format == "rows":
         return None
     there: pa.Schema = file.schema_arrow
     if form.columns is not None:
-        # Members of structs may be wanted, which only the reader can cut out.
+        # Struct members may be wanted; only the reader can extract them.
         columns = list(form.columns)
         found: pa.Schema = file.read_row_groups([], columns=columns).schema
         outer = [name if name in there.names else name.split(".", 1)[0] for name in columns]

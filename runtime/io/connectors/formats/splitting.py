@@ -1,18 +1,17 @@
-"""Splits of files: parts that subtasks read on their own, each with how far it was read.
+"""Splits of files: parts that subtasks read independently, each with its read position.
 
-A file of lines is cut into byte ranges without looking into it. A range owns the lines that *begin* in it.
-Its reader skips the line that reaches in from before. It reads the last line to the end, however far that
-goes. So every line belongs to exactly one range, wherever the cuts fall. Compressed and recoded files, and
-CSV (where a newline may stand in quotes), can't be entered in the middle and are one split each. (Hadoop's
-`TextInputFormat` reads by the same rule.)
+A file of lines is cut into byte ranges without reading it. A range owns the lines that *begin* in it. Its
+reader skips a line that began before the range, and reads its last line to the end, even behind the range. So
+every line belongs to exactly one range, wherever the cuts fall. Compressed and recoded files, and CSV (where
+a newline may stand in quotes), can't be entered in the middle and are one split each. (Hadoop's
+`TextInputFormat` uses the same rule.)
 
-A file is opened here, too. Compressed files are known by their ending. A file that is no longer the one that
-was listed is refused.
+This module also opens files. Compressed files are recognised by their extension. A file that has changed
+since it was listed is refused.
 
-Bytes of files in UTF-16, UTF-32, ISO-2022-KR and HZ become UTF-8 while they are read.
-In these encodings the byte 10 may be part of a letter, or the meaning of a byte depends on those far before
-it. Positions count the bytes of the text in UTF-8. What is no text stays none: it becomes bytes that are no
-UTF-8, so that the line that holds it is a bad record.
+Bytes of files in UTF-16, UTF-32, ISO-2022-KR and HZ are converted to UTF-8 while reading. In these encodings
+the byte 10 may be part of a letter, or the meaning of a byte may depend on bytes far before it. Positions
+count the bytes of the text in UTF-8. Invalid text becomes invalid UTF-8, so that its line is a bad record.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 
-#: Those of UTF-32 come first: one of them begins as one of UTF-16 does.
+#: UTF-32 marks come first: one of them begins with a UTF-16 mark.
 _MARKS: Final = (
     ("utf-32-le", codecs.BOM_UTF32_LE),
     ("utf-32-be", codecs.BOM_UTF32_BE),
@@ -56,7 +55,7 @@ def is_recoded(encoding: str) -> bool:
 
 
 def mark_of(head: bytes) -> str | None:
-    r"""The encoding whose byte order mark begins a file, as users name it.
+    r"""Return the encoding of a file's byte order mark, as users name it.
 
     Example:
         >>> mark_of("a".encode("utf-16")), mark_of(b"a"), mark_of(b"\xff\xfe\0\0a\0\0\0")
@@ -66,7 +65,7 @@ def mark_of(head: bytes) -> str | None:
 
 
 def _no_text(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Keep a lone half of a surrogate pair; half a one stands for any other bytes that are no text."""
+    """Keep a lone surrogate; a surrogate stands for any other invalid bytes."""
     try:
         return codecs.lookup_error("surrogatepass")(error)
     except UnicodeDecodeError as other:
@@ -79,11 +78,11 @@ codecs.register_error(_ERRORS, _no_text)
 
 
 class RecodedFile:
-    """The UTF-8 bytes of a file's text; going backwards starts over, so readers only go forwards.
+    """The UTF-8 bytes of a file's text; seeking backwards starts over, so readers only move forwards.
 
     Args:
-        raw: Its bytes; closed with this one.
-        size: How many bytes it had when it was listed; `None` if `raw` looks after that.
+        raw: The raw bytes; closed with this file.
+        size: Size in bytes when the file was listed; `None` if `raw` checks it.
     """
 
     def __init__(self, path: str, raw: InputFile, encoding: str, size: int | None) -> None:
@@ -133,9 +132,9 @@ class RecodedFile:
         return self._decoder.decode(raw, final=self._is_read).encode("utf-8", "surrogatepass")
 
     def _decoder_of(self, head: bytes) -> tuple[codecs.IncrementalDecoder, bytes]:
-        """The decoder for the order of bytes, and the first bytes without the mark."""
+        """Return the decoder for the byte order, and the first bytes without the mark."""
         family = self._encoding[:6]
-        # A text in UTF-16 may begin with a zero, so its mark is looked for among those of its family only.
+        # A text in UTF-16 may begin with a zero, so only marks of its own family are considered.
         for name, mark in _MARKS:
             if name.startswith(family) and head.startswith(mark):
                 if self._encoding not in (name, family):
@@ -162,7 +161,7 @@ _OPENERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 _REFUSED: Final = (".zst", ".zip", ".lz4", ".snappy", ".br", ".7z")
 
-#: What a damaged or cut-off compressed file raises.
+#: Exceptions raised by a damaged or truncated compressed file.
 DAMAGED: Final = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
 
@@ -170,7 +169,7 @@ def is_compressed(path: str) -> bool:
     """Whether a file is decompressed while it is read.
 
     Raises:
-        ConfigurationError: It is compressed in a way that can't be read here.
+        ConfigurationError: The compression is not supported.
 
     Example:
         >>> is_compressed("/in/a.jsonl.gz"), is_compressed("/in/a.jsonl")
@@ -186,10 +185,10 @@ def is_compressed(path: str) -> bool:
 
 
 class DecompressedFile:
-    """The decompressed bytes of a file; going backwards starts over, so readers only go forwards.
+    """The decompressed bytes of a file; seeking backwards starts over, so readers only move forwards.
 
     Args:
-        path: The file's name, whose ending tells how it is compressed.
+        path: The file's name, whose extension names the compression.
         raw: The compressed bytes; closed with this one.
     """
 
@@ -210,10 +209,10 @@ class DecompressedFile:
             self._raw.close()
 
 
-#: The end of a range whose length is not known, as in a compressed or recoded file.
+#: The end of a range of unknown length, as in a compressed or recoded file.
 UNKNOWN_END: Final = (1 << 63) - 1
 
-#: Ranges are not cut smaller than this to occupy all subtasks.
+#: Minimum size of ranges that are cut to occupy all subtasks.
 SMALLEST_USEFUL_BYTES: Final = 1024 * 1024
 
 
@@ -222,11 +221,11 @@ class FileSplit:
     """A byte range of a file.
 
     Attributes:
-        size: Its bytes when it was listed; a file that has changed since is refused.
+        size: Size in bytes when the file was listed; a file that has changed since is refused.
         start: First byte of the range.
         end: First byte after the range, or `UNKNOWN_END`.
-        position: Where the next record begins, in bytes (of the decompressed file, in UTF-8 if it is
-            recoded); `None` before the start.
+        position: Start of the next record, in bytes (of the decompressed file, in UTF-8 if it is recoded);
+            `None` before the start.
     """
 
     path: str
@@ -248,8 +247,8 @@ class RowGroupSplit:
     """One row group of a Parquet file.
 
     Attributes:
-        size: Its bytes when it was listed.
-        row_group: Which row group, from 0.
+        size: Size in bytes when the file was listed.
+        row_group: Index of the row group, from 0.
     """
 
     path: str
@@ -262,8 +261,8 @@ def cut_into_ranges(info: FileInfo, split_size: int, share: int) -> list[FileSpl
     """Cut a file into ranges of at most `split_size` bytes, smaller when that occupies more subtasks.
 
     Args:
-        split_size: Largest range, in bytes.
-        share: Bytes that one subtask would read if all read the same.
+        split_size: Maximum size of a range, in bytes.
+        share: Bytes per subtask if all subtasks read the same amount.
 
     Example:
         >>> [(s.start, s.end) for s in cut_into_ranges(FileInfo("/a", 10), 4, 10)]
@@ -281,7 +280,7 @@ def with_schema(split: FileSplit, schema: bytes) -> SchemaSplit:
 
 
 def whole_file(info: FileInfo, stored_as: str | None = None) -> FileSplit:
-    """One split for a file that can only be read from its beginning."""
+    """Return one split for a file that can only be read from its beginning."""
     has_other_bytes = is_compressed(info.path) or stored_as is not None
     return FileSplit(info.path, info.size, 0, UNKNOWN_END if has_other_bytes else info.size)
 
@@ -290,10 +289,10 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
     """Open a file as it is stored.
 
     Args:
-        size: Its bytes when it was listed.
+        size: Size in bytes when the file was listed.
 
     Raises:
-        ConnectorError: It is gone, has another size now, or can't be opened.
+        ConnectorError: The file is deleted, has another size now, or can't be opened.
     """
     try:
         now = filesystem.size(path)
