@@ -34,7 +34,7 @@ _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-
 
 
 def problem_with_name(name: object) -> str | None:
-    """Why this can't be a name; `None` when it can.
+    """Return why this can't be a name; `None` when it can.
 
     Example:
         >>> problem_with_name("注文 – 2"), problem_with_name("")
@@ -57,7 +57,7 @@ def problem_with_name(name: object) -> str | None:
 
 
 def normal_name(name: str) -> str:
-    r"""The one spelling of a name, by which it is compared and stored.
+    r"""Return the normal form of a name, by which it is compared and stored.
 
     Example:
         >>> normal_name("U\N{COMBINING DIAERESIS}bung")
@@ -67,7 +67,7 @@ def normal_name(name: str) -> str:
 
 
 def checked_name(what: str, name: object) -> str:
-    """The name in its one spelling.
+    """Return the name in its normal form.
 
     Args:
         what: Begins the message: `OutputTag`.
@@ -99,7 +99,7 @@ R = TypeVar("R")
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, to be appended to a sentence; empty when nothing is near.
+    """Return a hint for a misspelt name, to append to a sentence; empty when no known name is near.
 
     Example:
         >>> nearest_name("paralelism", ["id", "parallelism"])
@@ -112,7 +112,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_attribute(owner: object, name: str) -> AttributeError:
-    """The error for an attribute that an object or a class does not have.
+    """Return the error for an attribute that an object or a class does not have.
 
     Names that begin with an underscore get no hint: protocols such as pickle, copy and IPython look for them.
 
@@ -134,7 +134,7 @@ def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None)
     """Refuse a keyword argument that a call does not have.
 
     Args:
-        known: The keywords that it takes; `None` stands for any.
+        known: The accepted keywords; `None` accepts any.
 
     Raises:
         ConfigurationError: Names the unknown keyword and the nearest known one.
@@ -167,7 +167,7 @@ def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
-    """The keyword arguments of a function, without `self`; `None` when it takes any."""
+    """Return the keyword arguments of a function, without `self`; `None` when it accepts any."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None

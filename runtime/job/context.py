@@ -86,11 +86,11 @@ class ExecutionGateway(Protocol):
         ...
 
     def job_ended(self, state: JobState, cause: str) -> None:
-        """The job is over for good; called once. `cause` is the root cause of a failure, else empty."""
+        """Report the job's final end; called once. `cause` is the root cause of a failure, else empty."""
         ...
 
     def fenced(self) -> None:
-        """Another JobMaster owns the job: leave without touching anything. Called once, as the last call."""
+        """Leave without changing anything: another JobMaster owns the job. Called once, as the last call."""
         ...
 
 
@@ -105,14 +105,14 @@ class JobContext:
 
     Attributes:
         attempt: The current or last attempt; 0 before the first.
-        restarts: Restarts of the job's life, as the log has them; rescales are none.
-        new_parallelism: Takes the place of `graph.parallelism` in the next attempt; `None` for no change.
+        restarts: Restarts during the job's life, from the log; rescales don't count.
+        new_parallelism: Replaces `graph.parallelism` in the next attempt; `None` for no change.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: A warning for the user: about that checkpoint, or about what the end of the job left behind.
         stopped_with: The complete savepoint that the job was stopped with.
-        ended: The end that the log had when this JobMaster came; `None` for a job that lived.
+        ended: The end that this JobMaster found in the log; `None` for a job that had not ended.
         uncovered: Uncommitted output of its sinks; removed at the end of the job.
-        is_fenced: Another JobMaster owns the job, so this one does nothing any more.
+        is_fenced: Whether another JobMaster owns the job, so this one does nothing any more.
     """
 
     attempt = 0
@@ -181,7 +181,7 @@ class JobContext:
         return self._running(self, reported)
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
-        """Take over a new attempt from the log; returns when to deploy it, if at all."""
+        """Take over a new attempt from the log; return when to deploy it, if at all."""
         is_rescale, self.new_parallelism = self.new_parallelism is not None, None
         self.graph.rescale(start.parallelism)
         self._begin(start, is_rescale=is_rescale)
@@ -205,7 +205,7 @@ class JobContext:
         been found in the log only now.
 
         Returns:
-            Why the region can't come back.
+            Why the region can't be restored.
         """
         others = [subtask for subtask in self.graph.subtasks if subtask not in region]
         self.planner.begin_region(start.attempt, region)
@@ -222,12 +222,12 @@ class JobContext:
 
     @property
     def newest_id(self) -> int | None:
-        """The newest completed checkpoint that this JobMaster knows; `None` for none."""
+        """Return the newest completed checkpoint that this JobMaster knows; `None` for none."""
         newest = None if self.coordinator is None else self.coordinator.latest_completed
         return None if newest is None else newest.checkpoint_id
 
     def region_to_restart(self, cause: FailureCause) -> Region | None:
-        """The region that a failure restarts; `None` for the whole job, or when no restart helps."""
+        """Return the region that a failure restarts; `None` for the whole job, or when no restart helps."""
         if cause.subtask is None or not cause.recoverable:
             return None
         region = self._regions_of(self.graph.execution).get(cause.subtask)
@@ -287,7 +287,7 @@ class JobContext:
             self.operators.start()
 
     def close_operators(self, then: Callable[[str], None]) -> None:
-        """The job has ended: close coordinators and hooks; `then` gets what went wrong, in words."""
+        """Close coordinators and hooks after the job's end; `then` gets a description of all errors."""
         if self.operators is None:
             then("")
         else:
@@ -304,10 +304,10 @@ class JobContext:
             self.coordinator.subtask_finished(subtask)
 
     def end_checkpoints(self, detail: str, *, for_good: bool = False) -> None:
-        """The attempt is over: give up its checkpoints, except one whose record is being written.
+        """Abort the attempt's checkpoints at its end, except one whose record is being written.
 
         Args:
-            for_good: The job has done its work; the cause is also the answer to later requests.
+            for_good: Whether the job has done its work; the cause then also answers later requests.
         """
         if self.operators is not None:
             self.operators.attempt_ended()
@@ -333,7 +333,7 @@ class JobContext:
         ended_before: Callable[[EndedBefore], None] | None = None,
         failure: FailureCause | None = None,
     ) -> None:
-        """Write the job's end into the log, then go on.
+        """Write the job's end into the log, then continue.
 
         Args:
             then: Gets a note if that was impossible.
@@ -345,7 +345,7 @@ class JobContext:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)
 
     def before_end(self, owner: object, call: Callable[[], None]) -> None:
-        """Call when the job has reached its last state, before anybody else hears of it."""
+        """Register a call for the job's last state, made before any other part learns of it."""
         self._before_end[owner] = call
 
     def forget_before_end(self, owner: object) -> None:
@@ -357,7 +357,7 @@ class JobContext:
             call()
 
     def fence(self) -> None:
-        """Another JobMaster owns the job: change nothing any more, and tell the gateway once."""
+        """Change nothing any more because another JobMaster owns the job; notify the gateway once."""
         if self.is_fenced:
             return
         self.is_fenced = True

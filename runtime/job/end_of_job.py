@@ -2,10 +2,10 @@
 
 Writes the end of a job into the decision log, with retries, and removes files that are not needed any more.
 
-Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
-that does not answer is tried a few times. If it stays away, the job ends all the same, with a note that says
-so. Only the job's last report, which the cluster keeps, says then that it has ended. Files are deleted after
-the record is written: until then the job could be restored from them.
+Only the record makes an end final: a JobMaster that restarts later finds it and does nothing. A storage that
+does not respond is tried a few times. If it stays unavailable, the job ends anyway, with a note. Only the
+job's last report, which the cluster keeps, then shows the end. Files are deleted after the record is written:
+until then the job could be restored from them.
 
 Coordinators and master hooks are closed beside the deletions. Neither waits for the other: a hook that fails
 or hangs keeps no file. The job has ended when both are over, or have taken too long. So no storage that
@@ -69,7 +69,7 @@ class EndOfJob:
         """Write the end; `storage_timeout` bounds the wait for it, with all tries.
 
         Args:
-            then: Called once, with an empty note, or with one that says what went wrong.
+            then: Called once, with an empty note, or with a description of the error.
             ended_before: Called instead if the log has another end.
             failure: The failure behind `cause`.
         """
@@ -252,7 +252,7 @@ class UncoveredOutput:
 
         Raises:
             StorageError: The snapshot could not be read: nothing was removed.
-            Exception: Whatever a sink raises.
+            Exception: Any error of a sink.
         """
         covered = {operator: list(self._covered(operator, newest)) for operator in self._sinks}
         for operator, sink in self._sinks.items():
@@ -297,7 +297,7 @@ class ClosingOperators:
 
     Args:
         hooks: Names of the hooks, with their operators, as the user sees them.
-        then: Called once, by `begin` or later, with everything that went wrong in words, or with nothing.
+        then: Called once, by `begin` or later, with a description of all errors, or an empty one.
     """
 
     def __init__(self, hooks: Iterable[str], timers: TimerService, then: Callable[[str], None]) -> None:
@@ -315,11 +315,11 @@ class ClosingOperators:
         self._problems.append(problem)
 
     def closed(self, hook: str, problem: str = "") -> None:
-        """The close of a hook is over.
+        """Note that the close of a hook has ended.
 
         Args:
             hook: One of `hooks`.
-            problem: Why it failed, in words; empty when it did not.
+            problem: Reason of the failure; empty after success.
         """
         self._open.remove(hook)
         if problem:

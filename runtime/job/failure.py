@@ -165,7 +165,7 @@ class FailureHistory:
             self._records[-1] = replace(last, secondary=(*last.secondary, cause))
 
     def known(self, cause: FailureCause) -> FailureCause:
-        """The cause; not recoverable if an earlier attempt has failed on the same bad input.
+        """Return the cause; not recoverable if an earlier attempt has failed on the same bad input.
 
         A message about bad input names its place. What is stored there does not change, so the same message
         would come after every restart. Failures of users' functions may heal and are never held to this.

@@ -1,8 +1,7 @@
 """`JobLedger`: the durable records of a job, as blocking calls for the scheduler's background work.
 
-It writes to the decision log and the checkpoint storage when an attempt begins, a checkpoint completes or the
-job ends. Only one call may be in progress at a time, except
-`newer_attempt`.
+The ledger writes to the decision log and the checkpoint storage when an attempt begins, a checkpoint
+completes or the job ends. Only one call may be in progress at a time, except `newer_attempt`.
 """
 
 from __future__ import annotations
@@ -52,9 +51,10 @@ class AttemptStart:
         taken_over: The memory with which the restart strategy continues, if this JobMaster has taken the job
             over from another one; else `None`.
         warning: A warning about `restore`, for the user.
-        parallelism: Of the vertices that were rescaled since the job was submitted.
-        restarts: Restarts of the job's life, with the one that this attempt may be.
-        was_stopped: `restore` is the savepoint that this job was stopped with: it has nothing left to do.
+        parallelism: Parallelism of the vertices that were rescaled since the job was submitted.
+        restarts: Restarts during the job's life, including the one that this attempt may be.
+        was_stopped: Whether `restore` is the savepoint that the job was stopped with, so that no work is
+            left.
     """
 
     attempt: int
@@ -72,7 +72,7 @@ class AttemptStart:
 
 @dataclass(frozen=True, slots=True)
 class EndedBefore:
-    """The log says that the job has ended, and how.
+    """The end of the job that the log holds.
 
     Attributes:
         state: Its last state.
@@ -175,11 +175,11 @@ class JobLedger:
 
     @property
     def storage_timeout(self) -> float | None:
-        """Seconds that the end of the job may wait for the storage; `None` for a log in memory."""
+        """Return the seconds that the job's end may wait for the storage; `None` for a log in memory."""
         return None if self._checkpointing is None else self._storage_timeout
 
     def age(self) -> float:
-        """Seconds of the job's life, as the restart strategy counts them; never blocks."""
+        """Return the job's age in seconds, as the restart strategy counts it; never blocks."""
         return self._log.age()
 
     def begin_attempt(
@@ -192,7 +192,8 @@ class JobLedger:
 
         Args:
             now: Wall-clock seconds.
-            restarts: What the restart strategy has counted; a JobMaster that takes over asks the log instead.
+            restarts: Count of the restart strategy; a JobMaster that takes over reads it from the log
+                instead.
             parallelism: New parallelism by vertex; `None` for no change.
 
         Raises:
@@ -206,14 +207,14 @@ class JobLedger:
     def begin_attempt_of_region(
         self, now: float, restarts: RestartMemory, newest: int | None
     ) -> BeginOutcome | OnlyOlder:
-        """Write a new attempt, for a region that restarts while the others go on.
+        """Write a new attempt, for a region that restarts while the others continue.
 
         Such a region starts from `newest` or not at all. Subtasks elsewhere have finished with that
         checkpoint, and the coordinators of the region's sources have forgotten what it covers.
 
         Args:
             now: Wall-clock seconds.
-            restarts: What the restart strategy has counted.
+            restarts: Count of the restart strategy.
             newest: The newest completed checkpoint that the JobMaster knows; `None` for none.
 
         Raises:
@@ -251,7 +252,7 @@ class JobLedger:
         return begun
 
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
-        """Give up a checkpoint whose state is damaged; whether the next attempt may start from an older one.
+        """Give up a damaged checkpoint; return whether the next attempt may start from an older one.
 
         A snapshot of another job that the user has named is not given up: there is no older one to take.
 
@@ -304,7 +305,7 @@ class JobLedger:
             `EndedBefore` if it ended before this JobMaster has begun an attempt.
 
         Raises:
-            StorageError: It could not be written.
+            StorageError: The end could not be written.
             JobIdTakenError: The job is new, and its id has the log of another submission.
         """
         if self._log.attempt == 0:
@@ -355,8 +356,8 @@ class JobLedger:
         """The newest completed checkpoint or savepoint of this job in the log.
 
         Raises:
-            StorageError: It could not be read.
-            CorruptSnapshotError: It is damaged.
+            StorageError: The log or the snapshot could not be read.
+            CorruptSnapshotError: The log or the snapshot is damaged.
         """
         record = self._log.view.newest
         if record is None:
@@ -381,7 +382,7 @@ class JobLedger:
             paths: Files of completed checkpoints that are not kept.
 
         Raises:
-            StorageError: That was not possible.
+            StorageError: The files could not be deleted.
         """
         self._storage.delete(paths)
         config = self._checkpointing

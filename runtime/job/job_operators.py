@@ -76,7 +76,7 @@ OnLost = Callable[[SubtaskId, EventOfCoordinator, BaseException], None]
 
 
 class EventLink:
-    """The `EventSender` of one operator; see the module's text.
+    """The `EventSender` of one operator; see the module docstring.
 
     Args:
         on_lost: Called for events that are lost on their way to a present subtask.
@@ -152,7 +152,7 @@ class AlignmentGroups:
     def reported(
         self, operator_id: str, subtask: SubtaskId, report: WatermarkReported
     ) -> WatermarksAligned | None:
-        """A subtask has reported; the answer, or `None` if its source is in no group."""
+        """Handle a report; return the answer, or `None` if the source is in no group."""
         alignment = self._of.get(operator_id)
         if alignment is None:
             return None
@@ -163,7 +163,7 @@ class AlignmentGroups:
         return WatermarksAligned(report.number, _allowed(group.values(), alignment.max_drift))
 
     def forget(self, subtask: SubtaskId) -> None:
-        """A subtask is gone; it is not waited for until it has reported again."""
+        """Stop waiting for a subtask that has ended, until it reports again."""
         for group in self._groups.values():
             group.pop(subtask, None)
 
@@ -271,7 +271,7 @@ class JobOperators:
         self.coordinators.start()
 
     def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
-        """A subtask has sent an event; `False` when its operator has no coordinator."""
+        """Handle an event of a subtask; return `False` when its operator has no coordinator."""
         if isinstance(event, WatermarkReported):
             return self._align(subtask, operator_id, event)
         return self.coordinators.handle_event(operator_id, subtask.index, event)
@@ -292,7 +292,7 @@ class JobOperators:
         its readers forget. The coordinator of any other operator goes back to the checkpoint, too.
 
         Returns:
-            Why a coordinator could not; the attempt can't go on then.
+            Why a coordinator could not be restored; the attempt can't continue then.
         """
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
         operators = {} if checkpoint is None else checkpoint.operators
@@ -316,23 +316,23 @@ class JobOperators:
         return None
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:
-        """These subtasks were started: send them the waiting events, and later ones at once."""
+        """Send the waiting events to these started subtasks, and later events at once."""
         for act in (EventLink.appear, EventLink.flush):
             for subtask in subtasks:
                 for spec in self._specs.get(subtask.vertex, ()):
                     act(self._links[spec.id], subtask.index)
 
     def attempt_ended(self) -> None:
-        """Send no subtask of this attempt an event any more; `restore` follows, or the end of the job."""
+        """Send no more events to subtasks of this attempt; `restore` or the job's end follows."""
         self._alignment.forget_all()
         for link in self._links.values():
             link.vanish_all()
 
     def close(self, then: Callable[[str], None]) -> None:
-        """The job has ended.
+        """Close coordinators and hooks at the job's end.
 
         Args:
-            then: Called once, when the hooks are closed or take too long, with what went wrong in words.
+            then: Called once, when the hooks are closed or time out, with a description of all errors.
         """
         hooks = self._job_hooks.values()
         closing = self._closing = ClosingOperators(map(str, hooks), self._job.timers, then)
@@ -399,7 +399,7 @@ class JobOperators:
         return CoordinatorHost(provider, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
-        """A coordinator can't go on. While nothing was achieved yet, no restart helps."""
+        """Fail the job because a coordinator can't continue. Before any progress, no restart helps."""
         job = self._job
         if self._closing is not None:  # nothing is left to fail
             self._closing.failed(str(cause))
@@ -427,14 +427,14 @@ class JobOperators:
 
 
 def _nothing(*_: object) -> None:
-    """The answer is ignored."""
+    """Ignore the answer."""
 
 
 _NOBODY_ASKS: Final = EventCallbacks(_nothing, _nothing)
 
 
 def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: BaseException) -> FailureCause:
-    """The failure of a coordinator that could not go back; it names the operator."""
+    """Return the failure of a coordinator that could not be restored; names the operator."""
     location = OperatorLocation(spec.id, defined_at=spec.defined_at)
     if isinstance(error, PenstockError):
         text = str(error)

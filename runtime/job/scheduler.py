@@ -1,10 +1,10 @@
 """`JobScheduler`: one job from its start to its end (Flink's scheduler and its job states).
 
-It reacts to events and never waits. Subtasks, timers, storage and deployments answer later, and each answer
-carries its attempt. An answer of an older attempt is dropped and counted. The job's state alone decides what
-an event means; each state is a class in `states/`.
+The scheduler reacts to events and never waits. Subtasks, timers, storage and deployments answer later, and
+each answer carries its attempt. An answer of an older attempt is dropped and counted. The job's state alone
+decides the meaning of an event; each state is a class in `states/`.
 
-A JobMaster that comes back makes a new scheduler and calls `start`. The decision log has the number of the
+A restarted JobMaster makes a new scheduler and calls `start`. The decision log has the number of the
 next attempt, the checkpoint to restore, and whether the job has ended.
 """
 
@@ -129,7 +129,7 @@ class JobScheduler:
             self._job.coordinator.recall(earlier)
 
     def start(self) -> None:
-        """Begin the job, or continue it after the JobMaster came back; a job that has ended stays so."""
+        """Begin the job, or continue it after a restart of the JobMaster; an ended job stays ended."""
         self._deliver(self._job.attempt, self._job.state.start)
 
     def cancel(self) -> None:
@@ -239,7 +239,7 @@ class JobScheduler:
         self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
 
     def report(self, attempt: int, report: SubtaskReport) -> None:
-        """Take what a subtask of this attempt reports; that of an old attempt is ignored."""
+        """Handle a report of a subtask in this attempt; reports of old attempts are ignored."""
         match report:
             case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
                 self.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
@@ -292,8 +292,8 @@ class JobScheduler:
         """The last checkpoints with what each subtask measured, oldest first.
 
         Args:
-            newest: Only so many of the newest.
-            checkpoint_id: Only those with this id.
+            newest: Maximum number of checkpoints, the newest ones.
+            checkpoint_id: Return only checkpoints with this id.
         """
         coordinator = self._job.coordinator
         if coordinator is None:
@@ -304,7 +304,7 @@ class JobScheduler:
         """The newest completed checkpoint with what each subtask measured.
 
         Raises:
-            CorruptSnapshotError: That can't be read in its metadata.
+            CorruptSnapshotError: The checkpoint's metadata is damaged.
         """
         return None if self._job.coordinator is None else self._job.coordinator.newest_details()
 
@@ -358,7 +358,7 @@ class JobScheduler:
     def _with_target(
         self, kind: SnapshotKind, target: str | None, then: Callable[[], None], on_answer: OnAnswer
     ) -> None:
-        """Go on when a savepoint's target can be written; a job that takes no savepoint now tries none."""
+        """Continue when a savepoint's target can be written; only a job that can take one tries it."""
         coordinator, state = self._job.coordinator, self._job.state.name
         if target is None or coordinator is None or state is not JobState.RUNNING:
             then()
@@ -375,4 +375,4 @@ class JobScheduler:
 
 
 def _nobody_asks(answer: CheckpointAnswer) -> None:
-    """For a request whose outcome is seen in the history alone."""
+    """Ignore the answer of a request whose outcome only the history shows."""

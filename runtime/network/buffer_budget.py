@@ -29,7 +29,7 @@ from penstock.runtime.record.elements import Buffer, RowBatch
 
 #: Least seconds of a measurement.
 _WINDOW: Final = 0.05
-#: Most rows of a channel's first buffers.
+#: Maximum rows of a channel's first buffers.
 _FIRST: Final = 1024
 
 
@@ -41,7 +41,7 @@ class BufferDebloater:
         target: Seconds that the receiver is meant to need for all outstanding buffers.
 
     Attributes:
-        rows: Most rows of the next buffer, at least 1.
+        rows: Maximum rows of the next buffer, at least 1.
 
     Example:
         >>> debloater = BufferDebloater(max_rows=4096, credits=8, target=1.0)

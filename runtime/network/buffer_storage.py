@@ -57,7 +57,7 @@ class StoredSequence(Protocol):
     def append(self, stored: StoredElement) -> None: ...
 
     def take(self) -> StoredElement | None:
-        """The next one; `None` when all were taken."""
+        """Return the next element; `None` when all were taken."""
         ...
 
     def close(self) -> None: ...
@@ -73,7 +73,7 @@ class BufferStorageStatistics:
         spilled_bytes: Those of them that went to a disk.
         pending_bytes: Bytes added and not rolled over.
         rolled_bytes: Bytes of interrupted sequences.
-        largest_alignment: Most bytes that were pending at a time.
+        largest_alignment: Maximum bytes that were pending at a time.
     """
 
     elements: int
@@ -161,7 +161,7 @@ class BufferStorage(ABC):
         self._reading, self._pending = self._pending, None
 
     def poll(self) -> StoredElement | None:
-        """The next element; `None` at the end of a sequence, even if an interrupted one follows."""
+        """Return the next element; `None` at the end of a sequence, even if an interrupted one follows."""
         if self._reading is None:
             return None
         stored = self._reading.sequence.take()

@@ -45,7 +45,7 @@ class InputGateStatistics:
     """Counters of a subtask's input.
 
     Attributes:
-        channels: One entry a channel.
+        channels: One entry per channel.
         blocked: Channels that are not polled until a barrier has arrived elsewhere.
         finished: Channels whose end has been consumed.
     """
@@ -121,7 +121,7 @@ class InputGate:
         """Take a frame that arrived on a channel; calls the watcher, if there is one.
 
         Raises:
-            StreamCorruptError: There is no such channel, or the frame breaks the protocol.
+            StreamCorruptError: The channel does not exist, or the frame breaks the protocol.
         """
         receiving = self._channel(channel)
         arrived = receiving.receive(first_sequence_number, elements)

@@ -26,10 +26,10 @@ class NetworkConfig:
     """Sizes of the data plane.
 
     Attributes:
-        buffer_rows: Most rows of a buffer.
+        buffer_rows: Maximum rows of a buffer.
         buffer_bytes: Intended most bytes of a buffer.
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
-        arrow_buffer_rows: Most rows of a buffer that holds an Arrow batch.
+        arrow_buffer_rows: Maximum rows of a buffer that holds an Arrow batch.
         arrow_buffer_bytes: Intended most bytes of a buffer that holds an Arrow batch.
         debloat_target: Seconds that a receiver is meant to need for all outstanding buffers of a channel; 0
             leaves them as large as they may be. Arrow batches have no such target.

@@ -47,7 +47,7 @@ class OpenArrowBuffer:
     """Collects batches up to a number of rows or of bytes.
 
     Args:
-        max_rows: Most rows of a buffer.
+        max_rows: Maximum rows of a buffer.
         max_bytes: Intended most bytes of a buffer, before it is encoded.
 
     Example:

@@ -2,7 +2,7 @@
 
 `AttemptStop`: the end of an attempt, or of one region of it.
 
-What comes next depends on two things. No subtask may run any more. And a checkpoint whose record is being
+The next step depends on two things. No subtask may run any more. And a checkpoint whose record is being
 written may be complete: the job would restart from it, or end with it. So its outcome is awaited.
 """
 
@@ -57,31 +57,31 @@ class State:
         return False
 
     def deployed(self) -> bool:
-        """Every subtask is deployed."""
+        """Handle that every subtask is deployed."""
         return False
 
     def started(self) -> bool:
-        """Every subtask runs."""
+        """Handle that every subtask runs."""
         return False
 
     def all_stopped(self) -> bool:
-        """No subtask of the attempt runs any more."""
+        """Handle that no subtask of the attempt runs any more."""
         return False
 
     def region_stopped(self) -> bool:
-        """No subtask of the region that restarts runs any more."""
+        """Handle that no subtask of the restarting region runs any more."""
         return False
 
     def failed(self, cause: FailureCause) -> bool:
-        """A subtask, the deployment, or too many checkpoints have failed."""
+        """Handle a failure of a subtask, of the deployment, or of too many checkpoints."""
         return False
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """A subtask has processed the end of all its inputs."""
+        """Handle a subtask's end of all its inputs."""
         return False
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """A subtask has finished."""
+        """Handle a finished subtask."""
         return False
 
 
@@ -112,8 +112,8 @@ class AttemptStop:
         """Stop, unless that has begun.
 
         Args:
-            then: Called once when it is over, if the job is still in its current state. It takes the place of
-                the one that was given before.
+            then: Called once after the stop, if the job is still in its current state. Replaces an earlier
+                callback.
         """
         job, self._state, self._then = self._job, self._job.state, then
         if self.has_begun:
@@ -126,7 +126,7 @@ class AttemptStop:
         job.when_log_is_known(self._on_log_known)
 
     def subtasks_stopped(self) -> bool:
-        """No subtask runs any more; returns whether that was awaited."""
+        """Handle that no subtask runs any more; return whether that was awaited."""
         was_awaited, self._runs = self._runs, False
         self._go_on()
         return was_awaited

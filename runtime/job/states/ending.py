@@ -18,7 +18,7 @@ from penstock.runtime.ports import Cancellable
 
 
 class Terminal(State):
-    """The end of a job: tells the gateway once.
+    """The end of a job: notifies the gateway once.
 
     Args:
         cause: Explains the end to people; the root cause of a failure.
@@ -52,7 +52,7 @@ class Finished(Terminal):
 
 
 def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
-    """Enter the state that the log names; the job's statistics then say of its end what the log says."""
+    """Enter the state that the log names; the job's statistics then show the end from the log."""
     job.ended, job.attempt, job.restarts = found, found.attempt, found.restarts
     kinds: dict[JobState, type[Terminal]] = {kind.name: kind for kind in (Finished, Failed, Cancelled)}
     job.enter(kinds[found.state](job, found.cause), "it had ended before")
@@ -155,7 +155,7 @@ class Failing(State):
 
     Args:
         is_deployed: Whether subtasks may have to be stopped.
-        decided: What the restart strategy has said already; then the failure is remembered, too.
+        decided: Earlier decision of the restart strategy; the failure is then recorded, too.
     """
 
     name = JobState.FAILING

@@ -205,7 +205,7 @@ def widened(column: pa.Array, function: ColumnAggregate) -> pa.Array:
     """Numbers in their widest type: int64 of whole numbers and truth values, doubles, decimals as they are.
 
     Raises:
-        PenstockError: They are no numbers, or do not fit 64 bits.
+        PenstockError: The values are no numbers, or do not fit 64 bits.
     """
     kind = column.type
     if kinds.is_null(kind) or kinds.is_decimal128(kind):
@@ -221,7 +221,7 @@ def as_doubles(column: pa.Array, function: ColumnAggregate) -> pa.Array:
     """Numbers as doubles, which may lose digits.
 
     Raises:
-        PenstockError: They are no numbers.
+        PenstockError: The values are no numbers.
     """
     kind = column.type
     if kinds.is_boolean(kind):

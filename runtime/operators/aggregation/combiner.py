@@ -59,7 +59,7 @@ from penstock.runtime.state.column_table import ColumnTable
 #: Seconds for which partial results are kept.
 PATIENCE: Final = 0.1
 
-#: Most keys that are kept.
+#: Maximum number of kept keys.
 MOST_KEYS: Final = 1 << 16
 
 #: Share of the rows that must go for reducing to pay.

@@ -48,7 +48,7 @@ class CountDistinct(RowAggregate):
         """Values that can be part of a key.
 
         Raises:
-            KeyTypeError: They can't.
+            KeyTypeError: The values can't be part of a key.
         """
         return canonical_column(column, self.column)
 
@@ -64,7 +64,7 @@ class CountDistinct(RowAggregate):
         np.add.at(count.values, slots, 1)
 
     def result(self, state: State, slots: Slots) -> pa.Array:
-        """The number; 0 where nothing was counted."""
+        """Return the number; 0 without counted values."""
         return pa.array(numbers(state["count"], slots))
 
 
@@ -96,7 +96,7 @@ class ApproxCountDistinct(PartialAggregate):
         """The stable hashes of values that can be part of a key.
 
         Raises:
-            KeyTypeError: They can't.
+            KeyTypeError: The values can't be part of a key.
         """
         values = canonical_column(column, self.column)
         mask = values.is_null().to_numpy(zero_copy_only=False)
@@ -132,7 +132,7 @@ class ApproxCountDistinct(PartialAggregate):
         kept.valid[slots[valid]] = True
 
     def result(self, state: State, slots: Slots) -> pa.Array:
-        """The estimate, rounded; 0 where nothing was counted."""
+        """Return the rounded estimate; 0 without counted values."""
         (kept,) = state.values()
         load = _library().compact_theta_sketch.deserialize
         numbers = [

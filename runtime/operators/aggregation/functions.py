@@ -59,7 +59,7 @@ class Count(PartialAggregate):
         count.valid[slots] = True
 
     def result(self, state: State, slots: Slots) -> pa.Array:
-        """The number; 0 where nothing was counted."""
+        """Return the number; 0 without counted values."""
         return pa.array(numbers(state["count"], slots))
 
 
@@ -101,7 +101,7 @@ class Mean(PartialAggregate):
 
 
 class _Extreme(PartialAggregate):
-    """The least or the greatest value."""
+    """The minimum or the maximum."""
 
     keeps_types = True
     _function: str

@@ -144,7 +144,7 @@ class VectorCalls:
     """Calls the methods of a user's function, and checks what they leave.
 
     Args:
-        name: Of its result, for messages.
+        name: Name of the result, for messages.
 
     Attributes:
         columns: The names of its columns.
@@ -335,7 +335,7 @@ def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
     """A user's function as one of columns.
 
     Args:
-        name: Of its result, for messages.
+        name: Name of the result, for messages.
 
     Raises:
         ConfigurationError: Its columns, its state or the values of new keys can't be meant.

@@ -13,8 +13,8 @@ all files are compared when the job starts, before any row is read.
 between the minimum and the maximum, or is null. But statistics ignore NaN, and so does Arrow. `v != 3`
 excludes a row group whose minimum and maximum are 3, even when it holds NaN. So a separate check per float
 column of the expression determines whether NaN in this column can make the expression true. A row group is
-skipped only if two conditions hold: Arrow excludes it by the statistics, and NaN in none of these columns can
-make the expression true.
+skipped under two conditions. Arrow excludes it by the statistics. And NaN in none of these columns can make
+the expression true.
 
 0.0 and -0.0 are one value for statistics, and two for `is_in`. In a column of only zeros, Arrow takes all of
 them for -0.0. An expression with `is_in` reads such a row group if either zero can make it true.
