@@ -31,7 +31,7 @@ from penstock.runtime.state.key_groups import (
 from penstock.runtime.state.stable_hash import HashArray
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 
-#: Up to so many channels a look for each one's rows is faster than a sort.
+#: Maximum number of channels for which searching each one's rows is faster than a sort.
 _FEW: Final = 4
 
 
@@ -120,7 +120,7 @@ class RebalanceSelector:
     """Spreads records evenly: contiguous pieces, beginning with another channel each time.
 
     Args:
-        first: Where the first batch begins; taken modulo `channels`.
+        first: Channel of the first batch; taken modulo `channels`.
 
     Example:
         >>> [(c, b.rows) for c, b in RebalanceSelector(2, first=0).select(RowBatch([1, 2, 3, 4]))]
@@ -132,7 +132,7 @@ class RebalanceSelector:
         self._next = first % channels
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """One piece a channel; pieces of an Arrow batch are views.
+        """Return one piece per channel; pieces of an Arrow batch are views.
 
         Small batches go to fewer channels, in turn.
         """

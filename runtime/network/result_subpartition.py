@@ -311,7 +311,7 @@ class ResultSubpartition:
         self.flush_if_idle(now)
 
     def give_up(self) -> None:
-        """The receiver is gone: what was sent or waits is never consumed."""
+        """Handle the end of the receiver: sent and waiting elements are never consumed."""
         self._is_given_up = True
 
     def send_queued(self) -> None:

@@ -174,7 +174,7 @@ class _Extreme(PartialAggregate):
 
 @dataclass(frozen=True)
 class Min(_Extreme):
-    """The least value of a column of anything that has an order."""
+    """The minimum of a column of any ordered type."""
 
     column: str
     _function = "min"
@@ -182,7 +182,7 @@ class Min(_Extreme):
 
 @dataclass(frozen=True)
 class Max(_Extreme):
-    """The greatest value of a column of anything that has an order."""
+    """The maximum of a column of any ordered type."""
 
     column: str
     _function = "max"

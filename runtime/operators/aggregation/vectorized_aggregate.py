@@ -115,7 +115,7 @@ class VectorizedAggregate(ABC):
         """Merge the state of later rows into that of earlier ones; optional.
 
         Args:
-            state: One value a key.
+            state: One value per key.
             other: Of the same keys in the same order.
         """
         raise NotImplementedError
@@ -128,7 +128,7 @@ class VectorizedAggregate(ABC):
         return f"{type(self).__name__}({', '.join(map(repr, self.columns))})"
 
 
-#: What users give as functions of an aggregation.
+#: Types of functions that users may give to an aggregation.
 AnyAggregate: TypeAlias = ColumnAggregate | VectorizedAggregate
 
 
