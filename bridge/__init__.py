@@ -6,7 +6,7 @@
         stream = from_spark(env, spark.read.parquet("orders"))
         counts = to_spark(stream.map(...), spark)
 
-Each folder serves one purpose; its `__init__.py` says what it may import. Words that all of them use:
+Words that all files use:
 
 * transfer: the way of a DataFrame's rows, or of a streaming query's micro-batches, to the readers of a job.
 * receive buffer: an actor that holds the rows of one reader until a checkpoint covers them.
@@ -14,7 +14,7 @@ Each folder serves one purpose; its `__init__.py` says what it may import. Words
 * epoch: what Spark commits at once, as in its sinks: one micro-batch, or a whole DataFrame.
 * rendezvous: the actor at which a job's receive buffers register, so that the program with the session serves
   them.
-* partition assignment: which receive buffer takes a partition; decided when its Spark task begins.
+* partition assignment: the receive buffer of each partition, chosen when its Spark task begins.
 * block: an Arrow IPC stream of a job's results in Ray's object store.
 
 PySpark is imported when it is needed, so this package can be imported without it. `penstock.spark` and

@@ -22,8 +22,8 @@ import ray
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.shared.registry import NAMESPACE
-from penstock.bridge.blocks.block_results import BlockResults
-from penstock.bridge.blocks.bounded_results import results_of
+from penstock.bridge.blocks import BlockResults
+from penstock.bridge.bounded_results import results_of
 from penstock.runtime.errors import GraphError, LostInputError, PenstockError
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call

@@ -21,10 +21,9 @@ import ray
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.shared.actor_calls import answer_of
-from penstock.bridge.arrow.spark_types import spark_schema_of
-from penstock.bridge.blocks.block_holder import FETCH, Block, find_holder
-from penstock.bridge.blocks.block_results import BlockResults
-from penstock.bridge.blocks.bounded_results import results_of
+from penstock.bridge.arrow import spark_schema_of
+from penstock.bridge.blocks import FETCH, Block, BlockResults, find_holder
+from penstock.bridge.bounded_results import results_of
 from penstock.bridge.session.session import is_alive
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.executor import JobHandle

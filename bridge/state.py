@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.bridge.arrow.readable_batches import readable_schema
-from penstock.bridge.arrow.spark_types import UnsupportedTypeError, arrow_schema_of, spark_schema_of
+from penstock.bridge.arrow import UnsupportedTypeError, arrow_schema_of, readable_schema, spark_schema_of
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_frames import parts_of_table, refuse_doubles

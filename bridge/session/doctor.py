@@ -16,7 +16,7 @@ from typing import Final
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from penstock.bridge.session.java import find_java
+from penstock.bridge.session.spark_options import find_java
 from penstock.runtime.errors import ConfigurationError, PenstockError
 
 _INSTALL: Final = "pip install 'penstock[spark]'"

@@ -22,17 +22,18 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from penstock.actors.client.cluster import connect
-from penstock.bridge.session.authentication import (
+from penstock.bridge.session.security import (
+    SessionFolder,
     authenticated,
+    driver_jvm,
+    known_to_driver,
     new_credentials,
     protect_gateway,
+    split_secrets,
     take_credentials,
     use_id_of_executors,
 )
-from penstock.bridge.session.java import find_java, use_java
-from penstock.bridge.session.secret_settings import driver_jvm, known_to_driver, split_secrets
-from penstock.bridge.session.session_folder import SessionFolder
-from penstock.bridge.session.spark_options import AUTHENTICATE, spark_options
+from penstock.bridge.session.spark_options import AUTHENTICATE, find_java, spark_options, use_java
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.names import checked_keywords, checked_name
 from penstock.runtime.time.durations import Duration, seconds_in

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.bridge.receive_buffer.messages import Frame, ReceiveBufferStatistics
-from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
+from penstock.bridge.receive_buffer import ReceiveBuffer
+from penstock.bridge.receive_buffer_messages import Frame, ReceiveBufferStatistics
 
 
 def frame(

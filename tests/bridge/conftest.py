@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bridge.receive_buffer.frame_store import FrameStore
+from penstock.bridge.frame_store import FrameStore
 
 _HERE = Path(__file__).parent
 for _folder in (_HERE, _HERE.parent / "actors" / "shared"):

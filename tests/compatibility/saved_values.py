@@ -8,8 +8,8 @@ from typing import Any, Final
 from saved_jobs import Plain, letter
 
 from penstock import CheckpointingMode, FixedDelay, JobStatus, KeepAfter
-from penstock.bridge.dataframes_in.spark_source import BufferSplit
 from penstock.bridge.ray_data import BlockSplit
+from penstock.bridge.spark_source import BufferSplit
 from penstock.cluster import JobStatistics
 from penstock.connectors import DeadLetter
 from penstock.operators import OperatorStatistics, RowBatch

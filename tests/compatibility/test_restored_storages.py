@@ -17,7 +17,7 @@ from saved_ray_job import cut_of, environment, expected_rows
 
 from penstock import JobStatus
 from penstock.actors.shared.archive import load_from_storage
-from penstock.bridge.dataframes_in.spark_source import BufferSplit
+from penstock.bridge.spark_source import BufferSplit
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.master_hooks import MasterHooks

@@ -11,7 +11,7 @@ import pytest
 from head_node import Cluster, head_node
 from spark_notebook import NOTEBOOK, curves, for_readers, graphs, without_pixels
 
-from penstock.bridge.session.java import find_java, use_java
+from penstock.bridge.session.spark_options import find_java, use_java
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

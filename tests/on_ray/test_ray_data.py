@@ -15,7 +15,7 @@ from jobs.oracle import committed_rows
 from jobs.words import environment
 
 from penstock import FileSink, GraphError, JobFailedError, JobTimeoutError, PenstockError, job
-from penstock.bridge.blocks.bounded_results import results_of_job
+from penstock.bridge.bounded_results import results_of_job
 from penstock.ray_data import from_ray_dataset, to_ray_dataset
 from penstock.spark import SparkResults
 

@@ -18,11 +18,10 @@ from jobs.driving import PATIENCE, eventually
 
 from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.registry import NAMESPACE, master_name, set_master
-from penstock.bridge.dataframes_in.spark_source import BufferSplit, SparkReader, SparkSource
-from penstock.bridge.receive_buffer.messages import Frame, buffer_name, rendezvous_name
-from penstock.bridge.transfer.job_buffers import JobBuffers
-from penstock.bridge.transfer.push_partition import encoded
-from penstock.bridge.transfer.transfer_service import TransferRequest, start_rendezvous
+from penstock.bridge.push_partition import encoded
+from penstock.bridge.receive_buffer_messages import Frame, buffer_name, rendezvous_name
+from penstock.bridge.spark_source import BufferSplit, SparkReader, SparkSource
+from penstock.bridge.transfer_service import JobBuffers, TransferRequest, start_rendezvous
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.testing.manual_time import ManualClock
 

@@ -12,7 +12,7 @@ import pytest
 import ray
 from lean_nodes import start_only_what_jobs_need
 
-from penstock.bridge.session.java import find_java, use_java
+from penstock.bridge.session.spark_options import find_java, use_java
 from penstock.cluster import start_local
 from penstock.spark import spark_session
 

@@ -22,8 +22,7 @@ import ray
 import raydp
 from pyspark.sql import SparkSession
 
-from penstock.bridge.session.java import find_java, use_java
-from penstock.bridge.session.spark_options import JVM_OPTIONS
+from penstock.bridge.session.spark_options import JVM_OPTIONS, find_java, use_java
 
 _RAYDP: Final = glob.glob(str(Path(raydp.__file__).parent / "jars" / "*"))
 _RAY: Final = glob.glob(str(Path(ray.__file__).parent / "jars" / "*"))

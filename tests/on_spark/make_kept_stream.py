@@ -17,7 +17,7 @@ import ray
 from pipelines.jobs import eventually, finish
 from pipelines.streams import arrive, stream_into_table, watched
 
-from penstock.bridge.session.java import find_java, use_java
+from penstock.bridge.session.spark_options import find_java, use_java
 from penstock.cluster import start_local
 from penstock.spark import spark_session
 

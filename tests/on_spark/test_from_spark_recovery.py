@@ -22,7 +22,7 @@ from pipelines.jobs import (
 from pipelines.numbered import COUNT, numbers, wide_numbers
 
 from penstock import FileSink, JobFailedError
-from penstock.bridge.dataframes_in.spark_source import BufferSplit
+from penstock.bridge.spark_source import BufferSplit
 from penstock.spark import from_spark, read_state
 from penstock.testing import kill_process
 

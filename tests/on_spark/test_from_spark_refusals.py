@@ -11,7 +11,7 @@ from pipelines.jobs import PATIENCE, copied, environment
 from pipelines.numbered import numbers, wide_numbers
 
 from penstock import FileSink, GraphError, JobFailedError
-from penstock.bridge.arrow.spark_types import arrow_schema_of
+from penstock.bridge.arrow import arrow_schema_of
 from penstock.spark import from_spark
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_rows_that_no_checkpoint_covers_and_that_exceed_the_limit_on_disk_fail_t
 def test_a_type_that_can_not_travel_is_refused_by_name(
     spark: SparkSession, tmp_path: Path, column: str, refused: str
 ) -> None:
-    """The way back: tests/bridge/arrow/test_readable_types.py."""
+    """The way back: tests/bridge/test_readable_types.py."""
     df = spark.sql(f"SELECT 1 AS id, {column} AS c")
     with pytest.raises(GraphError, match=refused):
         from_spark(environment(tmp_path), df)

@@ -17,8 +17,8 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf
 
 from penstock import ConfigurationError, DeploymentError, GraphError
-from penstock.bridge.session import authentication
-from penstock.bridge.session.secret_settings import known_to_driver
+from penstock.bridge.session import security
+from penstock.bridge.session.security import known_to_driver
 from penstock.bridge.session.session import forget_folders
 from penstock.spark import from_spark, spark_session
 
@@ -128,9 +128,9 @@ def test_blocks_go_between_driver_and_executors_both_ways(spark: SparkSession) -
 def test_versions_that_can_not_be_authenticated_are_an_error(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str, gone: str
 ) -> None:
-    monkeypatch.setattr(authentication, name, gone)
+    monkeypatch.setattr(security, name, gone)
     with pytest.raises(DeploymentError, match=r"Spark 3\..* and RayDP 1\..* can't be authenticated: .*gone"):
-        authentication.use_id_of_executors(spark)
+        security.use_id_of_executors(spark)
 
 
 def test_the_jvm_of_raydps_master_obeys_only_who_has_its_token(spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually, finish, wait_until
 
 from penstock import ConfigurationError, JobFailedError, JobStatus, PenstockError
-from penstock.bridge.arrow.spark_types import arrow_schema_of
+from penstock.bridge.arrow import arrow_schema_of
 from penstock.connectors import CommitPermit, ConnectorContext
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.spark import SparkTable, from_spark, wait_for_transfer

@@ -27,10 +27,9 @@ from ray.util import list_named_actors
 from penstock import CollectSink, GraphError, JobFailedError, StreamEnvironment
 from penstock.actors.client.collect import RayCollector
 from penstock.actors.shared.registry import NAMESPACE
-from penstock.bridge.receive_buffer.messages import buffer_prefix
-from penstock.bridge.streaming.from_structured_streaming import StreamingQuery
-from penstock.bridge.transfer.job_buffers import JobBuffers
-from penstock.bridge.transfer.transfer_service import start_rendezvous
+from penstock.bridge.from_structured_streaming import StreamingQuery
+from penstock.bridge.receive_buffer_messages import buffer_prefix
+from penstock.bridge.transfer_service import JobBuffers, start_rendezvous
 from penstock.spark import from_spark, from_structured_streaming
 
 if TYPE_CHECKING:

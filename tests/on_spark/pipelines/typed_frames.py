@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.bridge.arrow.spark_types import arrow_schema
+from penstock.bridge.arrow import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,467 @@
+"""`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
+
+A block is an Arrow IPC stream of some megabytes. A checkpoint stages the blocks written so far with an actor,
+the holder, and its completion commits them. Every call may be repeated. So a reader finds every row once, as
+in the files of a `FileSink`, without a file system.
+
+Ray keeps an object as long as its owner lives. The holder puts all blocks, because subtasks may die, and the
+Spark session may be restarted. Ray spills blocks to disk when memory gets short.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import Any, ClassVar, Final, Self, TypeAlias
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, while_unavailable
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.arrow import ReadableBatches, cut_strictly, message_size, readable_schema
+from penstock.runtime.errors import LostOutputError
+from penstock.runtime.names import NearestNames
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+
+#: Job, operator, subtask, attempt, and number of the transaction in that attempt.
+TransactionKey: TypeAlias = tuple[str, str, int, int, int]
+
+#: Prefix of the names of all holders.
+HOLDER_PREFIX: Final = "blocks:"
+#: Name of a holder in messages.
+HOLDER: Final = "the holder of the job's results"
+#: Seconds to wait for the bytes of a block.
+FETCH: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block.
+
+    Attributes:
+        size: Bytes.
+        schema: Its Arrow schema, serialised.
+    """
+
+    data: ray.ObjectRef[bytes]
+    rows: int
+    size: int
+    schema: bytes
+
+
+class BlockHolder:
+    def __init__(self) -> None:
+        #: Schema of the rows by job and sink, `None` while unknown; sinks that started last are last.
+        self._sinks: dict[tuple[str, str], bytes | None] = {}
+        self._staged: dict[TransactionKey, dict[int, Block]] = {}
+        self._committed: set[TransactionKey] = set()
+        #: Committed blocks by number; numbers are never reused.
+        self._blocks: dict[int, tuple[TransactionKey, Block]] = {}
+        self._numbers = count()
+
+    def serve(self, job_id: str, operator: str, schema: bytes | None) -> None:
+        self._sinks[job_id, operator] = schema
+
+    def sinks(self, job_id: str) -> dict[str, bytes | None]:
+        return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
+
+    def stage(self, key: TransactionKey, position: int, data: bytes, rows: int, schema: bytes) -> None:
+        """Keep a block at its position in a transaction; readers don't see it before the commit."""
+        if key in self._committed:
+            return  # a repeated call
+        blocks = self._staged.setdefault(key, {})
+        if position not in blocks:
+            blocks[position] = Block(ray.put(data), rows, len(data), schema)
+
+    def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
+        """Make the blocks of transactions visible; committed transactions are skipped.
+
+        Returns:
+            The transactions that the holder does not have.
+        """
+        missing = []
+        for key in keys:
+            if key in self._staged:
+                self._committed.add(key)
+                blocks = self._staged.pop(key)
+                self._blocks |= {next(self._numbers): (key, blocks[position]) for position in sorted(blocks)}
+            elif key not in self._committed:
+                missing.append(key)
+        return missing
+
+    def drop_before(self, job_id: str, operator: str, attempt: int) -> int:
+        """Drop the staged blocks of an operator's earlier attempts; return the number of transactions."""
+        old = [key for key in self._staged if key[:2] == (job_id, operator) and key[3] < attempt]
+        for key in old:
+            del self._staged[key]
+        return len(old)
+
+    def blocks(self, job_id: str | None = None, operator: str | None = None) -> dict[int, Block]:
+        """Committed blocks of one job by number, in the order of commits; optionally those of one sink.
+
+        Args:
+            job_id: The job; `None` takes the one whose subtasks began last.
+            operator: The sink; `None` takes all.
+        """
+        if job_id is None:
+            job_id = next(reversed(self._sinks), ("", ""))[0]
+        return {
+            number: block
+            for number, (key, block) in self._blocks.items()
+            if key[0] == job_id and operator in (None, key[1])
+        }
+
+    def release(self, job_id: str, operator: str) -> bool:
+        """Forget a sink and its committed blocks; return whether the holder has no other sink."""
+        for number in self.blocks(job_id, operator):
+            del self._blocks[number]
+        self._sinks.pop((job_id, operator), None)
+        return not self._sinks
+
+    def block(self, number: int) -> bytes:
+        """The bytes of a committed block; Ray may fetch them from another node or from disk.
+
+        Raises:
+            ray.exceptions.GetTimeoutError: The bytes did not arrive within two minutes.
+            ray.exceptions.ObjectLostError: The block is gone with its node.
+        """
+        data: bytes = ray.get(self._blocks[number][1].data, timeout=FETCH)
+        return data
+
+
+def open_holder(name: str) -> Any:
+    actor: Any = ray.remote(BlockHolder)
+    return actor.options(name=HOLDER_PREFIX + name, namespace=NAMESPACE, num_cpus=0).remote()
+
+
+def find_holder(name: str) -> Any:
+    """The holder of this name.
+
+    Raises:
+        ValueError: The holder has ended.
+    """
+    return ray.get_actor(HOLDER_PREFIX + name, namespace=NAMESPACE)
+
+
+def ask_holder(method: Any, *arguments: Any) -> Any:
+    """Call a holder; the call must be idempotent, since it may be repeated."""
+    call = partial(method.remote, *arguments)
+    return RepeatedCall[Any](call, HOLDER, while_unavailable(ANSWER)).answer(2 * ANSWER)
+
+
+#: A block has this many bytes, or one row.
+BLOCK_BYTES: Final = 16 * 1024 * 1024
+#: Bytes after the rows of a block: the end of its last message, and of the stream.
+_END_BYTES: Final = 64
+
+
+class GatheredBlocks:
+    """Gathers batches into blocks.
+
+    Args:
+        size: Bytes of a block. A larger row has a block of its own.
+
+    Example:
+        >>> blocks = GatheredBlocks(size=2_000)
+        >>> full = list(blocks.add(pa.record_batch({"a": ["x" * 700] * 5})))
+        >>> [block.rows for block in full], blocks.rest().rows
+        ([2, 2], 1)
+    """
+
+    def __init__(self, size: int = BLOCK_BYTES) -> None:
+        self._size = size - _END_BYTES
+        self._open = OpenBlock()
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[OpenBlock]:
+        """Add a batch; return the blocks that are full."""
+        # Quarters leave little of a block empty.
+        for piece in cut_strictly(batch, self._size // 4):
+            if self._open.rows and self._open.size + message_size(piece) > self._size:
+                yield self._begin()
+            self._open.add(piece)
+
+    def rest(self) -> OpenBlock | None:
+        """Take the last block, which is not full."""
+        return self._begin() if self._open.rows else None
+
+    def _begin(self) -> OpenBlock:
+        full, self._open = self._open, OpenBlock()
+        return full
+
+
+class OpenBlock:
+    """An Arrow IPC stream that is being written.
+
+    Example:
+        >>> block = OpenBlock()
+        >>> block.add(pa.record_batch({"a": [1, 2]}))
+        >>> block.rows, pa.ipc.open_stream(block.close()).read_all()["a"].to_pylist()
+        (2, [1, 2])
+    """
+
+    def __init__(self) -> None:
+        #: Schema of its batches; empty before the first one.
+        self.schema: pa.Schema = pa.schema([])
+        self.rows = 0
+        self._sink = pa.BufferOutputStream()
+        self._stream: Any = None
+
+    @property
+    def size(self) -> int:
+        return int(self._sink.tell())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._stream is None:
+            self.schema = batch.schema
+            self._stream = pa.ipc.new_stream(self._sink, batch.schema)
+        self._stream.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def close(self) -> bytes:
+        self._stream.close()
+        data: bytes = self._sink.getvalue().to_pybytes()
+        return data
+
+
+#: Maximum number of a subtask's blocks in flight to the holder.
+_OUTSTANDING: Final = 2
+
+
+class BlockWriter:
+    """Gathers the rows of one subtask into blocks.
+
+    Args:
+        schema: The rows' Arrow schema; without it the first rows decide.
+        known: The schema to use if there are no rows.
+
+    Raises:
+        LostOutputError: The holder has ended.
+    """
+
+    def __init__(
+        self,
+        holder: Any,
+        schema: pa.Schema | None,
+        context: ConnectorContext,
+        known: pa.Schema | None = None,
+    ) -> None:
+        self._holder = holder
+        self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
+        self._batches = ReadableBatches(schema)
+        self._blocks = GatheredBlocks()
+        #: Blocks in flight to the holder.
+        self._calls: deque[RepeatedCall[None]] = deque()
+        self._number = self._staged = 0
+        named = schema if known is None else known
+        serialised = None if named is None else named.serialize().to_pybytes()
+        self._ask(holder.serve, context.job_id, context.operator_id, serialised)
+
+    def write(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        for block in self._blocks.add(self._batches.convert(batch)):
+            self._stage(block)
+
+    def prepare_commit(self) -> Sequence[TransactionKey]:
+        block = self._blocks.rest()
+        if block is not None:
+            self._stage(block)
+        if not self._staged:
+            return []
+        self._settle(0)
+        key = self._key
+        self._staged = 0
+        self._number += 1
+        return [key]
+
+    def commit(self, committables: Sequence[TransactionKey], permit: CommitPermit) -> None:
+        # A restored key may be another kind of sequence than a tuple.
+        missing = self._ask(self._holder.commit, [tuple(key) for key in committables])
+        if missing:
+            raise _blocks_lost()
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Drop what earlier attempts staged and no checkpoint covers."""
+        job_id, operator, _, attempt = self._of
+        self._ask(self._holder.drop_before, job_id, operator, attempt)
+
+    def close(self) -> None:
+        self._blocks = GatheredBlocks()
+        self._calls.clear()
+
+    def _stage(self, block: OpenBlock) -> None:
+        self._settle(_OUTSTANDING - 1)
+        schema: bytes = block.schema.serialize().to_pybytes()
+        stage = partial(self._holder.stage.remote, self._key, self._staged, block.close(), block.rows, schema)
+        self._calls.append(RepeatedCall(stage, HOLDER, while_unavailable(ANSWER)))
+        self._staged += 1
+
+    @property
+    def _key(self) -> TransactionKey:
+        return (*self._of, self._number)
+
+    def _settle(self, left: int) -> None:
+        """Wait until at most `left` calls that stage blocks are unanswered."""
+        while len(self._calls) > left:
+            with _losses_told():
+                self._calls.popleft().answer(2 * ANSWER)
+
+    def _ask(self, method: Any, *arguments: Any) -> Any:
+        with _losses_told():
+            return ask_holder(method, *arguments)
+
+
+@contextmanager
+def _losses_told() -> Iterator[None]:
+    try:
+        yield
+    except ray.exceptions.RayActorError as error:
+        raise _blocks_lost() from error
+
+
+def _blocks_lost() -> LostOutputError:
+    return LostOutputError(
+        "the actor that holds the rows for Spark has ended, and committed rows with it: the program that "
+        "made the SparkResults must live until Spark has read them. Start the job again, or write to a "
+        "SparkTable"
+    )
+
+
+#: Results that a job writes or a DataFrame reads, by name; a holder ends with its entry.
+_in_use: Final[dict[str, BlockResults]] = {}
+
+
+class BlockResults(metaclass=NearestNames):
+    """A sink that leaves rows in Ray's object store for another engine; see `SparkResults`.
+
+    Args:
+        schema: The rows' Arrow schema; without it the first rows decide.
+
+    Raises:
+        BadRecordError: The schema has a type that Spark does not read.
+    """
+
+    only_reads: ClassVar[bool] = True
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self._schema = None if schema is None else readable_schema(schema)
+        #: Schemas of the sink's streams, as far as they are known without a row.
+        self._known: list[pa.Schema | None] = []
+        connect()
+        self._name = secrets.token_hex(8)
+        self._holder: Any = open_holder(self._name)
+        #: The job and the sink whose rows these are; `None` means the newest job that uses this object.
+        self._sink: tuple[str, str] | None = None
+
+    @classmethod
+    def of_sink(cls, name: str, job_id: str, sink: str, schema: bytes | None) -> Self:
+        """Return the rows that one sink of one job has left with the holder of this name."""
+        results = cls.__new__(cls)
+        results._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
+        results._known = []
+        results._name, results._sink = name, (job_id, sink)
+        results._holder = find_holder(name)
+        return results
+
+    def writer(self, context: ConnectorContext) -> BlockWriter:
+        """Make the writer of one subtask.
+
+        Raises:
+            LostOutputError: The program that holds the blocks has ended, or has released them.
+        """
+        return BlockWriter(self._found(), self._schema, context, self.schema)
+
+    def take_schema(self, arrow_schema: pa.Schema | None) -> None:
+        """Take the schema of the sink's stream, which names the columns if there are no rows.
+
+        Rows decide their columns themselves.
+        """
+        self._known.append(None if arrow_schema is None else readable_schema(arrow_schema))
+
+    def blocks(self) -> dict[int, Block]:
+        """The committed blocks of the newest job, by the numbers under which their holder has them.
+
+        A sink that several jobs use, one after the other, gives the rows of the last one.
+
+        Raises:
+            PenstockError: The blocks have been released.
+        """
+        try:
+            found: dict[int, Block] = ask_holder(self._found().blocks, *self._sink or ())
+        except ray.exceptions.RayActorError as error:
+            raise self._gone() from error
+        return found
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The given Arrow schema of the rows, else that of the streams if all have the same."""
+        if self._schema is not None or not self._known:
+            return self._schema
+        first, *others = self._known
+        return first if all(other == first for other in others) else None
+
+    def stay(self) -> None:
+        """Keep the blocks until they are released, even when this object is collected."""
+        if self._sink is None and self._holder is not None:
+            _in_use[self._name] = self
+
+    def let_go(self) -> None:
+        """Release the blocks when this object is collected."""
+        if self._sink is None:
+            _in_use.pop(self._name, None)
+
+    def unpersist(self) -> None:
+        """Release the blocks; DataFrames of them can't be computed any more."""
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        if self._sink is not None:
+            try:
+                if not ask_holder(holder.release, *self._sink):
+                    return
+            except ray.exceptions.RayActorError:
+                return  # released already, with everything else
+        _in_use.pop(self._name, None)
+        ray.kill(holder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unpersist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.stay()  # for the job that is being submitted
+        return {
+            "_name": self._name,
+            "_schema": self._schema,
+            "_known": self._known,
+            "_sink": self._sink,
+            "_holder": None,
+        }
+
+    def _found(self) -> Any:
+        if self._holder is not None:
+            return self._holder
+        try:
+            return find_holder(self._name)
+        except ValueError as error:
+            raise self._gone() from error
+
+    def _gone(self) -> LostOutputError:
+        return LostOutputError(
+            f"the results {self._name} are gone: the program that made them has ended or has released them. "
+            "Keep it until the job has ended and Spark has read them, or write to a SparkTable"
+        )

@@ -1,0 +1,173 @@
+"""Runs or finds a bounded job, and reads the rows that it has left in a `BlockResults`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import ray
+from ray.util import list_named_actors
+
+from penstock.actors.client.cluster import connect
+from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered
+from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, no_answer
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.blocks import HOLDER_PREFIX, BlockResults, find_holder
+from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
+from penstock.runtime.graph.executor import JobHandle
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.time.durations import Duration, seconds_in
+
+T = TypeVar("T")
+
+R = TypeVar("R", bound=BlockResults)
+
+
+def results_of(
+    method: str,
+    job_or_stream: JobHandle | DataStream[Any],
+    id: str | None,
+    default_id: str,
+    kind: type[R],
+    schema: pa.Schema | None,
+    read: Callable[[R], T],
+    *,
+    timeout: Duration | None,
+    progress: bool,
+) -> T:
+    """Wait for the end of a job, or run the job of a stream, and read its results.
+
+    Args:
+        job_or_stream: A submitted job with a sink for its results, or a stream whose job runs now.
+        default_id: Id of a stream's sink if the user gives none.
+        schema: Arrow schema of a stream's rows, or `None`.
+        timeout: Seconds for the job; `None` waits for ever.
+
+    Raises:
+        GraphError: `job_or_stream` is neither a job nor a stream.
+    """
+    if timeout is not None:
+        seconds_in("timeout", timeout)
+    if isinstance(job_or_stream, DataStream):
+        return _run(method, job_or_stream, id or default_id, kind(schema), read, timeout, progress)
+    if not hasattr(job_or_stream, "job_id"):
+        msg = f"{method}: give a stream or a submitted job, not {type(job_or_stream).__name__}"
+        raise GraphError(msg)
+    job_or_stream.wait(timeout, progress=progress)
+    return read(results_of_job(job_or_stream.job_id, id, kind))
+
+
+def _run(
+    method: str,
+    stream: DataStream[Any],
+    id: str,
+    results: R,
+    read: Callable[[R], T],
+    timeout: Duration | None,
+    progress: bool,
+) -> T:
+    with InterruptsHeld():
+        job = _submitted(stream, id, results)
+        return _read_at_end(method, job, results, read, timeout, progress)
+
+
+def _read_at_end(
+    method: str,
+    job: JobHandle,
+    results: R,
+    read: Callable[[R], T],
+    timeout: Duration | None,
+    progress: bool,
+) -> T:
+    try:
+        with interrupts_delivered():
+            job.wait(timeout, progress=progress)
+            return read(results)
+    except (JobFailedError, JobCancelledError):
+        results.unpersist()
+        raise
+    except BaseException as error:  # the job continues, or has finished
+        error.add_note(
+            f"the results of job {job.job_id} stay until this program ends: bridge.{method}(job, ...) "
+            f"fetches them, with job = penstock.actors.job({job.job_id!r})"
+        )
+        raise
+
+
+def _submitted(stream: DataStream[Any], id: str, results: BlockResults) -> JobHandle:
+    """Start the job of a stream with one more sink, which the environment does not keep."""
+    try:
+        with stream.environment.temporarily():
+            stream.sink(id, results)
+            return stream.environment.submit()
+    except BaseException:
+        results.unpersist()
+        raise
+
+
+def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
+    """The rows that a job has left in a sink of this kind, found from any program of the cluster.
+
+    Args:
+        sink: Id of the sink; needed when the job has several of this kind.
+
+    Raises:
+        PenstockError: The job has no such sink, or several; or the rows have been released.
+    """
+    connect()
+    found = _sinks_of(job_id)
+    chosen = sink if sink is not None else next(iter(found), None)
+    if chosen not in found or (sink is None and len(found) > 1):
+        those = ", ".join(sorted(map(repr, found)))
+        raise PenstockError(
+            f"the sinks of job {job_id} that hold rows for Spark are {those}: name one of them with id="
+            if found
+            else f'job {job_id} holds no rows for Spark: give it a sink, stream.sink("out", '
+            "SparkResults()), and keep the program that made it until they are read. What "
+            "unpersist() has released is gone"
+        )
+    name, schema = found[chosen]
+    return kind.of_sink(name, job_id, chosen, schema)
+
+
+def _holders() -> list[str]:
+    actors = list_named_actors(all_namespaces=True)
+    return [
+        actor["name"].removeprefix(HOLDER_PREFIX)
+        for actor in actors
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(HOLDER_PREFIX)
+    ]
+
+
+def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
+    """The sinks of a job that have rows: the name of the holder of each, and its schema if given."""
+    calls = [(name, _asked(name, job_id)) for name in _holders()]
+    deadline = time.monotonic() + ANSWER
+    found: dict[str, tuple[str, bytes | None]] = {}
+    silent = False
+    for name, call in calls:
+        if call is None:
+            continue
+        if not call.wait(max(0.0, deadline - time.monotonic())):
+            silent = True  # matters only if no other holder has the job
+            continue
+        try:
+            found |= {sink: (name, schema) for sink, schema in call.result().items()}
+        except ray.exceptions.RayActorError:
+            continue  # it has ended since it was listed
+    if silent and not found:
+        who = f"a holder of results, asked for those of job {job_id}"
+        raise no_answer(who, ANSWER)
+    return found
+
+
+def _asked(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
+    """Call a holder; `None` if it has ended since it was listed."""
+    try:
+        actor = find_holder(holder)
+    except ValueError:
+        return None
+    return RepeatedCall(partial(actor.sinks.remote, job_id), "a holder of results")

@@ -1,0 +1,202 @@
+"""`from_spark`: a DataFrame as a bounded source of a job, and the progress of its transfer.
+
+When the readers of the job are up, the program with the Spark session starts one Spark job. Its tasks push
+their partitions straight to the readers' receive buffers. The program itself gets one row per partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import ray
+from ray.util import list_named_actors
+
+from penstock.actors.client.cluster import connect
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.actor_calls import RepeatedCall
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.arrow import arrow_schema_of
+from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES
+from penstock.bridge.receive_buffer import DEFAULT_WINDOW
+from penstock.bridge.receive_buffer_messages import ReceiveBufferStatistics, buffer_prefix
+from penstock.bridge.session.session import is_alive, spark_error_text
+from penstock.bridge.spark_source import SparkSource
+from penstock.bridge.transfer_service import JobBuffers, TransferService
+from penstock.runtime.errors import ConfigurationError, GraphError, JobFailedError
+from penstock.runtime.graph.executor import JobHandle, JobStatus
+from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.names import checked_keywords
+from penstock.runtime.record.elements import BatchFormat
+from penstock.runtime.time.durations import Duration, seconds_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+logger = logging.getLogger(__name__)
+
+
+@checked_call(OPTION_NAMES)
+def from_spark(
+    env: StreamEnvironment,
+    df: DataFrame,
+    *,
+    id: str = "from-spark",
+    batch_format: BatchFormat = "arrow",
+    window: int = DEFAULT_WINDOW,
+    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
+    **options: Unpack[OperatorOptions],
+) -> DataStream[Any]:
+    """A stream of the rows of a DataFrame, transferred by the Spark executors.
+
+    A partition goes to the least loaded reader when its Spark task begins. Spark computes the rows only when
+    the job runs. Keep the program and its Spark session until `wait_for_transfer(job)` returns; from
+    then on the job needs neither.
+
+    Each call keeps a process of about 80 MB in the cluster until the session ends; jobs ask it for the rows.
+    A program that reads many DataFrames, job after job, should end its session now and then.
+
+    Args:
+        env: The environment of the job.
+        df: The rows. Spark may compute a partition twice; docs/spark.md says when that matters.
+        id: Id of the source; give one when a job has several.
+        batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
+            see dicts), `"rows"` gives dicts.
+        window: Bytes that may wait for each reader before Spark has to wait.
+        max_disk_bytes: Bytes that each reader may have in the temporary folder of its node. Rows that no
+            checkpoint covers lie there if they do not fit in `window`. With more the job fails by name.
+        **options: See `OperatorOptions`.
+
+    Raises:
+        GraphError: A column has a type that can't be transferred, or an argument is invalid.
+    """
+    check_arguments("from_spark", df, batch_format, window, max_disk_bytes)
+    if df.isStreaming:
+        msg = "from_spark: this DataFrame is a stream; use from_structured_streaming"
+        raise GraphError(msg)
+    connect()
+    schema = arrow_schema_of(df)
+    transfer = TransferService(df.sparkSession, schema, lambda buffers: _serve(df, buffers))
+    source = SparkSource(
+        transfer.id, batch_format, window, max_disk_bytes=max_disk_bytes, arrow_schema=schema
+    )
+    stream: DataStream[Any] = env.from_source(id, source, **options)
+    transfer.start()
+    return stream
+
+
+def check_arguments(
+    what: str, df: DataFrame, batch_format: str, window: int, max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
+) -> None:
+    """Refuse invalid arguments.
+
+    Raises:
+        GraphError: The message says what to do.
+    """
+    if batch_format not in ("arrow", "rows"):
+        msg = f"{what}: batch_format must be 'arrow' or 'rows', not {batch_format!r}"
+        raise GraphError(msg)
+    for name, value in (("window", window), ("max_disk_bytes", max_disk_bytes)):
+        if value < 1:
+            msg = f"{what}: {name}={value} is not allowed: it is a number of bytes from 1"
+            raise GraphError(msg)
+    if not is_alive(df.sparkSession):
+        msg = f"{what}: the DataFrame's Spark session is stopped; start one and make the DataFrame again"
+        raise GraphError(msg)
+
+
+def _serve(df: DataFrame, buffers: JobBuffers) -> None:
+    session = df.sparkSession
+    try:
+        session.sparkContext.setJobDescription(f"rows for Penstock's job {buffers.job_id}")
+        buffers.transfer(df, 0)
+        buffers.finish()
+    except Exception as error:  # Spark and Py4J raise many kinds; the job receives the text
+        reason = spark_error_text(error, session)
+        logger.error("rows could not be transferred to job %s: %s", buffers.job_id, reason)
+        buffers.fail(reason)
+
+
+_POLL: Final = 0.2
+
+_ANSWER: Final = 30.0
+
+
+def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
+    """Counters of every receive buffer between Spark and this job, by index.
+
+    They live as long as the job; afterwards the list is empty.
+
+    Raises:
+        ConfigurationError: The job does not run on Ray.
+        NoAnswerError: A receive buffer is silent, or Ray can't reach it.
+    """
+    prefix = buffer_prefix(_on_ray(job).job_id)
+    names = sorted(
+        actor["name"]
+        for actor in list_named_actors(all_namespaces=True)
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(prefix)
+    )
+    found: list[ReceiveBufferStatistics] = []
+    for name in names:
+        try:
+            buffer: Any = ray.get_actor(name, namespace=NAMESPACE)
+            call = RepeatedCall[dict[str, Any]](
+                buffer.statistics.remote, f"{name} (rows between Spark and a job)"
+            )
+            counters = call.answer(_ANSWER)
+            found.append(ReceiveBufferStatistics(**counters))
+        except (ValueError, ray.exceptions.RayActorError):
+            continue  # the job has just ended
+    return found
+
+
+@checked_keywords
+def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[ReceiveBufferStatistics]:
+    """Wait until the job has all rows of all its DataFrames; Spark may be stopped then.
+
+    Args:
+        job: The result of `env.submit()`.
+        timeout: Seconds to wait at most; `None` waits for ever.
+
+    Returns:
+        The counters of the receive buffers; none if the job has ended meanwhile.
+
+    Raises:
+        JobFailedError: The job failed before.
+        TimeoutError: The transfer is not complete after `timeout`.
+    """
+    seconds = None if timeout is None else seconds_in("timeout", timeout)
+    handle = _on_ray(job)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        status = handle.status()
+        if status is JobStatus.FAILED:
+            failure = handle.report().failure
+            why = "" if failure is None else f": {failure.root}"
+            msg = f"job {handle.job_id} failed before all rows were transferred{why}"
+            raise JobFailedError(msg)
+        found = transfer_statistics(job)
+        # Readers start their receive buffers when they are opened, so a job that runs has all of them, if
+        # any.
+        if status.is_terminal or (status is JobStatus.RUNNING and all(d.complete for d in found)):
+            return found
+        if deadline is not None and time.monotonic() > deadline:
+            waiting = [d.index for d in found if not d.complete]
+            msg = (
+                f"receive buffers {waiting} of job {handle.job_id} ({status.value}) still lack rows "
+                f"after {seconds:g} s"
+            )
+            raise TimeoutError(msg)
+        time.sleep(_POLL)
+
+
+def _on_ray(job: JobHandle) -> RayJobHandle:
+    if not isinstance(job, RayJobHandle):
+        msg = f"{job!r:.80} is not a job on Ray; give what env.submit() returns"
+        raise ConfigurationError(msg)
+    return job

@@ -1,0 +1,199 @@
+"""Runs in Spark's Python workers: pushes the Arrow batches of one partition into its receive buffer.
+
+A task sends frames of a few megabytes, with at most four of them unacknowledged. The receive buffer
+acknowledges when there is room, so a slow job makes the task wait, and with it Spark. The task ends only when
+all its frames are acknowledged, because until then they belong to this process.
+
+Frames are cut by the rows and bytes of the batches alone, so another attempt that computes the same rows cuts
+the same frames.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any, Final
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.client.cluster import join_existing
+from penstock.actors.shared.actor_calls import answer_of
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.arrow import cut, row_size
+from penstock.bridge.receive_buffer_messages import Frame, PushOutcome, TransferError, different_rows
+
+#: Maximum number of unacknowledged frames of a task.
+OUTSTANDING: Final = 4
+#: A frame is sent when it has this many bytes or rows.
+FRAME_BYTES: Final = 4 * 1024 * 1024
+
+FRAME_ROWS: Final = 131_072
+
+#: Schema of a task's report, as Spark writes schemas.
+SUMMARY: Final = "partition int, buffer int, frames long, rows long"
+
+_ARROW_SUMMARY: Final = pa.schema(
+    [("partition", pa.int32()), ("buffer", pa.int32()), ("frames", pa.int64()), ("rows", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PushPartition:
+    """The function that pushes a partition, for `DataFrame.mapInArrow`; it is sent to the Spark executors.
+
+    Attributes:
+        buffers: Names of the receive buffers; the first one assigns partitions.
+        schema: The Arrow schema of all frames, serialised; columns are taken by their place.
+        run: Names this try to transfer the epoch.
+    """
+
+    address: str
+    buffers: tuple[str, ...]
+    schema: bytes
+    epoch: int
+    run: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Push one partition; returns one row with its counts."""
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        if task is None:
+            msg = "this runs only in a Spark task"
+            raise TransferError(msg)
+        partition, attempt = task.partitionId(), task.taskAttemptId()
+        join_existing(self.address)
+        first = self._buffer(0)
+        call = first.assign.remote(self.epoch, partition)
+        coming = frames(batches, pa.ipc.read_schema(pa.py_buffer(self.schema)))
+        ready = list(islice(coming, 1))  # Spark computes it while the receive buffer is chosen
+        try:
+            index: int = answer_of(call, f"{self.buffers[0]}, asked which reader takes partition {partition}")
+        except ray.exceptions.RayActorError as error:
+            raise _job_ended() from error
+        buffer = self._buffer(index) if index else first
+        pusher = _Pusher(buffer, self, partition, attempt)
+        for frame in chain(ready, coming):
+            pusher.push(frame)
+        pusher.settle(0)
+        first.partition_done.remote(self.epoch, partition)
+        yield pa.record_batch([[partition], [index], [pusher.frames], [pusher.rows]], schema=_ARROW_SUMMARY)
+
+    def _buffer(self, index: int) -> Any:
+        try:
+            return _actor(self.buffers[index])
+        except ValueError as error:
+            raise _job_ended() from error
+
+
+@lru_cache(maxsize=256)
+def _actor(name: str) -> Any:
+    """A receive buffer, looked up once in each Python worker; names are never reused."""
+    return ray.get_actor(name, namespace=NAMESPACE)
+
+
+class _Pusher:
+    def __init__(self, buffer: Any, target: PushPartition, partition: int, attempt: int) -> None:
+        self._buffer = buffer
+        self._target = target
+        self._partition = partition
+        self._attempt = attempt
+        self._outstanding: deque[Any] = deque()
+        self.frames = self.rows = 0
+
+    def push(self, frame: list[pa.RecordBatch]) -> None:
+        self.settle(OUTSTANDING - 1)
+        rows = sum(batch.num_rows for batch in frame)
+        target = self._target
+        self._outstanding.append(
+            self._buffer.push.remote(
+                Frame(
+                    target.epoch,
+                    target.run,
+                    self._partition,
+                    self._attempt,
+                    self.frames,
+                    rows,
+                    encoded(frame),
+                )
+            )
+        )
+        self.frames += 1
+        self.rows += rows
+
+    def settle(self, left: int) -> None:
+        """Wait until at most `left` pushes are unacknowledged.
+
+        The call fails if the buffer ends with its job.
+        """
+        while len(self._outstanding) > left:
+            try:
+                outcome: str = ray.get(self._outstanding.popleft())
+            except ray.exceptions.RayActorError as error:
+                raise _job_ended() from error
+            if outcome == PushOutcome.DIFFERENT.value:
+                raise TransferError(different_rows(self._partition))
+            if outcome not in (PushOutcome.ACCEPTED.value, PushOutcome.DUPLICATE.value):
+                msg = f"partition {self._partition} was refused ({outcome}); the job says why"
+                raise TransferError(msg)
+
+
+def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
+    """Gather small batches, and cut large ones, into frames.
+
+    Raises:
+        TransferError: A batch can't be cast to the schema.
+    """
+    gathered: list[pa.RecordBatch] = []
+    size = 0.0
+    rows = 0
+    for whole in batches:
+        fitted = _fitted(whole, schema)
+        bytes_a_row = row_size(fitted)
+        for batch in cut(fitted, FRAME_BYTES, FRAME_ROWS):
+            more = batch.num_rows * bytes_a_row
+            if gathered and (size + more > FRAME_BYTES or rows + batch.num_rows > FRAME_ROWS):
+                yield gathered
+                gathered, size, rows = [], 0.0, 0
+            gathered.append(batch)
+            size += more
+            rows += batch.num_rows
+    if gathered:
+        yield gathered
+
+
+def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
+    """Batches as an Arrow IPC stream.
+
+    Writes them twice, first only to count the bytes: a buffer that grows takes at least twice as long.
+    """
+    counted = pa.MockOutputStream()
+    _write(batches, counted)
+    buffer = pa.allocate_buffer(counted.size())
+    _write(batches, pa.FixedSizeBufferWriter(buffer))
+    return buffer
+
+
+def _write(batches: list[pa.RecordBatch], sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    try:
+        named = batch.rename_columns(schema.names)
+        return named if named.schema.equals(schema) else named.cast(schema)
+    except (pa.ArrowException, ValueError) as error:
+        msg = (
+            f"Spark gave columns {batch.schema.to_string()}, which can't be cast to those of the job: {error}"
+        )
+        raise TransferError(msg) from error
+
+
+def _job_ended() -> TransferError:
+    return TransferError("the job that reads these rows has ended, or lost the process that holds them")

@@ -1,0 +1,480 @@
+"""The actor around a `ReceiveBuffer`: Spark tasks and the reader call it concurrently, and some calls wait.
+
+The actor is detached, because it must outlive the subtask whose frames it holds. Its name contains the job,
+the transfer and the subtask, so that every attempt finds the same actor. It looks for the job's JobMaster
+every few seconds and ends itself when the JobMaster has ended. Until the transfer is complete it also looks
+for the rendezvous of the program that has the DataFrame (`transfer_service.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.shared.actor_calls import ANSWER, NoAnswerError, RepeatedCall, while_unavailable
+from penstock.actors.shared.registry import NAMESPACE, has_master
+from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES, FrameStore, NoRoomError
+from penstock.bridge.receive_buffer import ReceiveBuffer
+from penstock.bridge.receive_buffer_messages import (
+    DIED,
+    NO_PROGRAM,
+    OTHER_BUFFER,
+    UNREACHABLE_PROGRAM,
+    Chunk,
+    Frame,
+    NoLongerHeldError,
+    PushOutcome,
+    TransferError,
+    actor_exists,
+    buffer_name,
+    different_rows,
+    rendezvous_name,
+)
+
+
+class PartitionAssignment:
+    """Knows the receive buffer of each partition of the newest epoch.
+
+    Example:
+        >>> assignment = PartitionAssignment(2)
+        >>> [assignment.assign(0, partition, [0, 0]) for partition in (0, 1, 0)]
+        [0, 1, 0]
+        >>> assignment.done(0, 1)
+        >>> assignment.assign(0, 2, [0, 0])
+        1
+    """
+
+    def __init__(self, buffers: int) -> None:
+        self._epoch = -1
+        self._buffer_of: dict[int, int] = {}
+        self._counts = [0] * buffers
+        #: Partitions whose tasks are pushing, by receive buffer.
+        self._pushing: list[set[int]] = [set() for _ in range(buffers)]
+
+    def assign(self, epoch: int, partition: int, backlogs: Sequence[int]) -> int:
+        """The index of the receive buffer that takes a partition; `backlogs` are bytes that wait in each."""
+        if epoch < self._epoch:
+            # A slow copy of a task whose epoch is closed everywhere; the receive buffers drop its frames.
+            return partition % len(self._counts)
+        if epoch > self._epoch:
+            self._begin(epoch)
+        buffer = self._buffer_of.get(partition)
+        if buffer is None:
+            buffer = min(
+                range(len(self._counts)),
+                key=lambda i: (len(self._pushing[i]), backlogs[i], self._counts[i], i),
+            )
+            self._buffer_of[partition] = buffer
+            self._counts[buffer] += 1
+            self._pushing[buffer].add(partition)
+        return buffer
+
+    def assigned(self, epoch: int, partition: int) -> int | None:
+        return self._buffer_of.get(partition) if epoch == self._epoch else None
+
+    def done(self, epoch: int, partition: int) -> None:
+        if epoch == self._epoch and partition in self._buffer_of:
+            self._pushing[self._buffer_of[partition]].discard(partition)
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._buffer_of.clear()
+        for pushing in self._pushing:
+            pushing.clear()
+
+
+#: Seconds for a receive buffer to answer.
+_BACKLOG_PATIENCE: Final = 2.0
+
+
+class BufferBacklogs:
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._handles: dict[int, Any] = {}
+
+    async def ask(self, here: int, backlog: int) -> list[int]:
+        """Return the waiting bytes of each receive buffer, by index; the buffer `here` has `backlog`."""
+        backlogs = [backlog] * len(self._names)
+        others = [index for index in range(len(self._names)) if index != here]
+        for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):
+            backlogs[index] = answer
+        return backlogs
+
+    async def _of(self, index: int) -> int:
+        try:
+            if index not in self._handles:
+                self._handles[index] = ray.get_actor(self._names[index], namespace=NAMESPACE)
+            backlog: int = await asyncio.wait_for(self._handles[index].backlog.remote(), _BACKLOG_PATIENCE)
+        except TimeoutError:
+            return sys.maxsize  # too busy to answer
+        except (ValueError, ray.exceptions.RayActorError):
+            return 0  # dead: the task that pushes there gets an error
+        return backlog
+
+
+logger = logging.getLogger(__name__)
+
+#: Watch rounds until all readers of a job must have registered.
+LOOKS: Final = 150
+#: Seconds for the rendezvous to answer.
+_PATIENCE: Final = 60.0
+
+
+async def is_there(name: str) -> bool:
+    """Whether an actor of this name is alive; `True` when Ray does not say."""
+    return await _looked_up(actor_exists, name)
+
+
+async def has_job_master(job_id: str) -> bool:
+    """Whether a job has a JobMaster; `True` when Ray does not say."""
+    return await _looked_up(has_master, job_id)
+
+
+async def _looked_up(look: Callable[[str], bool], name: str) -> bool:
+    try:
+        return await asyncio.to_thread(look, name)
+    except Exception as error:  # the error says nothing about the actor; the next check may
+        logger.warning("can't look for %s: %s", name, error)
+        return True
+
+
+class OtherReaders:
+    """Watches the registration of a job's readers at the rendezvous of a transfer.
+
+    Readers that were finished in a snapshot do not register, and without them nothing is transferred.
+    """
+
+    def __init__(self, transfer: str, job_id: str, of: int) -> None:
+        self._rendezvous = rendezvous_name(transfer)
+        self._job_id = job_id
+        self._of = of
+        self._looks = 0
+        self._have_come = False
+
+    async def are_missing(self) -> bool:
+        """Whether readers are missing that must have registered by now; called in every watch round.
+
+        Asks the rendezvous once in many rounds, until all readers have registered. An unanswered question is
+        repeated after the same number of rounds.
+        """
+        self._looks += 1
+        if self._have_come or self._looks % LOOKS:
+            return False
+        try:
+            rendezvous = ray.get_actor(self._rendezvous, namespace=NAMESPACE)
+            self._have_come = await asyncio.wait_for(
+                rendezvous.has_all.remote(self._job_id, self._of), _PATIENCE
+            )
+        except (TimeoutError, ValueError, ray.exceptions.RayActorError) as error:
+            logger.warning(
+                "can't ask %s for the readers of job %s: %r", self._rendezvous, self._job_id, error
+            )
+            return False
+        return not self._have_come
+
+
+#: Seconds for Ray to reach the rendezvous again.
+_AWAY: Final = ANSWER
+
+
+async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | None:
+    """Register a receive buffer; repeats the call while Ray can't reach the rendezvous.
+
+    The rendezvous recognises a repeated registration by the buffer's incarnation.
+
+    Args:
+        away: Seconds for which Ray may fail to reach the rendezvous.
+
+    Returns:
+        Reason why no rows will arrive; `None` after a registration.
+    """
+    try:
+        return await RepeatedCall[str | None](register, "the rendezvous", while_unavailable(away)).awaited()
+    except NoAnswerError:
+        return UNREACHABLE_PROGRAM
+    except (ValueError, ray.exceptions.RayActorError):
+        return NO_PROGRAM
+
+
+_WATCH: Final = 2.0
+#: Failed checks in a row for a JobMaster before the job counts as ended. A Spark program may still ask then.
+_MISSES: Final = 5
+#: Maximum number of waiting calls. Each Spark task has up to four in progress. The reader's calls make
+#: room, so they must still run when many pushes wait.
+MAX_PENDING_CALLS: Final = 100_000
+
+
+class ReceiveBufferActor:
+    """A receive buffer that can be called from every process of the cluster.
+
+    Args:
+        window: Bytes that may wait for the reader, and that are held in memory.
+        max_disk_bytes: Bytes that may be held in files.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        transfer: str,
+        index: int,
+        of: int,
+        window: int,
+        staged: bool,
+        max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
+    ) -> None:
+        self._job_id = job_id
+        self._transfer = transfer
+        self._index = index
+        self._of = of
+        self._buffer = ReceiveBuffer(
+            index, FrameStore(memory=window, max_disk_bytes=max_disk_bytes), window, staged=staged
+        )
+        self._staged = staged
+        #: Incarnation of this receive buffer; positions in another incarnation mean nothing here.
+        self._instance = secrets.token_hex(6)
+        #: The other incarnation, mostly of another job, from whose position a reader has continued here.
+        self._resumed = ""
+        self._assignment = PartitionAssignment(of)
+        self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))
+        self._changed = asyncio.Event()
+        #: Wakes pushes that wait for room; `_changed` would wake them for every frame.
+        self._room = asyncio.Event()
+        self._registered = False
+        self._watch = asyncio.get_running_loop().create_task(self._watch_others())
+
+    async def attach(self, instance: str, epoch: int | None) -> str:
+        """Attach a reader, and register at the rendezvous so that Spark begins to push.
+
+        The reader's position belongs to one incarnation of the receive buffer: another one had its frames in
+        another order. A reader of another incarnation can continue only at the end of a micro-batch, with the
+        first frame that this buffer gets. Otherwise the transfer fails.
+
+        Args:
+            instance: Incarnation of the position; empty for a new reader.
+            epoch: The micro-batch at whose end the reader continues; -1 for none, `None` inside of one.
+        """
+        emitted = -1 if epoch is None else epoch
+        if instance not in ("", self._instance, self._resumed):
+            if not self._staged or epoch is None or self._registered:
+                await self.fail(OTHER_BUFFER)
+            else:
+                self._resumed = instance
+                self._buffer.epochs.resume(epoch)
+        self._buffer.epochs.emitted = emitted
+        if not self._registered and self._buffer.failure is None:
+            self._registered = True
+            await self._register(emitted)
+        return self._instance
+
+    async def _register(self, epoch: int) -> None:
+        def call() -> Any:
+            rendezvous = ray.get_actor(rendezvous_name(self._transfer), namespace=NAMESPACE)
+            return rendezvous.register.remote(self._job_id, self._index, self._of, self._instance, epoch)
+
+        refused = await registered(call)
+        if refused is not None:
+            await self.fail(refused)
+
+    async def begin(self, epoch: int, run: str) -> bool:
+        wanted = self._buffer.begin(epoch, run)
+        self._notify()
+        return wanted
+
+    async def assign(self, epoch: int, partition: int) -> int:
+        """Choose the receive buffer of a partition; only buffer 0 may be asked. See `PartitionAssignment`."""
+        known = self._assignment.assigned(epoch, partition)
+        if known is not None:
+            return known
+        backlogs = await self._backlogs.ask(self._index, self._buffer.unread_bytes)
+        return self._assignment.assign(epoch, partition, backlogs)
+
+    async def partition_done(self, epoch: int, partition: int) -> None:
+        """Note that an attempt has pushed a whole partition; see `PartitionAssignment`."""
+        self._assignment.done(epoch, partition)
+
+    async def backlog(self) -> int:
+        """Bytes that wait for the reader."""
+        return self._buffer.unread_bytes
+
+    async def push(self, frame: Frame) -> str:
+        """Take a frame; returns when it is stored and there is room for more.
+
+        Returns:
+            The name of the `PushOutcome`, or "failed" when the transfer has failed.
+        """
+        try:
+            while (outcome := self._buffer.push(frame)) is PushOutcome.EARLY:
+                await _wait_for(self._changed)
+                if self._buffer.failure is not None:
+                    return "failed"
+        except NoRoomError as error:
+            await self.fail(str(error))
+            return "failed"
+        if outcome is PushOutcome.DIFFERENT:
+            if not self._staged:
+                await self.fail(different_rows(frame.partition))
+            return str(outcome.value)
+        self._notify()
+        while not self._buffer.has_room:
+            if self._buffer.failure is not None:
+                return "failed"
+            await _wait_for(self._room)
+        return str(outcome.value)
+
+    async def read(self, position: int, epoch: int, max_bytes: int, patience: float) -> Chunk | str:
+        """Read frames; waits up to `patience` seconds for a frame or the end of an epoch.
+
+        Args:
+            epoch: The newest epoch whose end the reader knows.
+            max_bytes: Limit, exceeded only by a larger first frame.
+        """
+        deadline = time.monotonic() + patience
+        buffer = self._buffer
+        while (
+            buffer.end <= position
+            and buffer.epochs.at(position) <= epoch
+            and not buffer.is_complete
+            and buffer.failure is None
+        ):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            await _wait_for(self._changed, left)
+        if buffer.failure is not None:
+            return buffer.failure
+        try:
+            chunk = buffer.read(position, max_bytes)
+        except NoLongerHeldError as error:
+            return f"{error}: {DIED}"
+        if chunk.frames:
+            self._notify()
+        buffers = [replace(frame, data=pa.py_buffer(frame.data)) for frame in chunk.frames]
+        return replace(chunk, frames=buffers)
+
+    async def emitted(self, epoch: int) -> None:
+        self._buffer.epochs.emitted = epoch
+        self._notify()
+
+    async def confirm(self, position: int, epoch: int) -> None:
+        self._buffer.confirm(position, epoch)
+        self._notify()
+
+    async def stage(self, epoch: int) -> str:
+        """The value of an `EpochStage`."""
+        return str(self._buffer.stage(epoch).value)
+
+    async def newest(self) -> int:
+        return self._buffer.epochs.newest
+
+    async def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        return self._buffer.prepare(epoch, run, expected)
+
+    async def close(self, epoch: int) -> str | None:
+        problem = self._buffer.close(epoch)
+        self._notify()
+        return problem
+
+    async def wait_until_covered(self, epoch: int, patience: float) -> bool:
+        """Wait up to `patience` seconds for a completed checkpoint that covers an epoch.
+
+        Raises:
+            TransferError: The transfer has failed.
+        """
+        return await self._within(patience, lambda: epoch <= self._buffer.epochs.covered)
+
+    async def wait_until_emitted(self, epoch: int, patience: float) -> bool:
+        """Wait up to `patience` seconds until the reader has emitted all rows of an epoch.
+
+        Raises:
+            TransferError: The transfer has failed.
+        """
+        return await self._within(patience, lambda: self._buffer.epochs.is_emitted(epoch))
+
+    async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + patience
+        while not condition():
+            if self._buffer.failure is not None:
+                raise TransferError(self._buffer.failure)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            await _wait_for(self._changed, left)
+        return True
+
+    async def finish(self) -> None:
+        self._buffer.finish()
+        self._notify()
+
+    async def fail(self, reason: str) -> None:
+        self._buffer.fail(reason)
+        self._notify()
+
+    async def statistics(self) -> dict[str, Any]:
+        return asdict(self._buffer.statistics())
+
+    async def leave(self) -> None:
+        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._buffer.has_room or self._buffer.failure is not None:
+            self._room.set()
+            self._room = asyncio.Event()
+
+    async def _watch_others(self) -> None:
+        misses, others = 0, OtherReaders(self._transfer, self._job_id, self._of)
+        while True:
+            await asyncio.sleep(_WATCH)
+            misses = 0 if await has_job_master(self._job_id) else misses + 1
+            if misses >= _MISSES:
+                logger.info("job %s has ended: leaving", self._job_id)
+                # An actor can only end itself inside a call.
+                ray.get_runtime_context().current_actor.leave.remote()
+                return
+            waiting = self._registered and not self._buffer.is_complete and self._buffer.failure is None
+            if waiting and not await is_there(rendezvous_name(self._transfer)):
+                await self.fail(NO_PROGRAM)
+            if waiting and await others.are_missing():
+                await self.fail(OTHER_BUFFER)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float = _WATCH) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+
+
+def receive_buffer_actor(
+    job_id: str,
+    transfer: str,
+    index: int,
+    of: int,
+    window: int,
+    staged: bool,
+    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
+) -> Any:
+    """Find a receive buffer, or start it.
+
+    Raises:
+        ray.exceptions.RayError: The receive buffer can't be started.
+    """
+    actor: Any = ray.remote(ReceiveBufferActor)
+    return actor.options(
+        name=buffer_name(job_id, transfer, index),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=0,
+        max_concurrency=MAX_PENDING_CALLS,
+    ).remote(job_id, transfer, index, of, window, staged, max_disk_bytes)

@@ -1,0 +1,190 @@
+"""The messages of a receive buffer: frames, answers, counters and errors; and the names of actors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.runtime.errors import PenstockError
+
+#: An Arrow IPC stream. Ray sends a `pa.Buffer` without copying it.
+FrameData: TypeAlias = bytes | pa.Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Some Arrow batches of one partition, as an Arrow IPC stream.
+
+    Attributes:
+        epoch: Number of the epoch; 0 for a DataFrame.
+        run: Names one try to transfer the epoch.
+        number: Its number within the partition, from 0.
+    """
+
+    epoch: int
+    run: str
+    partition: int
+    attempt: int
+    number: int
+    rows: int
+    data: FrameData
+
+
+class PushOutcome(Enum):
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    #: Frames before it are missing; push it again when they are there.
+    EARLY = "early"
+    #: A frame of this number was accepted with other content.
+    DIFFERENT = "different"
+    #: The partition has ended with fewer frames.
+    SURPLUS = "surplus"
+    #: The frame belongs to an abandoned run.
+    STALE = "stale"
+
+
+class EpochStage(Enum):
+    #: The epoch has not begun, or its frames are arriving.
+    OPEN = "open"
+    #: The epoch is complete here; other receive buffers may lack frames.
+    PREPARED = "prepared"
+    #: The epoch's rows may be read.
+    CLOSED = "closed"
+    #: A later epoch is closed.
+    PAST = "past"
+    #: An earlier epoch is missing.
+    GAP = "gap"
+    #: The epoch would be the first one here, although its number is not 0.
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrame:
+    """A frame on its way to the reader.
+
+    Attributes:
+        ends: The newest epoch that ends after this frame; `None` if none does.
+    """
+
+    partition: int
+    data: FrameData
+    ends: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The result of one read.
+
+    Attributes:
+        complete: Whether these are the last frames: all partitions have been transferred.
+        epoch: The newest epoch that ends at or before the end of these frames; -1 for none.
+    """
+
+    frames: Sequence[ReadFrame]
+    complete: bool
+    epoch: int = -1
+
+
+class NoLongerHeldError(Exception):
+    """The frames at a position were released, or never arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveBufferStatistics:
+    """Counters of one receive buffer.
+
+    Attributes:
+        index: Index of the reader.
+        epochs: Closed epochs: 1 for a DataFrame, else the number of micro-batches.
+        partitions: Partitions with at least one pushed frame, over all epochs.
+        frames: Accepted frames.
+        duplicates: Frames that came again with the same content and were dropped.
+        attempts: Task attempts that have pushed frames; equals `partitions` when nothing was retried.
+        unread_bytes: Bytes that wait for the reader.
+        most_unread_bytes: The highest value of `unread_bytes`.
+        held_bytes: Bytes that no completed checkpoint covers yet.
+        complete: All partitions have been transferred.
+        failure: Why the transfer has failed, if it has.
+    """
+
+    index: int
+    epochs: int
+    partitions: int
+    frames: int
+    rows: int
+    bytes: int
+    duplicates: int
+    attempts: int
+    unread_bytes: int
+    most_unread_bytes: int
+    held_bytes: int
+    complete: bool
+    failure: str | None
+
+
+#: The program that would transfer the rest has ended.
+NO_PROGRAM: Final = (
+    "the program with the Spark session ended, or stopped it, before all partitions were transferred; keep "
+    "both until wait_for_transfer(job) returns, and start the job again"
+)
+#: Ray could not reach that program's rendezvous for long, and does not report it dead.
+UNREACHABLE_PROGRAM: Final = (
+    "Ray could not reach the program with the Spark session for a minute; look at the nodes and at the "
+    "network (`ray status`, `ray list nodes`), and start the job again"
+)
+#: The position belongs to another incarnation of the receive buffer.
+OTHER_BUFFER: Final = (
+    "the checkpoint's position refers to rows that are no longer held: their process died, or they belonged "
+    "to the job that wrote the savepoint. Start the job without it"
+)
+#: A streaming DataFrame serves one job.
+ONE_JOB: Final = "this streaming DataFrame is read by job {}; make another one for each job"
+#: The receive buffer has ended.
+DIED: Final = (
+    "the process that holds the rows between Spark and the job died, and rows that it held are in no "
+    "checkpoint; start the job again"
+)
+#: Ray could not reach the receive buffer for long, and does not report it dead.
+UNREACHABLE: Final = (
+    "Ray could not reach the process that holds the rows between Spark and the job for a minute; look at its "
+    "node and at the network (`ray status`, `ray list nodes`), and start the job again"
+)
+
+
+class TransferError(PenstockError): ...
+
+
+def different_rows(partition: int) -> str:
+    """Error text: Spark computed the partition again, with other rows."""
+    return (
+        f"partition {partition} gave other rows when Spark computed it again, so its rows can't be told "
+        "apart from those that were transferred. Make the DataFrame deterministic (sortWithinPartitions "
+        "after a shuffle, seeds for rand), or store it first with df.localCheckpoint() or as Parquet"
+    )
+
+
+_PREFIX: Final = "receive-buffer:"
+
+
+def buffer_name(job_id: str, transfer: str, index: int) -> str:
+    return f"{_PREFIX}{job_id}:{transfer}:{index}"
+
+
+def buffer_prefix(job_id: str) -> str:
+    return f"{_PREFIX}{job_id}:"
+
+
+def rendezvous_name(transfer: str) -> str:
+    return f"rendezvous:{transfer}"
+
+
+def actor_exists(name: str) -> bool:
+    # A handle would load the actor's class, and all that it imports, into this process.
+    named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+    return {"name": name, "namespace": NAMESPACE} in named

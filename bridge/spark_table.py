@@ -1,0 +1,454 @@
+"""`SparkTable`: a folder of Parquet files that a job writes exactly once and Spark reads at any time.
+
+A file gets its final name when the checkpoint that covers it is complete (see `FileSink`). Spark ignores all
+other names, in batch and as a stream. Types are cast to those that Spark reads correctly. The table knows its
+owner: a second job is refused while the first one lives.
+
+The first writer that knows the table's columns records them, and all others keep to them. They are Arrow's
+bytes in `_penstock/schemas/<number>`, each written by exactly one writer; the newest counts. A second record
+is written only
+
+- when another job finds the table empty: nothing is committed, and no file waits for its commit. So a job
+  that died before its first commit decides nothing for later jobs;
+- when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
+
+`SparkTable.of` accepts only tables of Spark's catalog that consist of their files alone. Such a table is
+Parquet, without partitions and buckets, in the session's own catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.registry import has_master
+from penstock.bridge.arrow import ReadableBatches, arrow_schema_of, readable_schema, spark_schema_of
+from penstock.runtime.errors import (
+    ConfigurationError,
+    DeploymentError,
+    JobTimeoutError,
+    ObjectExistsError,
+    PenstockError,
+    SuppressRestartsError,
+)
+from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError
+from penstock.runtime.io.connectors.files.file_sink import FileSink
+from penstock.runtime.io.connectors.files.file_sink_writer import IN_PROGRESS, FileSinkWriter, PendingFile
+from penstock.runtime.io.connectors.filesystems.filesystem import absolute
+from penstock.runtime.io.connectors.filesystems.local_files import OBJECT_STORE_SCHEMES, filesystem_for
+from penstock.runtime.io.storage import ObjectStorage, open_location, open_storage
+from penstock.runtime.names import NearestNames, checked_keywords
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.redaction import without_secrets
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+#: Folder in the table for Penstock's private files. Spark ignores names that begin with `_`.
+PRIVATE_FOLDER: Final = "_penstock"
+
+_SCHEMAS: Final = "schemas/"
+
+_JOB: Final = b"penstock.job"
+
+
+class OtherColumnsError(BadRecordError, SuppressRestartsError): ...
+
+
+class TableColumns:
+    """The recorded columns of a table that a job owns, and decisions about new ones."""
+
+    def __init__(self, path: str, job_id: str) -> None:
+        #: Path of the table.
+        self.path = path
+        self._job = job_id
+        self._storage = open_location(f"{path}/{PRIVATE_FOLDER}")  # the owner of the table has made it
+
+    def decided(self) -> pa.Schema | None:
+        """The table's columns; `None` while this job may still decide them."""
+        return self._newest()[1]
+
+    def decide(self, schema: pa.Schema) -> pa.Schema:
+        """Return the decided columns; decides on the given ones if none are decided yet."""
+        while True:
+            number, found = self._newest()
+            if found is not None:
+                return found
+            if self._is_written(number, schema):
+                return schema
+
+    def require(self, schema: pa.Schema) -> None:
+        """Decide on these columns; raises `OtherColumnsError` if others are decided already."""
+        found = self.decide(schema)
+        differences = differences_of(found, schema)
+        if differences:
+            msg = (
+                f"table {self.path} has other columns than the schema= of this sink: {differences}. Leave "
+                "schema= out, give the one that the table has, or write to another path"
+            )
+            raise OtherColumnsError(msg)
+
+    def replace(self, schema: pa.Schema) -> None:
+        while True:
+            names = self._storage.list(_SCHEMAS)
+            if names and not differences_of(_read(self._storage, names[-1])[0], schema):
+                return
+            if self._is_written(len(names), schema):
+                return
+
+    def _newest(self) -> tuple[int, pa.Schema | None]:
+        names = self._storage.list(_SCHEMAS)
+        if not names:
+            return 0, None
+        schema, job = _read(self._storage, names[-1])
+        return len(names), None if job != self._job and is_empty(self.path) else schema
+
+    def _is_written(self, number: int, schema: pa.Schema) -> bool:
+        """Record a schema; return false if another writer was faster."""
+        data = schema.with_metadata({_JOB: self._job}).serialize().to_pybytes()
+        try:
+            self._storage.put(f"{_SCHEMAS}{number:08d}", data, create=True)
+        except ObjectExistsError:
+            return False
+        return True
+
+
+def columns_of(path: str) -> pa.Schema | None:
+    """The columns of a table whose folder exists, as its writers decided them; `None` if none has."""
+    storage = open_location(path)
+    names = storage.list(f"{PRIVATE_FOLDER}/{_SCHEMAS}")
+    return _read(storage, names[-1])[0] if names else None
+
+
+def is_empty(path: str) -> bool:
+    """Whether a table has no file, neither committed nor waiting for its commit."""
+    names = filesystem_for(path, {}).names(path, "")
+    return all(not name.startswith(IN_PROGRESS) and name[:1] in "._" for name in names)
+
+
+def differences_of(one: pa.Schema, other: pa.Schema) -> str:
+    """Describe the differences for Spark; empty without any.
+
+    Time zones, the order of columns and `not null` make no difference: files are read by names, as instants.
+
+    Example:
+        >>> differences_of(pa.schema({"a": pa.int64()}), pa.schema({"a": pa.string(), "b": pa.int8()}))
+        "column 'a' is int64 there and string here, column 'b' is here only"
+    """
+    found = []
+    for name in dict.fromkeys([*one.names, *other.names]):
+        if name not in other.names or name not in one.names:
+            found.append(f"column '{name}' is {'there' if name in one.names else 'here'} only")
+            continue
+        there, here = one.field(name).type, other.field(name).type
+        if _for_spark(there) != _for_spark(here):
+            found.append(f"column '{name}' is {there} there and {here} here")
+    return ", ".join(found)
+
+
+def _for_spark(kind: pa.DataType) -> pa.DataType:
+    """The type without the attributes that Spark ignores."""
+    if kinds.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp("us", "UTC")
+    if kinds.is_list(kind):
+        return pa.list_(_for_spark(kind.value_type))
+    if kinds.is_map(kind):
+        return pa.map_(_for_spark(kind.key_type), _for_spark(kind.item_type))
+    if kinds.is_struct(kind):
+        return pa.struct([(field.name, _for_spark(field.type)) for field in kind])
+    return kind
+
+
+def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
+    schema = pa.ipc.read_schema(pa.py_buffer(storage.get(name)))
+    return schema.remove_metadata(), schema.metadata[_JOB].decode()
+
+
+_OWN_CATALOG: Final = "spark_catalog"
+
+_VIEWS: Final = ("VIEW", "TEMPORARY")
+#: Marks a string column as CHAR or VARCHAR; Spark checks lengths only when it writes.
+_LENGTH_LIMIT: Final = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
+    """The path or URL of a table's folder, and its Arrow schema; raises as `SparkTable.of` does."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        df, found = spark.table(name), spark.catalog.getTable(name)
+    except AnalysisException as error:
+        cause = " ".join(str(error).split())
+        msg = (
+            f"Spark finds no table {name!r}: make it, or give SparkTable the path of a folder. Spark says: "
+            f"{cause:.200}"
+        )
+        raise ConfigurationError(msg) from error
+    if found.tableType in _VIEWS:
+        _refuse(name, "it is a view, which has no files")
+    if found.catalog != _OWN_CATALOG:
+        _refuse(name, f"it is in catalog {found.catalog!r}, and only tables of {_OWN_CATALOG!r} are files")
+    parts = [*(found.namespace or ()), found.name]
+    path = _folder_of(name, _metadata(spark, ".".join(f"`{part.replace('`', '``')}`" for part in parts)))
+    _check_columns(name, df.schema)
+    return path, arrow_schema_of(df)
+
+
+def _metadata(spark: SparkSession, quoted: str) -> Any:
+    """The catalog's entry of a table; the public interface gives neither its format nor its location."""
+    state = spark._jsparkSession.sessionState()
+    return state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(quoted))
+
+
+def _folder_of(name: str, table: Any) -> str:
+    form = table.provider().get() if table.provider().isDefined() else "unknown"
+    if form.lower() != "parquet":
+        _refuse(name, f"its format is {form}, and Parquet is what a job writes")
+    if not table.partitionColumnNames().isEmpty():
+        _refuse(name, "it has partitions, and a job writes into one folder")
+    if table.bucketSpec().isDefined():
+        _refuse(name, "it has buckets, and a job's files belong to none")
+    place = table.location()
+    scheme = place.getScheme() or "file"
+    if scheme == "file":
+        return str(place.getPath())
+    if scheme not in OBJECT_STORE_SCHEMES:
+        _refuse(name, f"its files are at {scheme}://, where no job can write")
+    return str(place.toString())
+
+
+def _check_columns(name: str, schema: StructType) -> None:
+    limited = [field.name for field in schema if _LENGTH_LIMIT in field.metadata]
+    if limited:
+        _refuse(name, f"columns {limited} are CHAR or VARCHAR, and a job checks no lengths; use STRING")
+
+
+def _refuse(name: str, why: str) -> NoReturn:
+    msg = f"SparkTable can't write the table {name!r}: {why}"
+    raise ConfigurationError(msg)
+
+
+#: Tells Spark that old times are in today's calendar; it refuses old times of unknown writers.
+_CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
+#: Advice for rows that do not fit a table.
+_ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
+#: Spark's errors for a folder without files, and for no folder (object stores have none without files).
+_NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
+
+
+class OwnedTableError(ConnectorError, SuppressRestartsError): ...
+
+
+@without_secrets
+@dataclass(frozen=True)
+class SparkTable(metaclass=NearestNames):
+    """An exactly-once table; a sink. `SparkTable.of` finds one by its name in Spark's catalog.
+
+    Attributes:
+        path: A folder: a local path that is the same place on every node, or a URL of an object store.
+        schema: The rows' Arrow schema. By default that of the existing table, or of the first rows. Needed
+            for dicts whose first batch may not show all types, and to read a table before any row.
+        compression: Compression of the Parquet files.
+        trust_paths: Whether a snapshot may name files to commit in another folder, as after a move.
+
+    Raises:
+        BadRecordError: The schema has a type that Spark does not read.
+
+    Example:
+        >>> SparkTable("/data/out").path
+        '/data/out'
+    """
+
+    only_reads: ClassVar[bool] = True
+
+    path: str | os.PathLike[str]
+    schema: pa.Schema | None = None
+    compression: str = "snappy"
+    trust_paths: bool = False
+    #: The table comes from the catalog, which decides its columns.
+    _is_named: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", absolute(self.path))
+        if self.schema is not None:
+            object.__setattr__(self, "schema", readable_schema(self.schema))
+
+    @classmethod
+    @checked_keywords
+    def of(cls, spark: SparkSession, name: str, *, compression: str = "snappy") -> SparkTable:
+        """The table of this name in Spark's catalog: the folder of its files, with its columns.
+
+        The table must exist and consist of Parquet files only: no view, no partitions, no buckets. Batch
+        queries by the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
+
+        Args:
+            spark: The session whose catalog is read once, in this call.
+            name: Name as in SQL: `totals`, `shop.totals`.
+            compression: Compression of the Parquet files.
+
+        Raises:
+            ConfigurationError: The table does not exist, or a job can't write it.
+            UnsupportedTypeError: A column has a type that can't be transferred.
+        """
+        path, schema = find_table(spark, name)
+        table = cls(path, schema, compression)
+        object.__setattr__(table, "_is_named", True)
+        table._make_folder(spark)  # streams by the name need it, too
+        return table
+
+    def writer(self, context: ConnectorContext) -> TableWriter:
+        """Make the writer of one subtask.
+
+        Raises:
+            OwnedTableError: Another job writes this table.
+            BadRecordError: The table has other columns than `schema`.
+        """
+        claim_table(str(self.path), context)
+        columns = TableColumns(str(self.path), context.job_id)
+        if self.schema is not None:
+            (columns.replace if self._is_named else columns.require)(self.schema)
+        return TableWriter(self._files().writer(context), columns, self.schema)
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
+        """Delete the files of an ended job that are neither committed nor covered."""
+        self._files().remove_uncovered(job_id, operator_id, covered)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The committed rows as a DataFrame.
+
+        Raises:
+            PenstockError: The table has no committed rows and no given schema.
+        """
+        self._make_folder(spark)
+        return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def read_stream(self, spark: SparkSession) -> DataFrame:
+        """The committed rows, and those to come, as a streaming DataFrame.
+
+        Raises:
+            PenstockError: The table has no committed rows and no given schema.
+        """
+        self._make_folder(spark)
+        return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def _files(self) -> FileSink:
+        schema = None if self.schema is None else self.schema.with_metadata(_CALENDAR)
+        return FileSink.parquet(
+            str(self.path), schema, compression=self.compression, trust_paths=self.trust_paths
+        )
+
+    def _make_folder(self, spark: SparkSession) -> None:
+        """Make the folder: Spark needs it, also for a table without rows."""
+        context: Any = spark.sparkContext
+        folder = context._jvm.org.apache.hadoop.fs.Path(str(self.path))
+        folder.getFileSystem(context._jsc.hadoopConfiguration()).mkdirs(folder)
+
+    def _schema_for(self, spark: SparkSession) -> Any:
+        if self.schema is not None:
+            return spark_schema_of(self.schema)
+        decided = columns_of(str(self.path))
+        if decided is not None:
+            return spark_schema_of(decided)
+        from pyspark.errors import AnalysisException
+
+        try:
+            return spark.read.parquet(str(self.path)).schema
+        except AnalysisException as error:
+            if error.getErrorClass() not in _NOTHING_COMMITTED:
+                raise
+            msg = (
+                f"nothing is committed in {self.path}, so its columns are not known: wait for the first "
+                "checkpoint, or give SparkTable a schema="
+            )
+            raise PenstockError(msg) from error
+
+
+class TableWriter:
+    """Writes the files of one subtask, with types that Spark reads correctly.
+
+    Without the user's schema the table's columns or the first rows decide.
+    """
+
+    def __init__(self, files: FileSinkWriter, columns: TableColumns, schema: pa.Schema | None) -> None:
+        self._files = files
+        self._columns = columns
+        self._rounds = schema is not None
+        known = columns.decided() if schema is None else schema
+        #: `None` until the columns are known.
+        self._batches = None if known is None else self._to(known)
+
+    def write(self, batch: Batch) -> None:
+        if len(batch):
+            readable = self._converted(batch)
+            self._files.write(ArrowBatch(readable.replace_schema_metadata(_CALENDAR)))
+
+    def _converted(self, batch: Batch) -> pa.RecordBatch:
+        if self._batches is None:
+            known = self._columns.decided()  # another subtask may have done it
+            self._batches = self._to(known or self._columns.decide(ReadableBatches().convert(batch).schema))
+        return self._batches.convert(batch)
+
+    def _to(self, schema: pa.Schema) -> ReadableBatches:
+        of = f"the schema{{known}} of table {self._columns.path}: {_ADVICE}"
+        return ReadableBatches(schema, of, rounds=self._rounds)
+
+    def prepare_commit(self) -> Sequence[PendingFile]:
+        return self._files.prepare_commit()
+
+    def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
+        self._files.commit(committables, permit)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        self._files.remove_leftovers(permit)
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def claim_table(path: str, context: ConnectorContext) -> None:
+    """Record this job as the owner of a table; raises `OwnedTableError` if another live job owns it.
+
+    Owners are numbered; the newest counts, and exactly one job gets a number.
+    """
+    storage = open_storage(f"{path}/{PRIVATE_FOLDER}")
+    mine = {"job": context.job_id, "operator": context.operator_id}
+    while True:
+        owners = storage.list("owners/")
+        if owners:
+            owner = json.loads(storage.get(owners[-1]))
+            if owner == mine:
+                return
+            if owner["job"] == context.job_id or job_lives(owner["job"]):
+                msg = (
+                    f"table {path} is written by operator '{owner['operator']}' of job {owner['job']}, which "
+                    "lives; end that job first, or write to another path"
+                )
+                raise OwnedTableError(msg)
+        try:
+            storage.put(f"owners/{len(owners):08d}", json.dumps(mine).encode(), create=True)
+        except ObjectExistsError:
+            continue  # another subtask or job was faster: check again
+        return
+
+
+def job_lives(job_id: str) -> bool:
+    """Whether a job of this cluster has not ended; asks its JobMaster."""
+    if not has_master(job_id):
+        return False
+    try:
+        return not RayJobHandle(job_id, job_id).status().is_terminal
+    except JobTimeoutError:
+        return True  # alive, and too busy to answer
+    except DeploymentError:
+        return False  # ended for good

@@ -1,0 +1,377 @@
+"""`TransferService`: serves the jobs that read one DataFrame, in a thread of the program that has it.
+
+The thread waits at the rendezvous until all readers of a job have registered, and then transfers the rows to
+their receive buffers (`JobBuffers`). A DataFrame is transferred by one Spark job, a streaming DataFrame by a
+query that runs as long as the job.
+
+The program owns the rendezvous, an actor, which ends with it. Receive buffers then learn that no program can
+serve them any more.
+
+Spark numbers micro-batches without gaps and never repeats one that it has committed. So a number that does
+not follow the job's newest one means that the job and the checkpoint location do not belong together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.shared.actor_calls import ANSWER, NoAnswerError, RepeatedCall, while_unavailable
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.push_partition import SUMMARY, PushPartition
+from penstock.bridge.receive_buffer_messages import (
+    DIED,
+    ONE_JOB,
+    OTHER_BUFFER,
+    EpochStage,
+    TransferError,
+    buffer_name,
+    rendezvous_name,
+)
+from penstock.bridge.session.session import is_alive
+from penstock.runtime.error_text import error_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+program_ends: Final = threading.Event()
+
+atexit.register(program_ends.set)
+
+
+class QueryPositionError(TransferError):
+    """The query continues at another micro-batch than the job; a restart does not help."""
+
+
+def went_back(epoch: int) -> QueryPositionError:
+    """Return the error for a micro-batch although the job has later ones."""
+    return QueryPositionError(
+        f"the query gives micro-batch {epoch}, and the job has later ones: it has lost its checkpoint "
+        "location, or has another one than when the job's snapshot was taken"
+    )
+
+
+def left_out(epoch: int, newest: int) -> QueryPositionError:
+    """Return the error for missing micro-batches after `newest`, which is -1 if the job has none."""
+    end = f"after micro-batch {newest}" if newest >= 0 else "before micro-batch 0"
+    return QueryPositionError(
+        f"the query continues with micro-batch {epoch}, and the job's snapshot ends {end}: Spark has "
+        f"committed {_between(newest + 1, epoch - 1)}, and will not give the rows again. Start the job with "
+        "restore_from= a newer snapshot (the last checkpoint of the job that they were committed for); or, "
+        "to read everything again, without a snapshot and with another checkpoint_location"
+    )
+
+
+def amidst(epoch: int) -> QueryPositionError:
+    """Return the error for a snapshot in which only some readers have read a micro-batch to its end."""
+    return QueryPositionError(
+        f"the job's snapshot was taken inside micro-batch {epoch}: some readers are past its end, others "
+        "before its beginning. Start the job with restore_from= another snapshot: the checkpoint that "
+        "the end of a micro-batch induces is never inside one"
+    )
+
+
+def begins_later(job_id: str, epoch: int) -> str:
+    """Error text: a job without a snapshot gets a first micro-batch that is not number 0."""
+    return (
+        f"job {job_id} was started without a snapshot of its query, and begins with micro-batch {epoch}: "
+        f"Spark has committed {_between(0, epoch - 1)}, whose rows are not in the state of this job. If they "
+        "are to be, start it with restore_from= the last checkpoint of the job that they were committed for; "
+        "or, to read everything again, with another checkpoint_location"
+    )
+
+
+def _between(first: int, last: int) -> str:
+    return f"micro-batch {first}" if first == last else f"micro-batches {first} to {last}"
+
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to check the receive buffers, and to report a failure to them.
+_LOOK: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobBuffers:
+    """The receive buffers of one job.
+
+    Attributes:
+        schema: The Arrow schema of the rows, serialised.
+    """
+
+    job_id: str
+    names: tuple[str, ...]
+    handles: tuple[Any, ...]
+    address: str
+    schema: bytes
+
+    def transfer(self, df: DataFrame, epoch: int) -> bool:
+        """Push all rows of a DataFrame as one epoch, and close it.
+
+        Returns:
+            False if a receive buffer had closed the epoch before, so that the DataFrame was not computed.
+
+        Raises:
+            TransferError: The received rows differ from Spark's counts.
+            QueryPositionError: The epoch does not follow the job's newest one.
+            Exception: Spark's, when its job fails.
+        """
+        stages: list[str] = self._ask([partial(buffer.stage.remote, epoch) for buffer in self.handles])
+        self._check_place(epoch, stages)
+        if EpochStage.CLOSED.value in stages:
+            self._close(epoch)
+            return False
+        run = secrets.token_hex(4)
+        if not all(self._ask([partial(buffer.begin.remote, epoch, run) for buffer in self.handles])):
+            return False
+        push = PushPartition(self.address, self.names, self.schema, epoch, run)
+        # PySpark looks columns up by name there, and finds none with a dot, and two that differ in case.
+        by_place = df.toDF(*(f"_{place}" for place in range(len(df.schema))))
+        summaries = by_place.mapInArrow(push, SUMMARY).collect()
+        expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
+        for each in summaries:
+            expected[each.buffer][each.partition] = (each.frames, each.rows)
+        calls = [
+            partial(d.prepare.remote, epoch, run, e) for d, e in zip(self.handles, expected, strict=True)
+        ]
+        _raise_problems(self._ask(calls))
+        self._close(epoch)
+        return True
+
+    def _check_place(self, epoch: int, stages: Sequence[str]) -> None:
+        if EpochStage.PAST.value in stages:
+            raise went_back(epoch)
+        if EpochStage.GAP.value in stages:
+            raise left_out(epoch, min(self._ask([buffer.newest.remote for buffer in self.handles])))
+        if {EpochStage.CLOSED.value, EpochStage.OPEN.value} <= set(stages):
+            raise amidst(epoch)  # within one job, buffers that have not closed it have prepared it
+        if EpochStage.AHEAD.value in stages:
+            logger.warning("%s", begins_later(self.job_id, epoch))
+
+    def _close(self, epoch: int) -> None:
+        """Close an epoch that all receive buffers have prepared; some may have closed it already."""
+        _raise_problems(self._ask([partial(buffer.close.remote, epoch) for buffer in self.handles]))
+
+    def are_there(self) -> bool:
+        """Whether all receive buffers are alive; they end with their job.
+
+        A silent buffer, or one that Ray can't reach, counts as alive: a later call gets its own error.
+        """
+        try:
+            self._ask([buffer.statistics.remote for buffer in self.handles], _LOOK)
+        except NoAnswerError as error:
+            logger.warning(
+                "can't see whether the receive buffers of job %s are there: %s", self.job_id, error
+            )
+        except ray.exceptions.RayActorError:
+            return False
+        return True
+
+    def finish(self) -> None:
+        """End the readers' input.
+
+        Raises:
+            NoAnswerError: A receive buffer does not answer.
+            ray.exceptions.RayActorError: A receive buffer has ended.
+        """
+        self._ask([buffer.finish.remote for buffer in self.handles])
+
+    def fail(self, reason: str) -> None:
+        """Give the readers the reason why the remaining rows will not come; skips dead receive buffers."""
+        calls = [RepeatedCall[None](partial(d.fail.remote, reason), self._who) for d in self.handles]
+        deadline = time.monotonic() + _LOOK
+        for call in calls:
+            if not program_ends.is_set() and not call.wait(deadline - time.monotonic()):
+                logger.warning("a receive buffer of job %s can't be told: %s", self.job_id, reason)
+
+    def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
+        """Answers to calls, which may be repeated, as all calls of a receive buffer here may."""
+        asked = [RepeatedCall[Any](call, self._who) for call in calls]
+        deadline = time.monotonic() + seconds
+        return [call.answer(max(0.0, deadline - time.monotonic())) for call in asked]
+
+    @property
+    def _who(self) -> str:
+        return f"the receive buffers of job {self.job_id}"
+
+
+def _raise_problems(answers: Sequence[str | None]) -> None:
+    problems = [problem for problem in answers if problem is not None]
+    if problems:
+        raise TransferError("; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRequest:
+    """All readers of a job have registered and want rows.
+
+    Attributes:
+        epochs: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
+    """
+
+    job_id: str
+    epochs: tuple[int, ...]
+
+
+class Rendezvous:
+    """Gathers the registrations of each job's receive buffers.
+
+    Args:
+        one_job: The first job that registers gets rows; every other job is refused.
+    """
+
+    def __init__(self, one_job: bool = False) -> None:
+        self._one_job = one_job
+        #: By job and receive buffer: its incarnation, and the micro-batch after which its reader continues.
+        self._registered: dict[str, dict[int, tuple[str, int]]] = {}
+        self._requests: list[TransferRequest] = []
+        self._changed = asyncio.Event()
+
+    async def register(self, job_id: str, index: int, of: int, instance: str, epoch: int = -1) -> str | None:
+        """Register a receive buffer; its job's request is complete with the last one. Idempotent.
+
+        Args:
+            epoch: The micro-batch after which its reader continues; -1 for none.
+
+        Returns:
+            Why no rows will come, or `None`.
+        """
+        if self._one_job and self._registered and job_id not in self._registered:
+            return ONE_JOB.format(*self._registered)
+        known = self._registered.setdefault(job_id, {})
+        if index in known:
+            # The rows of another incarnation went to a process that is gone.
+            return None if known[index][0] == instance else DIED
+        known[index] = (instance, epoch)
+        if len(known) == of:
+            self._requests.append(TransferRequest(job_id, tuple(known[i][1] for i in range(of))))
+            self._changed.set()
+            self._changed = asyncio.Event()
+        return None
+
+    async def has_all(self, job_id: str, of: int) -> bool:
+        return len(self._registered.get(job_id, {})) == of
+
+    async def request(self, number: int, patience: float) -> TransferRequest | None:
+        """The request after `number` others; `None` if there is none within `patience` seconds.
+
+        Idempotent.
+        """
+        deadline = time.monotonic() + patience
+        while number >= len(self._requests):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        return self._requests[number]
+
+
+def start_rendezvous(transfer: str, *, one_job: bool) -> Any:
+    actor: Any = ray.remote(Rendezvous)
+    return actor.options(name=rendezvous_name(transfer), namespace=NAMESPACE, num_cpus=0).remote(one_job)
+
+
+#: Seconds between two checks that the program and its session are alive. Nothing waits inside of Ray here: a
+#: thread that is in a call when the program leaves its cluster would take the program down.
+_POLL: Final = 1.0
+#: Seconds that a call waits at the rendezvous for a request.
+_REQUEST: Final = 10.0
+#: Seconds in which the end of the program may show after an error that it has caused.
+_GRACE: Final = 2.0
+
+
+class Serve(Protocol):
+    """Transfers rows to the receive buffers of one job; what it raises ends that job, and no other."""
+
+    def __call__(self, buffers: JobBuffers) -> None:
+        """Transfer, until the end or until a failure that it has reported to the receive buffers."""
+        ...
+
+
+class TransferService:
+    """Serves the requests of jobs, one after the other, as long as the session lives.
+
+    It costs the program a thread, and the cluster a process of about 80 MB, the rendezvous. It stays when its
+    jobs have ended, because another one may come. When idle it makes a call every ten seconds and checks the
+    session every second.
+
+    Args:
+        one_job: Serve only the first job that asks.
+    """
+
+    def __init__(
+        self, session: SparkSession, schema: pa.Schema, serve: Serve, *, one_job: bool = False
+    ) -> None:
+        self.id = secrets.token_hex(6)
+        self._session = session
+        self._schema: bytes = schema.serialize().to_pybytes()
+        self._serve = serve
+        self._rendezvous = start_rendezvous(self.id, one_job=one_job)
+        self._address: str = ray.get_runtime_context().gcs_address
+        self._thread = threading.Thread(target=self._run, name=f"transfer-{self.id}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        taken = 0
+        call: RepeatedCall[TransferRequest | None] | None = None
+        try:
+            while not program_ends.is_set() and ray.is_initialized():
+                if not is_alive(self._session):
+                    ray.kill(self._rendezvous)
+                    return
+                call = self._next_request(taken) if call is None else call
+                if not call.wait(_POLL):
+                    continue
+                request, call = call.result(), None
+                if request is not None:
+                    taken += 1
+                    self._take(request)
+        except Exception as error:
+            # Mostly Ray or Spark is gone because the program ends, which may show a moment later.
+            if program_ends.wait(_GRACE) or not ray.is_initialized():
+                logger.debug("transfer %s ends: %s", self.id, error)
+                return
+            logger.exception("transfer %s serves no more requests", self.id)
+            ray.kill(self._rendezvous)  # so that the receive buffers see that no program serves them
+
+    def _next_request(self, taken: int) -> RepeatedCall[TransferRequest | None]:
+        call = partial(self._rendezvous.request.remote, taken, _REQUEST)
+        return RepeatedCall[TransferRequest | None](
+            call, "the rendezvous of a transfer", while_unavailable(ANSWER)
+        )
+
+    def _take(self, request: TransferRequest) -> None:
+        try:
+            buffers = self._buffers(request)
+        except ValueError:
+            logger.info("job %s has ended before its rows were asked for", request.job_id)
+            return
+        if len(set(request.epochs)) > 1:
+            buffers.fail(OTHER_BUFFER)
+            return
+        try:
+            self._serve(buffers)
+        except Exception as error:
+            logger.exception("the transfer to job %s has failed", request.job_id)
+            buffers.fail(f"the transfer has failed: {error_text(error)}")
+
+    def _buffers(self, request: TransferRequest) -> JobBuffers:
+        names = tuple(buffer_name(request.job_id, self.id, i) for i in range(len(request.epochs)))
+        handles: Sequence[Any] = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
+        return JobBuffers(request.job_id, names, tuple(handles), self._address, self._schema)
