@@ -16,9 +16,9 @@ ends the stream, and the job with it.
 
 The end of a micro-batch induces a checkpoint; with periodic ones alone each micro-batch would take a whole
 period. The program with the query requests it from the JobMaster as soon as a checkpoint that starts now
-covers the micro-batch: it is closed in all receive buffers, and every reader has emitted its part and knows
-its end. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some readers know its
-end can't start a job, so it must not be the newest one when Spark continues.
+covers the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted its
+part and knows its end. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
+readers know its end can't start a job, so it must not be the newest one when Spark continues.
 
 A mark in the rows would be simpler (`runtime/operators/coordinators.py`). But then every checkpoint and
 savepoint would wait for the end of a micro-batch. A barrier may stand anywhere in a micro-batch, because
