@@ -23,6 +23,7 @@ import ray
 
 from penstock.actors.client.cluster import connect
 from penstock.bridge.session.security import (
+    AUTHENTICATE,
     SessionFolder,
     authenticated,
     driver_jvm,
@@ -33,7 +34,7 @@ from penstock.bridge.session.security import (
     take_credentials,
     use_id_of_executors,
 )
-from penstock.bridge.session.spark_options import AUTHENTICATE, find_java, spark_options, use_java
+from penstock.bridge.session.spark_options import find_java, spark_options, use_java
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.names import checked_keywords, checked_name
 from penstock.runtime.time.durations import Duration, seconds_in
