@@ -58,7 +58,7 @@ from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.state_backend import BackendSetup
-from penstock.runtime.testing.state_backends import open_state_backend
+from penstock.runtime.testing.harness_state import open_state_backend
 
 _KEY_GROUPS: Final = 128
 #: Records between two looks at the clock.

@@ -32,9 +32,8 @@ from penstock.runtime.state.fixed_values import own_copies
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range, own_parts, redistribute
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
-from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
+from penstock.runtime.testing.harness_state import FilesInHandles, HarnessSnapshot, open_state_backend
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.state_backends import open_state_backend
 from penstock.runtime.time.durations import Duration, seconds_in
 
 if TYPE_CHECKING:

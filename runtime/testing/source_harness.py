@@ -26,7 +26,7 @@ from penstock.runtime.operators.sources.source_watermarks import TimeChange
 from penstock.runtime.record.elements import StreamStatus
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_groups import redistribute
-from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
+from penstock.runtime.testing.harness_state import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

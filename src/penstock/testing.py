@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.collect_sink import InMemoryCollector as InMemoryCollector
     from penstock.runtime.testing.coordinator_harness import CoordinatorHarness as CoordinatorHarness
     from penstock.runtime.testing.harness import OperatorHarness as OperatorHarness
-    from penstock.runtime.testing.harness_snapshot import HarnessSnapshot as HarnessSnapshot
+    from penstock.runtime.testing.harness_state import HarnessSnapshot as HarnessSnapshot
     from penstock.runtime.testing.manual_time import ManualClock as ManualClock
-    from penstock.runtime.testing.simulation.user_graph.report import Difference as Difference
-    from penstock.runtime.testing.simulation.user_graph.report import FailedRun as FailedRun
-    from penstock.runtime.testing.simulation.user_graph.report import Finding as Finding
-    from penstock.runtime.testing.simulation.user_graph.report import (
+    from penstock.runtime.testing.simulation.run.report import Difference as Difference
+    from penstock.runtime.testing.simulation.run.report import FailedRun as FailedRun
+    from penstock.runtime.testing.simulation.run.report import Finding as Finding
+    from penstock.runtime.testing.simulation.run.report import (
         SimulationFailedError as SimulationFailedError,
     )
-    from penstock.runtime.testing.simulation.user_graph.report import SimulationReport as SimulationReport
-    from penstock.runtime.testing.simulation.user_graph.simulate import simulate as simulate
-    from penstock.runtime.testing.simulation.user_graph.uncontrolled import Uncontrolled as Uncontrolled
+    from penstock.runtime.testing.simulation.run.report import SimulationReport as SimulationReport
+    from penstock.runtime.testing.simulation.run.simulate import simulate as simulate
+    from penstock.runtime.testing.simulation.run.uncontrolled import Uncontrolled as Uncontrolled
     from penstock.runtime.testing.source_harness import SourceHarness as SourceHarness
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -18,7 +18,7 @@ from pipelines.harness.scenario import BACKENDS, MODES
 from penstock import Checkpointing, CollectSink
 from penstock.actors.client.collect import RayCollector
 from penstock.cluster import RayJobHandle
-from penstock.runtime.testing.simulation.user_graph.report import difference
+from penstock.runtime.testing.simulation.run.report import difference
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -32,7 +32,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range, reassign_keyed
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.state_backend import BackendSetup
-from penstock.runtime.testing.state_backends import open_state_backend
+from penstock.runtime.testing.harness_state import open_state_backend
 
 KEY_GROUPS = 16
 TABLES = ("counts", "windows")

@@ -32,7 +32,7 @@ from penstock import (
 )
 from penstock.runtime.config.job_config import ON_HEAP, RocksDB, StateBackend
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.user_graph.run import Course, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
 
 Record: TypeAlias = dict[str, Any]
 

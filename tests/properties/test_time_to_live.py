@@ -22,8 +22,8 @@ from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range, rea
 from penstock.runtime.state.keyed_states import ListState, MapState, ValueState
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.time_to_live import StateTtl
+from penstock.runtime.testing.harness_state import open_state_backend
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.state_backends import open_state_backend
 
 KEY_GROUPS = 8
 KEYS = st.sampled_from(["a", "b", "c", 1, (2, "x")])

@@ -27,8 +27,8 @@ from penstock.runtime.state.keyed_states import (
     ValueState,
 )
 from penstock.runtime.state.state_backend import BackendSetup
+from penstock.runtime.testing.harness_state import open_state_backend
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.state_backends import open_state_backend
 
 KEY_GROUPS = 8
 SECOND = 1_000_000

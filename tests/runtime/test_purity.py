@@ -28,7 +28,7 @@ ALSO_ALLOWED = {
     "runtime/graph/drawing.py": {"html", "statistics"},  # escapes text; medians
     # shows rows in the program that builds the graph: prints them, or makes a DataFrame
     "runtime/graph/streams/quick_look.py": {"importlib.util", "pandas", "print"},
-    "runtime/testing/state_backends.py": {"importlib"},  # loads real backends for jobs that ask for them
+    "runtime/testing/harness_state.py": {"importlib"},  # loads real backends for jobs that ask for them
     "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
     "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/operators/user_code/only_reads.py": {"builtins", "dis"},  # reads the code of users' functions
@@ -44,9 +44,9 @@ ALSO_ALLOWED = {
     "runtime/record/record_classes.py": {"importlib", "sys"},  # finds the user's class of a decoded value
     "runtime/record/pickle_fallback.py": {"io", "pickle"},  # the codec's last resort
     # finds calls of clocks and of randomness in the code of users' functions
-    "runtime/testing/simulation/user_graph/uncontrolled.py": {"dis"},
+    "runtime/testing/simulation/run/uncontrolled.py": {"dis"},
     # copies users' objects for each process, as the cluster does
-    "runtime/testing/simulation/user_graph/user_job.py": {"io", "pickle"},
+    "runtime/testing/simulation/run/user_job.py": {"io", "pickle"},
     "runtime/operators/aggregation/count_distinct.py": {"datasketches"},  # computes, and nothing else
 }
 

@@ -36,8 +36,7 @@ from penstock.runtime.config.checkpointing import Alignment, Checkpointing, Keep
 from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, Weather
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from simulated_jobs.handover import SecondJob, StartFrom
 from simulated_jobs.scenario import HandlerMode, Scenario

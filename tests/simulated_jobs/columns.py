@@ -34,7 +34,7 @@ from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows
 from simulated_jobs.operators import (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from simulated_jobs.handover import SecondJob, StartFrom
 from simulated_jobs.records import Copies

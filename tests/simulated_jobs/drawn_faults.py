@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.runtime.testing.simulation.injection.damage_faults import IN_FLIGHT_DAMAGE, RARE_DAMAGE
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.run.damage_faults import IN_FLIGHT_DAMAGE, RARE_DAMAGE
+from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.testing.simulation.world.faults import (
     MOMENTS,
     FaultKind,

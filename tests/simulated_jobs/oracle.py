@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from penstock.runtime.testing.simulation.world.faults import FaultKind
-from penstock.runtime.testing.simulation.world.restores import Restores
+from penstock.runtime.testing.simulation.world.watches import Restores
 from simulated_jobs.columns import column_problems
 from simulated_jobs.records import (
     Copies,

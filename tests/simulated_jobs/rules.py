@@ -49,7 +49,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import RestartLedger, SimulatedJob
-from penstock.runtime.testing.simulation.simulated_run import (
+from penstock.runtime.testing.simulation.run.simulated_run import (
     ENDED_BEFORE,
     MOST_CALM_MOVES,
     SimulatedRun,

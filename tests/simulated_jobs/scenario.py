@@ -18,9 +18,8 @@ from penstock.runtime.config.restart import (
     RestartConfig,
 )
 from penstock.runtime.config.semantics import EndOfPartitionMode
-from penstock.runtime.testing.simulation.injection.target import Plan
-from penstock.runtime.testing.simulation.world.agenda import Weather, draw_weather
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.run.target import Plan
+from penstock.runtime.testing.simulation.world.agenda import Draws, Weather, draw_weather
 from penstock.runtime.testing.simulation.world.faults import (
     MOMENTS,
     FaultKind,

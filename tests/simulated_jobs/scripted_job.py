@@ -35,7 +35,7 @@ from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World

@@ -42,7 +42,7 @@ from penstock.runtime.operators.windows.window_contents import ListedContents
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.state.time_to_live import StateTtl
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import EventTimeSessionWindows, TimeWindow, TumblingEventTimeWindows
 from simulated_jobs.operators import CodeHooks, SimulatedSink, Split

@@ -8,13 +8,19 @@ valves, and decision log. It also runs the real subtasks with their gates, barri
 backends and codecs. It simulates time, processes, the network, the storage, background work, and the external
 systems behind sinks and master hooks.
 
-The packages, from the inside out:
+Read it in this order. A package imports only those above it, and a module mostly those above it:
 
-* `world`: randomness, time, the agenda, failures, storage, and the trace of the run
-* `cluster`: processes with real subtasks, the network between them, JobMasters with the real scheduler
-* `injection`: makes planned faults and users' requests happen
-* `simulated_run`: executes the moves of a run
-* `user_graph`: `penstock.testing.simulate`, which runs users' jobs
+* `world` knows no job. `agenda` has the draws of a seed, the clocks, and the choice of the next event.
+  `disks` and `faulty_storage` are the storage, whose power may fail. `faults` names the faults and their
+  moments. `watches` notes damage and restores for later checks. `world` puts all of it together.
+* `cluster` runs one job. `job` is the job and its master hooks, `network` has the frames and the cuts.
+  `process_resources` vanish with a process. `running_task` is one attempt of a subtask, `process` the process
+  that runs it, and `processes` the calls of JobMasters to all of them. `master` is a JobMaster, and
+  `execution` its real `JobExecution`, observed. `control_plane` starts, doubts and replaces JobMasters.
+* `run` is the course of a run. `target`, `damage_faults` and `injector` make planned faults and users'
+  requests happen. `simulated_run` is the engine: it makes moves until the jobs have ended. The rest is
+  `penstock.testing.simulate`: `watched` and `user_job` prepare a user's job, and `user_run` runs it once.
+  `uncontrolled` finds uses that differ from run to run. `simulate` makes a `report` of all runs.
 
 The project's tests run their own jobs in it: `tests/simulated_jobs`.
 """

@@ -22,9 +22,9 @@ from pipelines.harness.scenario import (
 
 from penstock import Checkpointing, CollectSink, StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.user_graph.report import difference
-from penstock.runtime.testing.simulation.user_graph.run import Course as Run
-from penstock.runtime.testing.simulation.user_graph.run import GoingOn, UserRun, run_user_job
+from penstock.runtime.testing.simulation.run.report import difference
+from penstock.runtime.testing.simulation.run.user_run import Course as Run
+from penstock.runtime.testing.simulation.run.user_run import GoingOn, UserRun, run_user_job
 
 #: How a scenario is run again.
 REPLAY: Final = "python tests/pipelines {name} {arguments}"

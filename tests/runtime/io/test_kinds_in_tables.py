@@ -31,7 +31,7 @@ from penstock.runtime.snapshot.metadata import read_state as read_bytes
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state_processor.inspection import StateSummary, inspect_snapshot
-from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
+from penstock.runtime.testing.harness_state import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.state import read_state, write_state
 from penstock.testing import OperatorHarness

@@ -20,8 +20,8 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
+from penstock.runtime.testing.harness_state import open_state_backend
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.state_backends import open_state_backend
 from penstock.testing import OperatorHarness
 
 #: Tests import what they share from beside themselves.

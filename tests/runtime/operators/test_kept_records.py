@@ -28,7 +28,7 @@ from penstock.aggregates import VectorizedAggregate
 from penstock.connectors import DeadLetter, Polled
 from penstock.operators import ArrowBatch, Batch, Operator, RowBatch
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.user_graph.run import Course, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
 from penstock.state import OperatorListState
 from penstock.testing import OperatorHarness
 from penstock.windows import CountTrigger, Evictor, GlobalWindows, Trigger, TriggerResult

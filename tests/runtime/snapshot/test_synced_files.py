@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.runtime.snapshot.storage import SyncedFiles
+from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.testing.simulation.world.disks import ModelDisk
-from penstock.runtime.testing.simulation.world.draws import Draws
 
 #: Each is played with this many disks after the cut.
 DISKS = 12

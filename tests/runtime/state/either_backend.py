@@ -18,7 +18,7 @@ from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.state_backend import BackendSetup
-from penstock.runtime.testing.state_backends import open_state_backend
+from penstock.runtime.testing.harness_state import open_state_backend
 
 ALL = KeyGroupRange(0, 127)
 NEVER = CompactionPolicy(max_files=100, growth=100.0)

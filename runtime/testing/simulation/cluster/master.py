@@ -24,11 +24,15 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, HookLedger, SimulatedHook, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, Links, Reach
-from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers, Suspension
+from penstock.runtime.testing.simulation.cluster.process_resources import (
+    ProcessTimers,
+    SimulatedRunner,
+    Suspension,
+)
 from penstock.runtime.testing.simulation.cluster.running_task import ProcessDied
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
-from penstock.runtime.testing.simulation.world.world import SimulatedRunner, World
+from penstock.runtime.testing.simulation.world.world import World
 
 #: Suffix of a hint's path.
 _HINT = "/log/compaction"

@@ -26,7 +26,7 @@ from penstock.runtime.testing.simulation.cluster.network import (
     Links,
     SimulatedFrame,
 )
-from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers, Suspension
+from penstock.runtime.testing.simulation.cluster.process_resources import ProcessTimers, Suspension
 from penstock.runtime.testing.simulation.cluster.running_task import (
     ProcessDied,
     Receivers,

@@ -40,12 +40,15 @@ from penstock.runtime.testing.simulation.cluster.network import (
     Links,
     Receiver,
 )
+from penstock.runtime.testing.simulation.cluster.process_resources import (
+    SimulatedRunner,
+    SpillFilesOfProcess,
+    StateBackendsOfProcess,
+    WatchedStorage,
+)
 from penstock.runtime.testing.simulation.world.agenda import Happening
-from penstock.runtime.testing.simulation.world.disks import SpillFilesOfProcess
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
-from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStorage
-from penstock.runtime.testing.simulation.world.world import SimulatedRunner, SimulatedUserError, World
-from penstock.runtime.testing.state_backends import StateBackendsOfProcess
+from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
 
 
 class ProcessDied(BaseException):

@@ -5,18 +5,207 @@ one background task. Some can't happen before a given time. Among those that are
 kind, by weight, then one of that kind. So one seed may starve the network, hold credits back, or delay
 uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The
 higher its disorder, the more often it takes another one.
+
+`Clocks`: the clocks of all processes of a run, and their differences.
+
+In most runs all processes share the time of the world. In other runs each has its own clock: one runs faster
+than another, and their wall clocks disagree. Wall clocks may be set, forward or back, by an hour. Monotonic
+time never jumps.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import count
-from typing import Final, NamedTuple
+from itertools import chain, count
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from penstock.runtime.testing.simulation.world.draws import Draws
+import numpy as np
+
+from penstock.runtime.state.stable_hash import MASK64, mix64, mix64_array
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.time.durations import Duration, as_seconds
+
+#: Chooses one of this many possibilities, counted from 0.
+Choose: TypeAlias = Callable[[int], int]
+
+#: Many streams are short: this many numbers are made one by one, ...
+_SINGLE: Final = 16
+#: ... the next ones in blocks of this size, which costs a tenth for each, ...
+_BLOCK: Final = 256
+#: ... and in a long stream in blocks of this size, which costs half of that.
+_LARGE_BLOCK: Final = 2048
+
+_OFFSETS: Final = np.arange(_LARGE_BLOCK, dtype=np.uint64)
+
+
+def seeded(seed: int) -> Choose:
+    """Choices that are the same for the same seed.
+
+    Example:
+        >>> choose = seeded(1)
+        >>> [choose(10) for _ in range(8)]
+        [8, 5, 7, 5, 5, 6, 8, 4]
+    """
+    return chooser(scattered(seed))
+
+
+def scattered(seed: int) -> Callable[[], int]:
+    """Return a function that generates the 64-bit numbers of a seed (SplitMix64)."""
+    first = mix64(seed)
+    behind = first + _SINGLE
+    singles, blocks = map(mix64, range(first, behind)), chain.from_iterable(_blocks(behind))
+    return chain(singles, blocks).__next__
+
+
+def _blocks(first: int) -> Iterator[list[int]]:
+    yield _block(first, _BLOCK)
+    for following in count(first + _BLOCK, _LARGE_BLOCK):
+        yield _block(following, _LARGE_BLOCK)
+
+
+def _block(first: int, size: int) -> list[int]:
+    scattered: list[int] = mix64_array(_OFFSETS[:size] + np.uint64(first & MASK64)).tolist()
+    return scattered
+
+
+def chooser(number: Callable[[], int]) -> Choose:
+    return lambda possibilities: number() % possibilities
+
+
+T = TypeVar("T")
+
+_FINE: Final = 1 << 30
+
+
+class Draws:
+    """A stream of choices.
+
+    Args:
+        seed: The same seed gives the same choices.
+
+    Example:
+        >>> draws = Draws(7)
+        >>> [draws.between(1, 5) for _ in range(6)]
+        [2, 3, 3, 3, 4, 2]
+    """
+
+    __slots__ = ("_next", "_seed", "below")
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._next = scattered(seed)
+        #: One of this many possibilities, counted from 0.
+        self.below = chooser(self._next)
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`, both included."""
+        return low + self.below(high - low + 1)
+
+    def chance(self, probability: float) -> bool:
+        return self._next() % _FINE < probability * _FINE
+
+    def real(self, low: float, high: float) -> float:
+        """A number from `low` to `high`."""
+        return low + (high - low) * (self._next() % _FINE) / _FINE
+
+    def pick(self, possibilities: Sequence[T]) -> T:
+        return possibilities[self.below(len(possibilities))]
+
+    def stream(self, number: int) -> Draws:
+        """Another stream, whose choices don't depend on the number of draws from this one."""
+        return Draws(mix64(self._seed ^ mix64(number + 1)))
+
+
+#: Rounding must not let a timer fire before its time.
+_TINY = 1e-9
+
+
+class LocalClock(ManualClock):
+    """Shows the time of the world as one process sees it.
+
+    Args:
+        rate: Seconds of this clock per second of the world's clock.
+        ahead: Seconds by which its wall clock is ahead.
+
+    Example:
+        >>> world = ManualClock(start=100.0)
+        >>> slow = LocalClock(world, rate=0.5)
+        >>> world.advance(10.0)
+        >>> slow.monotonic(), slow.now(), round(slow.in_world(6.0), 3)
+        (5.0, 105.0, 12.0)
+    """
+
+    def __init__(self, world: ManualClock, rate: float = 1.0, ahead: float = 0.0) -> None:
+        super().__init__()
+        self._world = world
+        self._rate = rate
+        self._begun = world.monotonic()
+        self._ahead = ahead + world.now() - self.monotonic()
+
+    def now(self) -> float:
+        return self._ahead + self.monotonic()
+
+    def monotonic(self) -> float:
+        return (self._world.monotonic() - self._begun) * self._rate
+
+    def advance(self, duration: Duration) -> None:
+        self._world.advance(as_seconds(duration) / self._rate)
+
+    def advance_to(self, monotonic: float) -> None:
+        self._world.advance_to(self.in_world(monotonic))
+
+    def set_wall_clock(self, now: float) -> None:
+        self._ahead = now - self.monotonic()
+
+    def in_world(self, monotonic: float) -> float:
+        """Time of the world's clock when this clock shows `monotonic`."""
+        return self._begun + monotonic / self._rate + _TINY
+
+
+#: Maximum error of a wall clock in seconds. A timer of processing time may wait for twice as long after a
+#: restore. If a job waits much longer, checkpoints every few milliseconds use up its moves.
+_WRONG: Final = 6.0
+
+
+class Clocks:
+    """Makes the clocks of processes; see the module's text.
+
+    Args:
+        drift: Maximum relative error of a clock's rate; 0 for one clock for all.
+    """
+
+    def __init__(self, world: ManualClock, draws: Draws, drift: float) -> None:
+        self._world = world
+        self._draws = draws
+        self._drift = drift
+        self._made: list[LocalClock] = []
+
+    @property
+    def differ(self) -> bool:
+        """Whether processes have clocks of their own."""
+        return self._drift > 0.0
+
+    def new(self) -> ManualClock:
+        if not self.differ:
+            return self._world
+        draws = self._draws
+        rate = 1.0 + draws.real(-self._drift, self._drift)
+        clock = LocalClock(self._world, rate, draws.pick((0.0, draws.real(-_WRONG, _WRONG))))
+        self._made.append(clock)
+        return clock
+
+    def in_world(self, clock: ManualClock, monotonic: float) -> float:
+        """Time of the world's clock when a process's clock shows `monotonic`."""
+        return clock.in_world(monotonic) if isinstance(clock, LocalClock) else monotonic
+
+    def set_wall_clocks(self, by: float) -> None:
+        """Set the wall clock of one process, or the shared one."""
+        clock = self._draws.pick(self._made) if self._made else self._world
+        clock.set_wall_clock(clock.now() + by)
+
 
 #: Maximum ready happenings of a kind that count towards its probability.
 _CROWD: Final = 8

@@ -17,10 +17,10 @@ from itertools import count
 from typing import Any, NoReturn, TypeAlias, cast
 
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from penstock.runtime.ports import Disk, DiskFolder, SpillFile
+from penstock.runtime.ports import Disk, DiskFolder
 from penstock.runtime.snapshot.paths import check_folder, check_path
 from penstock.runtime.snapshot.storage import SyncedFiles
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws
 
 
 class _File:
@@ -337,45 +337,17 @@ class SpillDisk:
         self._has_room = has_room
         self.open_files = 0
 
-    def __call__(self) -> SpillFile:
-        return self.new_file()
-
-    def new_file(self) -> _SpillFile:
+    def __call__(self) -> SpillFileInMemory:
         self.open_files += 1
-        return _SpillFile(self._has_room, self._closed)
+        return SpillFileInMemory(self._has_room, self._closed)
 
     def _closed(self) -> None:
         self.open_files -= 1
 
 
-class SpillFilesOfProcess:
-    """The spill files of one process, which are lost with it; a `SpillFileOpener`.
+class SpillFileInMemory:
+    """A `SpillFile`, until it is closed."""
 
-    Args:
-        disk: Where the files are.
-    """
-
-    def __init__(self, disk: SpillDisk) -> None:
-        self._disk = disk
-        self._files: list[_SpillFile] = []
-
-    @property
-    def open_files(self) -> int:
-        """Number of files that are not closed."""
-        return sum(file.is_open for file in self._files)
-
-    def __call__(self) -> SpillFile:
-        file = self._disk.new_file()
-        self._files.append(file)
-        return file
-
-    def die(self) -> None:
-        """Free the files of a dead process: they have no names, so the operating system removes them."""
-        for file in self._files:
-            file.close()
-
-
-class _SpillFile:
     def __init__(self, has_room: Callable[[], bool], on_close: Callable[[], None]) -> None:
         self._has_room = has_room
         self._on_close = on_close

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws
 
 
 class FaultKind(Enum):
@@ -237,38 +237,3 @@ def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
                 PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
             )
     return tuple(planned)
-
-
-class ValveWatch:
-    """The `SplitWatcher` of a run.
-
-    Args:
-        on_moment: Called when a coordinator has given its snapshot.
-    """
-
-    def __init__(self, counts: FaultCounts, on_moment: Callable[[Moment], None]) -> None:
-        self._counts = counts
-        self._on_moment = on_moment
-        self._is_shut: dict[str, Callable[[], bool]] = {}
-
-    def enumerator_made(self, operator: str, is_shut: Callable[[], bool]) -> None:
-        """Note a new enumerator of an operator; `is_shut` returns whether its valve is shut."""
-        self._is_shut[operator] = is_shut
-
-    def coordinator_snapshot(self, operator: str) -> None:
-        """Note that the enumerator has returned its snapshot; the barriers come next."""
-        self._on_moment(Moment.COORDINATED)
-
-    def split_assigned(self, operator: str) -> None:
-        is_shut = self._is_shut.get(operator)  # none in a JobMaster that was believed to be dead
-        self._counts.happened(FaultKind.SPLIT_HELD, int(is_shut is not None and is_shut()))
-
-    def splits_given_back(self, operator: str, splits: int) -> None:
-        self._counts.happened(FaultKind.SPLITS_GIVEN_BACK, splits)
-
-    def somebody_dies(self) -> None:
-        any_shut = any(is_shut() for is_shut in self._is_shut.values())
-        self._counts.happened(FaultKind.CRASH_AT_VALVE, int(any_shut))
-
-    def master_is_gone(self) -> None:
-        self._is_shut.clear()

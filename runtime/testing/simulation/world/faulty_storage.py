@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from penstock.runtime.errors import ObjectNotFoundError, StorageError, StorageTimeoutError
 from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
+from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.testing.simulation.world.disks import DiskStorage
-from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 
 
@@ -187,31 +187,6 @@ class FaultyStorage:
         self._counts.happened(kind)
         msg = f"{path}: no answer ({kind.value})"
         raise StorageError(msg)
-
-
-class WatchedStorage:
-    """The storage of one process, which may die before any write."""
-
-    def __init__(self, storage: SnapshotStorage, before_write: Callable[[], None]) -> None:
-        self._storage = storage
-        self._before_write = before_write
-
-    @property
-    def url(self) -> str:
-        return self._storage.url
-
-    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        self._before_write()
-        self._storage.put(path, data, create=create)
-
-    def get(self, path: str) -> bytes:
-        return self._storage.get(path)
-
-    def list(self, prefix: str) -> list[str]:
-        return self._storage.list(prefix)
-
-    def delete(self, paths: Iterable[str]) -> None:
-        self._storage.delete(paths)
 
 
 class Folder:

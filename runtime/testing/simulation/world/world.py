@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from penstock.runtime.errors import PenstockError
 from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.simulation.world.agenda import CALM, Agenda, Happening, Weather
-from penstock.runtime.testing.simulation.world.clocks import Clocks
+from penstock.runtime.testing.simulation.world.agenda import CALM, Agenda, Clocks, Draws, Happening, Weather
 from penstock.runtime.testing.simulation.world.disks import SpillDisk
-from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment, ValveWatch
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage, Places
-from penstock.runtime.testing.simulation.world.restores import Damage, Fallbacks, Restores
+from penstock.runtime.testing.simulation.world.watches import Damage, Fallbacks, Restores, ValveWatch
 
 
 class Trace:
@@ -223,98 +220,3 @@ def _nothing_runs() -> None:
 
 
 T = TypeVar("T")
-
-
-class SimulatedWork:
-    """One piece of background work."""
-
-    def __init__(self) -> None:
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        """Drop the outcome; the work may still be done."""
-        self.is_cancelled = True
-
-
-class SimulatedRunner:
-    """An `AsyncRunner` that puts its work on the agenda.
-
-    Args:
-        guard: Runs callbacks in the owner's thread.
-        on_work: Called when work is requested.
-        holds: Keeps a happening for later if the owner can't run; returns whether it did.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        owner: object,
-        guard: Callable[[Callable[[], None]], None],
-        guard_work: Callable[[Callable[[], object]], None],
-        on_work: Callable[[], None] = lambda: None,
-        holds: Callable[..., bool] = lambda *happening: False,
-    ) -> None:
-        self._world = world
-        self._owner = owner
-        self._guard = guard
-        self._guard_work = guard_work
-        self._on_work = on_work
-        self._holds = holds
-        self._is_closed = False
-        self._is_dead = False
-
-    def run(
-        self,
-        work: Callable[[], T],
-        on_result: Callable[[T], None],
-        on_error: Callable[[BaseException], None],
-    ) -> SimulatedWork:
-        item = SimulatedWork()
-        name = getattr(work, "__qualname__", type(work).__name__)
-        at = self._world.slow_moment()
-
-        def do() -> None:
-            self._do(item, work, on_result, on_error)
-
-        self._world.agenda.add(Happening.WORK, do, self._owner, "does", name, at=at)
-        self._on_work()
-        return item
-
-    def close(self) -> None:
-        self._is_closed = True
-
-    def die(self) -> None:
-        self._is_closed = self._is_dead = True
-
-    def _do(
-        self,
-        item: SimulatedWork,
-        work: Callable[[], Any],
-        on_result: Callable[[Any], None],
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        if self._is_dead or self._holds(
-            Happening.WORK, lambda: self._do(item, work, on_result, on_error), self._owner, "does its work"
-        ):
-            return
-
-        def attempt() -> None:
-            try:
-                result = work()
-            except (PenstockError, SimulatedUserError) as error:
-                failure = error
-                self._tell_later(item, lambda: on_error(failure), "is told:", failure)
-            else:
-                self._tell_later(item, lambda: on_result(result), "is told the result")
-
-        self._guard_work(attempt)
-
-    def _tell_later(self, item: SimulatedWork, tell: Callable[[], None], *what: object) -> None:
-        def told() -> None:
-            if item.is_cancelled or self._is_closed:
-                return
-            if not self._holds(Happening.WORK, told, self._owner, *what):
-                self._guard(tell)
-
-        at = self._world.take_lateness()
-        self._world.agenda.add(Happening.WORK, told, self._owner, *what, at=at)

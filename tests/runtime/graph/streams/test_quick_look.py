@@ -16,7 +16,7 @@ from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.quick_look import frame_of, job_of_part
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector, PreviewSink, newest_rows
-from penstock.runtime.testing.simulation.user_graph.run import Course, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
 
 
 class LookingExecutor:

@@ -17,7 +17,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
-from penstock.runtime.testing.state_backends import open_state_backend
+from penstock.runtime.testing.harness_state import open_state_backend
 
 KEYS = st.sampled_from(["a", "b", 1, ("a", 2), None])
 MOMENTS = st.integers(-3, 12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.testing.harness_snapshot import FilesInHandles
+from penstock.runtime.testing.harness_state import FilesInHandles
 
 
 def rows_left(harness: OperatorHarness) -> int:

@@ -14,7 +14,7 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.sources.split_enumerator import OnRequest
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
+from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.world import World
 

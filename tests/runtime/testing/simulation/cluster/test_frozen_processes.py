@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers, Suspension
-from penstock.runtime.testing.simulation.world.agenda import Happening, draw_weather
-from penstock.runtime.testing.simulation.world.clocks import LocalClock
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.cluster.process_resources import ProcessTimers, Suspension
+from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, LocalClock, draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.runtime.testing.simulation.cluster.network import Links, Reach
-from penstock.runtime.testing.simulation.world.agenda import Happening, draw_weather
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 
 

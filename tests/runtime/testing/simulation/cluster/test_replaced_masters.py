@@ -13,9 +13,8 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.cluster.control_plane import Replaced
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
-from penstock.runtime.testing.simulation.world.agenda import draw_weather
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.world.agenda import Draws, draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 
 

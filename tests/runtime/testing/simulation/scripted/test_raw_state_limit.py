@@ -26,9 +26,8 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
-from penstock.runtime.testing.simulation.world.agenda import draw_weather
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.world.agenda import Draws, draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 from penstock.state import RawState
 

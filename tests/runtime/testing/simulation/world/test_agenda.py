@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Agenda, Draws, Happening
 
 
 def agenda(seed: int = 1, disorder: float = 0.0, **weights: int) -> Agenda:

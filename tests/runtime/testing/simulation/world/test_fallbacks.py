@@ -7,7 +7,7 @@ import pytest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
-from penstock.runtime.testing.simulation.world.restores import Damage, Fallbacks
+from penstock.runtime.testing.simulation.world.watches import Damage, Fallbacks
 
 DAMAGED = "j/chk-7-1/metadata"
 

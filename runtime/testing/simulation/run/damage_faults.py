@@ -23,12 +23,13 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle, OperatorSubtaskState, StateHandle
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.simulation.injection.target import Strike, Target
+from penstock.runtime.testing.simulation.run.target import Strike, Target
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 #: Seconds between two searches for a file that does not exist yet, and the number of searches.
 _POLL: Final = 0.005
+
 _MOST_LOOKS: Final = 500
 
 #: Searches after which a file of another kind may be taken.
@@ -42,6 +43,7 @@ _LOOKS_FOR_OLDER: Final = 100
 _THEN: Final = (None, *(FaultKind.MASTER_CRASH,) * 3, *(FaultKind.CRASH,) * 2)
 
 IN_FLIGHT_DAMAGE: Final = (FaultKind.FLIPPED_IN_FLIGHT, FaultKind.IN_FLIGHT_GONE)
+
 RARE_DAMAGE: Final = (
     FaultKind.FLIPPED_CHANGES,
     FaultKind.CHANGES_GONE,

@@ -17,7 +17,7 @@ from penstock import (
     ValueState,
 )
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.user_graph.run import Course, GoingOn, UserRun, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, GoingOn, UserRun, run_user_job
 
 NUMBERS = range(40)
 #: Key and number of each record of the key.

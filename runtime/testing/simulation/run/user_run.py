@@ -30,12 +30,11 @@ from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB, SimulatedJob
-from penstock.runtime.testing.simulation.injection.target import Plan
-from penstock.runtime.testing.simulation.simulated_run import RunFigures, SimulatedRun, StandstillError
-from penstock.runtime.testing.simulation.user_graph.user_job import UserJob, short_run_config
-from penstock.runtime.testing.simulation.user_graph.watched import Pace
-from penstock.runtime.testing.simulation.world.agenda import Weather, draw_weather
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, SimulatedRun, StandstillError
+from penstock.runtime.testing.simulation.run.target import Plan
+from penstock.runtime.testing.simulation.run.user_job import UserJob, short_run_config
+from penstock.runtime.testing.simulation.run.watched import Pace
+from penstock.runtime.testing.simulation.world.agenda import Draws, Weather, draw_weather
 from penstock.runtime.testing.simulation.world.faults import (
     MOMENTS,
     FaultKind,

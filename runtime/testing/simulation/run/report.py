@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Final
 
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
-from penstock.runtime.testing.simulation.user_graph.uncontrolled import Uncontrolled
+from penstock.runtime.testing.simulation.run.uncontrolled import Uncontrolled
 
 #: Maximum rows of a difference that are shown.
 _MOST_SHOWN: Final = 8

@@ -17,8 +17,8 @@ from typing import Final
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, describe_standstill
 from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
-from penstock.runtime.testing.simulation.injection.injector import FaultInjector
-from penstock.runtime.testing.simulation.injection.target import Plan
+from penstock.runtime.testing.simulation.run.injector import FaultInjector
+from penstock.runtime.testing.simulation.run.target import Plan
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -28,6 +28,7 @@ MOST_CALM_MOVES: Final = 60_000
 #: Factor of that limit in the first calm seconds. A job may wait for a time of the clock, and take
 #: checkpoints every few milliseconds meanwhile.
 _WHILE_WAITING: Final = 20
+
 _WAITING: Final = 200.0
 
 #: Maximum seconds after the faults.

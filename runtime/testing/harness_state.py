@@ -1,10 +1,13 @@
-"""Checkpoints of an `OperatorHarness`: encoded as in a job, kept in memory."""
+"""Checkpoints of an `OperatorHarness`, encoded as in a job and kept in memory, and its backends on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Final
 
+from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
@@ -13,6 +16,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.metadata import RAW
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,22 @@ class FilesInHandles:
     """
 
     def write(self, data: bytes) -> StateHandle:
-        """A handle that holds `data`."""
         return InlineHandle(data)
 
     def read(self, handle: StateHandle) -> bytes:
-        """The content of a handle of `write`."""
         assert isinstance(handle, InlineHandle), "a harness restores what a harness has written"
         return handle.data
+
+
+#: The package of RocksDB has external effects, so this module loads it by name, when a backend is opened.
+_OPENER: Final = "penstock.runtime.io.rocksdb.backend"
+
+
+def open_state_backend(config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
+    """Open a new, empty backend: a real database in a temporary folder.
+
+    Raises:
+        ConfigurationError: The package of RocksDB is not installed.
+    """
+    opener: StateBackendOpener = import_module(_OPENER).open_state_backend
+    return opener(config, setup)

@@ -29,8 +29,8 @@ from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, Partitionin
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.user_graph.watched import Pace, Strikes, WatchedOperator, paced
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.run.watched import Pace, Strikes, WatchedOperator, paced
+from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.testing.simulation.world.faults import Moment
 from penstock.runtime.testing.simulation.world.world import World
 

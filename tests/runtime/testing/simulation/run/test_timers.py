@@ -19,7 +19,7 @@ from penstock import (
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.operators import held_watermark
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.testing.simulation.user_graph.watched import WatchedOperator
+from penstock.runtime.testing.simulation.run.watched import WatchedOperator
 from penstock.testing import simulate
 
 Row = tuple[str, int]

@@ -18,8 +18,7 @@ from penstock.runtime.testing.simulation.cluster.control_plane import ControlPla
 from penstock.runtime.testing.simulation.cluster.job import HookLedger
 from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
-from penstock.runtime.testing.simulation.world.agenda import Happening
-from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.agenda import Draws, Happening
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, PlannedFault
 from penstock.runtime.testing.simulation.world.world import World
 

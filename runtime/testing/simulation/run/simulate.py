@@ -14,24 +14,25 @@ from typing import Any, Final, TypeVar, overload
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.names import checked_keywords
-from penstock.runtime.testing.simulation.user_graph.report import (
+from penstock.runtime.testing.simulation.run.report import (
     Difference,
     FailedRun,
     Finding,
     SimulationReport,
     difference,
 )
-from penstock.runtime.testing.simulation.user_graph.run import (
+from penstock.runtime.testing.simulation.run.uncontrolled import find_uncontrolled
+from penstock.runtime.testing.simulation.run.user_job import UserJob
+from penstock.runtime.testing.simulation.run.user_run import (
     Course,
     Fault,
     UserRun,
     checked_faults,
     run_user_job,
 )
-from penstock.runtime.testing.simulation.user_graph.uncontrolled import find_uncontrolled
-from penstock.runtime.testing.simulation.user_graph.user_job import UserJob
 
 W = TypeVar("W")
+
 R = TypeVar("R")
 
 #: Default seeds of a simulation.

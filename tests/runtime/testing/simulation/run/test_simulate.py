@@ -33,7 +33,7 @@ from penstock.aggregates import Count as CountRows
 from penstock.connectors import CommitPermit, ConnectorContext, Polled
 from penstock.operators import Batch, RowBatch
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.user_graph.run import Fault
+from penstock.runtime.testing.simulation.run.user_run import Fault
 from penstock.testing import Finding, SimulationFailedError, SimulationReport, simulate
 from penstock.windows import TumblingEventTimeWindows
 

@@ -22,7 +22,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
 
 
 class Restores:
@@ -156,3 +156,38 @@ class Fallbacks:
         if may_be_older:
             self._counts.happened(FaultKind.FELL_BACK, int(is_older))
             self._on_deployment(job_id, attempt, checkpoint_id if is_older else None)
+
+
+class ValveWatch:
+    """The `SplitWatcher` of a run.
+
+    Args:
+        on_moment: Called when a coordinator has given its snapshot.
+    """
+
+    def __init__(self, counts: FaultCounts, on_moment: Callable[[Moment], None]) -> None:
+        self._counts = counts
+        self._on_moment = on_moment
+        self._is_shut: dict[str, Callable[[], bool]] = {}
+
+    def enumerator_made(self, operator: str, is_shut: Callable[[], bool]) -> None:
+        """Note a new enumerator of an operator; `is_shut` returns whether its valve is shut."""
+        self._is_shut[operator] = is_shut
+
+    def coordinator_snapshot(self, operator: str) -> None:
+        """Note that the enumerator has returned its snapshot; the barriers come next."""
+        self._on_moment(Moment.COORDINATED)
+
+    def split_assigned(self, operator: str) -> None:
+        is_shut = self._is_shut.get(operator)  # none in a JobMaster that was believed to be dead
+        self._counts.happened(FaultKind.SPLIT_HELD, int(is_shut is not None and is_shut()))
+
+    def splits_given_back(self, operator: str, splits: int) -> None:
+        self._counts.happened(FaultKind.SPLITS_GIVEN_BACK, splits)
+
+    def somebody_dies(self) -> None:
+        any_shut = any(is_shut() for is_shut in self._is_shut.values())
+        self._counts.happened(FaultKind.CRASH_AT_VALVE, int(any_shut))
+
+    def master_is_gone(self) -> None:
+        self._is_shut.clear()

@@ -18,8 +18,8 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, Replaced
 from penstock.runtime.testing.simulation.cluster.job import HookLedger
-from penstock.runtime.testing.simulation.injection.damage_faults import DAMAGE
-from penstock.runtime.testing.simulation.injection.target import Plan, Strike, Target, User
+from penstock.runtime.testing.simulation.run.damage_faults import DAMAGE
+from penstock.runtime.testing.simulation.run.target import Plan, Strike, Target, User
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.world.world import World

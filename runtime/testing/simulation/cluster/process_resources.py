@@ -1,0 +1,239 @@
+"""The parts of a simulated process that are lost with it: timers, background work, files, databases.
+
+A `Suspension` models SIGSTOP and SIGCONT, a virtual machine that is moved, or C code that holds the
+interpreter. The process runs no step, no timer and no background work. Frames that it sent before are on
+their way. The operating system keeps arriving frames until the process wakes up. A frozen process can be
+killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from penstock.runtime.config.job_config import StateBackend
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
+from penstock.runtime.testing.harness_state import open_state_backend
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimer, ManualTimers
+from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.disks import SpillDisk, SpillFileInMemory
+from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
+
+T = TypeVar("T")
+
+
+class Suspension:
+    """Whether one process can run; see the module's text."""
+
+    __slots__ = ("_held", "_world", "is_frozen")
+
+    def __init__(self, world: World) -> None:
+        self.is_frozen = False
+        self._world = world
+        self._held: list[tuple[Happening, Callable[[], None], tuple[object, ...]]] = []
+
+    def freeze(self) -> None:
+        self.is_frozen = True
+
+    def wake(self) -> None:
+        """Continue the process; kept actions run in a random order."""
+        self.is_frozen = False
+        held, self._held = self._held, []
+        for kind, act, what in held:
+            self._world.agenda.add(kind, act, *what)
+
+    def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool:
+        """Keep an action for later if the process can't run now; return whether it was kept."""
+        if self.is_frozen:
+            self._held.append((kind, act, what))
+        return self.is_frozen
+
+
+class ProcessTimers(ManualTimers):
+    """Timers that fire in the order in which they are due, one in a move, until their owner is gone."""
+
+    def __init__(self, world: World, clock: ManualClock, suspension: Suspension, name: str) -> None:
+        super().__init__(clock)
+        self._world = world
+        self._suspension = suspension
+        self._name = name
+        self._scheduled: float | None = None
+        self._is_closed = False
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> ManualTimer:
+        timer = super().call_later(delay, callback)
+        self._schedule()
+        return timer
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _schedule(self) -> None:
+        """Put the next timer on the agenda, unless it is there."""
+        due = self.next_due
+        if due is None or (self._scheduled is not None and self._scheduled <= due):
+            return
+        self._scheduled = due
+        at = self._world.clocks.in_world(self._clock, due)
+        self._world.agenda.add(Happening.TIMER, lambda: self._fire(due), self._name, "timer", at=at)
+
+    def _fire(self, due: float) -> None:
+        if self._is_closed or self._suspension.holds(
+            Happening.TIMER, lambda: self._fire(due), self._name, "timer"
+        ):
+            return
+        if self._scheduled == due:
+            self._scheduled = None
+        next_due = self.next_due
+        if next_due is not None and next_due <= self._clock.monotonic():
+            self.fire_next()
+        self._schedule()
+
+
+class SimulatedWork:
+    """One piece of background work."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Drop the outcome; the work may still be done."""
+        self.is_cancelled = True
+
+
+class SimulatedRunner:
+    """An `AsyncRunner` that puts its work on the agenda.
+
+    Args:
+        guard: Runs callbacks in the owner's thread.
+        guard_work: Runs the work itself.
+        on_work: Called when work is requested.
+        holds: `Suspension.holds` of the owner.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        owner: object,
+        guard: Callable[[Callable[[], None]], None],
+        guard_work: Callable[[Callable[[], object]], None],
+        on_work: Callable[[], None],
+        holds: Callable[..., bool],
+    ) -> None:
+        self._world = world
+        self._owner = owner
+        self._guard = guard
+        self._guard_work = guard_work
+        self._on_work = on_work
+        self._holds = holds
+        self._is_closed = False
+        self._is_dead = False
+
+    def run(
+        self,
+        work: Callable[[], T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> SimulatedWork:
+        item = SimulatedWork()
+        name = getattr(work, "__qualname__", type(work).__name__)
+        at = self._world.slow_moment()
+
+        def do() -> None:
+            if not self._is_dead and not self._holds(Happening.WORK, do, self._owner, "does its work"):
+                self._guard_work(attempt)
+
+        def attempt() -> None:
+            try:
+                result = work()
+            except (PenstockError, SimulatedUserError) as error:
+                failure = error
+                self._call_later(item, lambda: on_error(failure), "is told:", failure)
+            else:
+                self._call_later(item, lambda: on_result(result), "is told the result")
+
+        self._world.agenda.add(Happening.WORK, do, self._owner, "does", name, at=at)
+        self._on_work()
+        return item
+
+    def close(self) -> None:
+        """Drop the outcomes of all work; the work itself may still be done."""
+        self._is_closed = True
+
+    def die(self) -> None:
+        """Stop all work."""
+        self._is_closed = self._is_dead = True
+
+    def _call_later(self, item: SimulatedWork, callback: Callable[[], None], *what: object) -> None:
+        def call() -> None:
+            if item.is_cancelled or self._is_closed:
+                return
+            if not self._holds(Happening.WORK, call, self._owner, *what):
+                self._guard(callback)
+
+        at = self._world.take_lateness()
+        self._world.agenda.add(Happening.WORK, call, self._owner, *what, at=at)
+
+
+class WatchedStorage:
+    """The storage of one process, which may die before any write."""
+
+    def __init__(self, storage: SnapshotStorage, before_write: Callable[[], None]) -> None:
+        self._storage = storage
+        self._before_write = before_write
+
+    @property
+    def url(self) -> str:
+        return self._storage.url
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        self._before_write()
+        self._storage.put(path, data, create=create)
+
+    def get(self, path: str) -> bytes:
+        return self._storage.get(path)
+
+    def list(self, prefix: str) -> list[str]:
+        return self._storage.list(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        self._storage.delete(paths)
+
+
+class SpillFilesOfProcess:
+    """A `SpillFileOpener`; its files have no names, so the operating system removes them after a death."""
+
+    def __init__(self, disk: SpillDisk) -> None:
+        self._disk = disk
+        self._files: list[SpillFileInMemory] = []
+
+    @property
+    def open_files(self) -> int:
+        return sum(file.is_open for file in self._files)
+
+    def __call__(self) -> SpillFileInMemory:
+        file = self._disk()
+        self._files.append(file)
+        return file
+
+    def die(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+class StateBackendsOfProcess:
+    """A `StateBackendOpener`; the databases are real, and are deleted when the process dies."""
+
+    def __init__(self) -> None:
+        self._opened: list[KeyedStateBackend] = []
+
+    def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
+        backend = open_state_backend(config, setup)
+        self._opened.append(backend)
+        return backend
+
+    def die(self) -> None:
+        for backend in self._opened:
+            backend.close()

@@ -1,4 +1,0 @@
-"""External events of a job: planned failures, and the requests of its user.
-
-Imports `cluster` and `world`.
-"""
