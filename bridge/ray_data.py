@@ -24,13 +24,13 @@ from penstock.actors.client.cluster import connect
 from penstock.actors.shared.registry import NAMESPACE
 from penstock.bridge.blocks import BlockResults
 from penstock.bridge.bounded_results import results_of
-from penstock.runtime.errors import GraphError, LostInputError, PenstockError
+from penstock.runtime.errors import ConnectorError, GraphError, LostInputError, PenstockError
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
-from penstock.runtime.io.connectors.errors import ConnectorError, shown
+from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.names import checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.operators.sources.split_enumerator import OnRequest

@@ -32,13 +32,14 @@ from penstock.actors.shared.registry import has_master
 from penstock.bridge.arrow import ReadableBatches, arrow_schema_of, readable_schema, spark_schema_of
 from penstock.runtime.errors import (
     ConfigurationError,
+    ConnectorError,
     DeploymentError,
     JobTimeoutError,
     ObjectExistsError,
     PenstockError,
     SuppressRestartsError,
 )
-from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_sink_writer import IN_PROGRESS, FileSinkWriter, PendingFile
 from penstock.runtime.io.connectors.filesystems.filesystem import absolute

@@ -151,6 +151,10 @@ class CorruptSnapshotError(StorageError):
     """A snapshot's file is damaged; the message names the file."""
 
 
+class ConnectorError(PenstockError):
+    """A source or sink can't continue; the message names the place, the record, and a remedy."""
+
+
 class SuppressRestartsError(PenstockError):
     """A failure that a restart would only repeat: the job fails at once. Connectors raise subclasses."""
 

@@ -27,8 +27,9 @@ from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT, BoundedCalls
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.redaction import has_password
-from penstock.runtime.snapshot.paths import check_folder, check_path
+from penstock.runtime.snapshot.paths import check_folder
 from penstock.runtime.snapshot.storage import STAGED, SyncedFiles
+from penstock.runtime.trust.paths import check_path
 
 T = TypeVar("T")
 

@@ -26,7 +26,6 @@ import pyarrow as pa
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError, StreamCorruptError
-from penstock.runtime.record.arrow_values import check_types, read_batch
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Batch,
@@ -43,6 +42,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.trust.arrow_bytes import check_types, read_batch
 
 
 class ElementKind(IntEnum):

@@ -1,7 +1,5 @@
 """The last resort for values that the format has no kind for: pickle, counted, and refusable.
 
-Reading a pickle can run any code, so a codec that does not allow pickle neither writes nor reads one.
-
 A value may pickle and not unpickle, such as an exception whose `__init__` takes other arguments than it
 pickles. A checkpoint with it could never be read. So every pickle is read once when it is written, and a
 value that can't be read is refused there. That doubles the time of writing one; decision 34 has figures.
@@ -20,6 +18,7 @@ from penstock.runtime.error_text import error_text, message_of
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.record_classes import ClassDirectory, describe_type
 from penstock.runtime.record.stable_names import OURS, home_of, name_in_data
+from penstock.runtime.trust.pickles import PicklePolicy
 
 _PROTOCOL: Final = 5
 #: What the name of each of Penstock's modules begins with.
@@ -31,8 +30,8 @@ _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 class PickleFallback:
     """Pickles and unpickles for one codec."""
 
-    def __init__(self, allowed: bool, classes: ClassDirectory) -> None:
-        self.allowed = allowed
+    def __init__(self, policy: PicklePolicy, classes: ClassDirectory) -> None:
+        self._policy = policy
         self.pickled = 0
         self._classes = classes
         self._given = classes.given
@@ -52,11 +51,8 @@ class PickleFallback:
         self._check_content(cls, values, back)
         return data
 
-    def loads(self, data: bytes) -> Any:
-        return self._unpickle(data)
-
     def loads_all(self, data: bytes) -> list[Any]:
-        values = self._unpickle(data)
+        values = self.loads(data)
         if type(values) is not list:
             msg = f"a pickled column holds a {type(values).__name__} instead of a list: the data is damaged"
             raise CodecError(msg)
@@ -64,12 +60,7 @@ class PickleFallback:
 
     def _pickled(self, value: Any, cls: type, count: int) -> tuple[bytes, Any]:
         name = describe_type(cls)
-        if not self.allowed:
-            msg = (
-                f"a value of type {name} can only be pickled, and pickle is not allowed here "
-                "(allow_pickle=False). Turn it into a dataclass, a named tuple or plain values, or allow it"
-            )
-            raise CodecError(msg)
+        self._policy.check_writing(name)
         try:
             data, is_plain = self._pickle(value)
         except BaseException as error:  # any error of the value's own methods
@@ -114,13 +105,8 @@ class PickleFallback:
         _DirectoryPickler(target, self._classes).dump(value)
         return target.getvalue(), False
 
-    def _unpickle(self, data: bytes) -> Any:
-        if not self.allowed:
-            msg = (
-                "the data holds a pickled value, and pickle is not allowed here (allow_pickle=False). "
-                "Read it with pickle allowed, if you trust who wrote it"
-            )
-            raise CodecError(msg)
+    def loads(self, data: bytes) -> Any:
+        self._policy.check_reading()
         try:
             return self._read(data)
         except BaseException as error:  # anything: the bytes decide what goes wrong

@@ -4,7 +4,7 @@
 (`stable_names.py`). Any other class is looked for among those that were handed in (a job's own `__main__`
 classes are known there only), then in its module. Lookups read namespaces directly: no module-level
 `__getattr__`, no descriptor, no call. A user's module that is not loaded yet is imported only where pickle is
-allowed, too. Otherwise bytes could choose which code of this machine runs.
+allowed, too.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
 `__new__` or `__post_init__`. A value that went through a channel must be what it was, not what a constructor
@@ -15,8 +15,8 @@ Field names are written beside the values. A class that changed between a savepo
 by name. A new field takes its default. A field that is gone is an error, because its data would be lost.
 
 An instance may have attributes beside its fields, and those are kept, too. An attribute hides a method of the
-same name, and Python, pickle and copy call some methods by themselves. So data that can't be trusted may set
-only attributes that hide none. For the same reason a class with a `__del__` has no shape: that would run.
+same name. Data that can't be trusted may set only attributes that hide none, and a class with a `__del__` has
+no shape (`trust/pickles.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, partialmethod, singledispatchmethod
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from types import MemberDescriptorType, ModuleType
@@ -36,6 +36,7 @@ from typing import Any, Final
 
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.stable_names import OURS, home_of, is_ours, name_in_data
+from penstock.runtime.trust.pickles import PicklePolicy, hidden_method
 
 
 def describe_type(cls: type) -> str:
@@ -47,15 +48,14 @@ class ClassDirectory:
 
     Example:
         >>> from fractions import Fraction
-        >>> directory = ClassDirectory()
+        >>> directory = ClassDirectory(PicklePolicy(allowed=True))
         >>> directory.find(*directory.name_of(Fraction)) is Fraction
         True
     """
 
-    def __init__(self, classes: Iterable[type] = (), *, may_import: bool = True) -> None:
-        """Create a directory; `may_import` allows to import modules that are not loaded."""
+    def __init__(self, policy: PicklePolicy, classes: Iterable[type] = ()) -> None:
         self._given: dict[tuple[str, str], type] = {(c.__module__, c.__qualname__): c for c in classes}
-        self._may_import = may_import
+        self._policy = policy
         self._found: dict[tuple[str, str], type] = {}
 
     @property
@@ -97,9 +97,7 @@ class ClassDirectory:
         return self._given.get((module, qualname)) or _class_in(self._module(module), qualname)
 
     def _module(self, name: str) -> ModuleType | None:
-        if not self._may_import or not all(map(str.isidentifier, name.split("."))):
-            return sys.modules.get(name)
-        return _imported(name)
+        return _imported(name) if self._policy.may_import(name) else sys.modules.get(name)
 
 
 def _unknown(module: str, qualname: str) -> str:
@@ -137,8 +135,6 @@ def _class_in(module: ModuleType | None, qualname: str) -> type | None:
 
 
 _set = object.__setattr__
-#: Methods that can't be called before an instance or a class has been asked for them.
-_METHODS: Final = (classmethod, staticmethod, partialmethod, singledispatchmethod)
 #: Methods that decide what an instance's state is; a class with its own version of one has no shape.
 _PLAIN_METHODS: Final[Mapping[str, tuple[Any, ...]]] = {
     "__reduce_ex__": (object.__reduce_ex__,),
@@ -200,21 +196,13 @@ class RecordShape:
             return None
 
     def hides_method(self, names: Collection[str]) -> str | None:
-        """The first of these attributes, fields aside, that would hide a method.
-
-        Example:
-            >>> from penstock.runtime.record.elements import RowBatch
-            >>> shape = shape_of(RowBatch)
-            >>> shape.hides_method(["rows", "note"]), shape.hides_method(["note", "__reduce__"])
-            (None, '__reduce__')
-        """
+        """`hidden_method` of these attributes; remembers those that hide none."""
         if self.harmless.issuperset(names):
             return None
-        for name in names:
-            if name not in self.names and (_is_reserved(name) or _is_called(self.cls, name)):
-                return name
-        self.harmless.update(names)
-        return None
+        hidden = hidden_method(self.cls, self.names, names)
+        if hidden is None:
+            self.harmless.update(names)
+        return hidden
 
     def build(self, names: Sequence[str], state: Any) -> Any:
         """Make an instance from the result of `state_of`."""
@@ -337,20 +325,6 @@ def _dataclass_shape(cls: type) -> RecordShape | None:
 
 def _is_data_descriptor(cls: type, name: str) -> bool:
     return hasattr(type(inspect.getattr_static(cls, name, None)), "__set__")
-
-
-def _is_reserved(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-def _is_called(cls: type, name: str) -> bool:
-    """Whether a class has something of this name that is called, also by the look at an attribute.
-
-    A plain value for all instances is not called. Nor is what computes an attribute once: an attribute of the
-    same name is what that leaves behind.
-    """
-    found = inspect.getattr_static(cls, name, None)
-    return callable(found) or isinstance(found, _METHODS) or hasattr(type(found), "__set__")
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -40,7 +40,7 @@ HOMES: Final[dict[str, str]] = {
     "CommitPermit": "penstock.runtime.snapshot.completed_checkpoint.CommitPermit",
     "ConfigurationError": "penstock.runtime.errors.ConfigurationError",
     "ConnectorContext": "penstock.runtime.operators.protocols.ConnectorContext",
-    "ConnectorError": "penstock.runtime.io.connectors.errors.ConnectorError",
+    "ConnectorError": "penstock.runtime.errors.ConnectorError",
     "Count": "penstock.runtime.operators.aggregation.functions.Count",
     "CountDistinct": "penstock.runtime.operators.aggregation.count_distinct.CountDistinct",
     "DataStream": "penstock.runtime.graph.streams.data_stream.DataStream",

@@ -34,6 +34,7 @@ from penstock.runtime.record.leaf_types import (
 from penstock.runtime.record.pickle_fallback import PickleFallback
 from penstock.runtime.record.record_classes import ClassDirectory, RecordShape, describe_type, shape_of
 from penstock.runtime.record.value_encoder import TypeLowering, ValueEncoder
+from penstock.runtime.trust.pickles import PicklePolicy
 
 _SURROGATES: Final = "surrogatepass"
 #: `unpackb` keeps 40 kB on the C stack while it is in an extension; deeper than this, a heap object is used.
@@ -46,9 +47,9 @@ _LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
 
 
 class ValueDecoder:
-    def __init__(self, classes: ClassDirectory, pickles: PickleFallback) -> None:
+    def __init__(self, policy: PicklePolicy, classes: ClassDirectory, pickles: PickleFallback) -> None:
+        self._policy = policy
         self._classes = classes
-        self._trusts = pickles.allowed
         self._shapes: dict[tuple[str, str], RecordShape] = {}
         self._raw: dict[int, Callable[[bytes], Any]] = {
             ExtensionCode.PICKLE: pickles.loads,
@@ -125,30 +126,19 @@ class ValueDecoder:
         shape = self._shapes.get((module, qualname))
         if shape is None:
             cls = self._classes.find(module, qualname)
-            shape = shape_of(cls, may_finalize=self._trusts)
-            if shape is None and shape_of(cls, may_finalize=True) is not None:
-                msg = (
-                    f"the data holds a record of {describe_type(cls)}, whose `__del__` would run, and pickle "
-                    "is not allowed here (allow_pickle=False). Allow it, or remove the method"
-                )
-                raise CodecError(msg)
+            shape = shape_of(cls, may_finalize=True)
             if shape is None:
                 msg = f"the data holds a record of {describe_type(cls)}, which is no named tuple or dataclass"
                 raise CodecError(msg)
+            self._policy.check_class(cls, describe_type(cls))
             self._shapes[module, qualname] = shape
         return shape
 
     def _record(self, payload: Any) -> Any:
         module, qualname, names, state = payload
         shape = self._shape(module, qualname)
-        if type(state) is dict and not self._trusts:
-            hides = shape.hides_method(state)
-            if hides is not None:
-                msg = (
-                    f"the data gives a {describe_type(shape.cls)} the attribute {hides!r:.80}, which hides a "
-                    "method, and pickle is not allowed here (allow_pickle=False)"
-                )
-                raise CodecError(msg)
+        if type(state) is dict and not self._policy.allowed:
+            self._policy.check_hidden(shape.hides_method(state), describe_type(shape.cls))
         return shape.build(names, state)
 
     def _records(self, payload: Any) -> list[Any]:
@@ -287,11 +277,12 @@ class ValueCodec:
         """
         self._allow_pickle = allow_pickle
         self._classes = tuple(classes)
-        directory = ClassDirectory(self._classes, may_import=allow_pickle)
-        self._pickles = PickleFallback(allow_pickle, directory)
+        policy = PicklePolicy(allow_pickle)
+        directory = ClassDirectory(policy, self._classes)
+        self._pickles = PickleFallback(policy, directory)
         self._encoder = ValueEncoder()
         self._encoder.resolve_with(TypeLowering(self._encoder, directory, self._pickles).resolve)
-        self._decoder = ValueDecoder(directory, self._pickles)
+        self._decoder = ValueDecoder(policy, directory, self._pickles)
         #: Codecs that other threads have used and given back; appending and popping are atomic.
         self._idle: deque[ValueCodec] = deque()
 

@@ -39,7 +39,6 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.ids import EdgeId
-from penstock.runtime.snapshot.paths import check_path
 from penstock.runtime.snapshot.sealed_file import (
     binary,
     damaged,
@@ -51,6 +50,7 @@ from penstock.runtime.snapshot.sealed_file import (
     unseal,
     whole,
 )
+from penstock.runtime.trust.paths import check_path
 
 _MAGIC: Final = b"PENSTKCP"
 

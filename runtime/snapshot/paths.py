@@ -27,14 +27,13 @@ from typing import Final
 
 import xxhash
 
-from penstock.runtime.errors import ConfigurationError, StorageError
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
+from penstock.runtime.trust.paths import check_path
 
 _JOB_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,98}[a-z0-9])?")
-
-_PATH: Final = re.compile(r"[A-Za-z0-9._=~-]+(?:/[A-Za-z0-9._=~-]+)*")
 
 _SLOT: Final = re.compile(r"[0-9]{20}")
 #: Ids, attempts and counters are below 2^62: a name with more digits is not one of ours.
@@ -58,17 +57,6 @@ _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_")
 
 #: Longest escaped operator id that is written out; longer ones are cut and get a hash.
 _LONGEST_NAME: Final = 100
-
-
-def check_path(path: str) -> str:
-    """Return `path` if every storage accepts it."""
-    if _PATH.fullmatch(path) is None or any(set(segment) == {"."} for segment in path.split("/")):
-        msg = (
-            f"{path!r} can't be a path in a storage: it must be relative, without '.', '..' and empty parts, "
-            "of letters, digits and . _ = ~ - only"
-        )
-        raise StorageError(msg)
-    return path
 
 
 def check_folder(prefix: str) -> str:

@@ -38,7 +38,8 @@ from typing import Final
 
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError
 from penstock.runtime.ports import Disk, DiskFolder
-from penstock.runtime.snapshot.paths import check_folder, check_path
+from penstock.runtime.snapshot.paths import check_folder
+from penstock.runtime.trust.paths import check_path
 
 #: Stands between the name of an object and the token of the call that writes it; no object has it.
 STAGED: Final = "#"

@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.arrow_values import check_types, read_batch
 from penstock.runtime.state.key_table import KeyTable
 from penstock.runtime.state.stable_hash import HashArray, mix64_array
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, TypedColumns, alike, plain_name
+from penstock.runtime.trust.arrow_bytes import check_types, read_batch
 
 
 @dataclass(frozen=True, slots=True)

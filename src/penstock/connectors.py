@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
-    from penstock.runtime.io.connectors.files.paths import UntrustedPathError as UntrustedPathError
-    from penstock.runtime.io.connectors.files.paths import check_declared as check_declared
-    from penstock.runtime.io.connectors.files.paths import check_directory as check_directory
-    from penstock.runtime.io.connectors.files.paths import check_file_name as check_file_name
     from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo as FileInfo
     from penstock.runtime.io.connectors.filesystems.filesystem import FileSystem as FileSystem
     from penstock.runtime.operators.coordinators import (
@@ -35,5 +31,9 @@ if TYPE_CHECKING:
         SplitEnumeratorContext as SplitEnumeratorContext,
     )
     from penstock.runtime.snapshot.completed_checkpoint import CommitPermit as CommitPermit
+    from penstock.runtime.trust.paths import UntrustedPathError as UntrustedPathError
+    from penstock.runtime.trust.paths import check_declared as check_declared
+    from penstock.runtime.trust.paths import check_directory as check_directory
+    from penstock.runtime.trust.paths import check_file_name as check_file_name
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -29,8 +29,9 @@ from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.names import LONGEST_NAME, checked_name, normal_name, problem_with_name
-from penstock.runtime.snapshot.paths import check_job_id, check_path, escape_name
+from penstock.runtime.snapshot.paths import check_job_id, escape_name
 from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.trust.paths import check_path
 
 #: Any text: all alphabets, halves of surrogate pairs, control characters.
 TEXTS = st.text(st.characters(categories=None), max_size=40)

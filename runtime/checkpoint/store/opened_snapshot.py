@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
-from penstock.runtime.checkpoint.store.recovery import check_files, check_named_location, inside_of
+from penstock.runtime.checkpoint.store.recovery import check_files, check_own_location
 from penstock.runtime.errors import (
     ConfigurationError,
     CorruptSnapshotError,
@@ -31,6 +31,7 @@ from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
+from penstock.runtime.trust.paths import check_named_location, inside_of
 
 _CHECKPOINT: Final = re.compile(r"chk-[0-9]+-[0-9]+")
 #: The numbers of a job's own checkpoints go on behind that of its snapshot, and have an end. A number up to
@@ -137,7 +138,8 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
     if checkpoint.location is not None:
         # The job's note of a savepoint that is elsewhere, in <job>/savepoint-<id>-<attempt>.
         job = path.split("/")[0] if path != METADATA else root.rpartition("/")[2]
-        checked = check_named_location(checkpoint, job, root)
+        checked = check_own_location(checkpoint, job)
+        check_named_location(checkpoint.location, root, job)
         _require_no_link_to(checkpoint.location, root, storage)
         return OpenedSnapshot(checked, storage)
     try:

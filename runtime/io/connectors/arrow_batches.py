@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError, shown
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from penstock.runtime.errors import BadInputError, ConfigurationError, PenstockError
+from penstock.runtime.errors import BadInputError, ConfigurationError, ConnectorError
 from penstock.runtime.operators.protocols import DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch
 
 #: Maximum length of a bad record in a message, in characters.
 SHOWN_CHARACTERS: Final = 200
-
-
-class ConnectorError(PenstockError):
-    """A source or sink can't continue; the message names the place, the record, and a remedy."""
 
 
 class BadRecordError(ConnectorError):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.error_text import error_text
-from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.operators.user_code.only_reads import only_reads

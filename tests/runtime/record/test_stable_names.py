@@ -24,6 +24,7 @@ from penstock.runtime.record.stable_names import (
     name_in_hash,
 )
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.trust.pickles import PicklePolicy
 from penstock.windows import TimeWindow
 
 
@@ -153,5 +154,5 @@ def test_without_pickle_our_own_modules_are_imported_all_the_same() -> None:
 
 
 def test_pickled_functions_and_classes_of_others_are_found_as_ever() -> None:
-    fallback = PickleFallback(True, ClassDirectory())
+    fallback = PickleFallback(PicklePolicy(True), ClassDirectory(PicklePolicy(True)))
     assert fallback.loads(fallback.dumps([len, OfAUser, slice], list)) == [len, OfAUser, slice]

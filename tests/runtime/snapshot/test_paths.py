@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
-from penstock.runtime.snapshot.paths import SnapshotPaths, check_folder, check_path, escape_name
+from penstock.runtime.snapshot.paths import SnapshotPaths, check_folder, escape_name
+from penstock.runtime.trust.paths import check_path
 
 PATHS = SnapshotPaths("job-1")
 PLACE = {"checkpoint_id": 7, "attempt": 2, "subtask": 3, "number": 0}

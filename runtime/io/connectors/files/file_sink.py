@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.files.file_sink_writer import (
     IN_PROGRESS,
     FileSinkWriter,

@@ -14,16 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.runtime.io.connectors.errors import ConnectorError, shown
-from penstock.runtime.io.connectors.files.paths import (
-    UntrustedPathError,
-    check_directory,
-    check_file_name,
-)
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.filesystems.filesystem import FileSystem, OutputFile, Publication
 from penstock.runtime.io.connectors.formats.encoders import CountingOutput, Encoder
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.trust.paths import UntrustedPathError, check_directory, check_file_name
 
 IN_PROGRESS: Final = "_inprogress-"
 

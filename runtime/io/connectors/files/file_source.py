@@ -26,7 +26,7 @@ from penstock.runtime.io.connectors.files.hive_partitions import (
     open_split,
     with_path_columns,
 )
-from penstock.runtime.io.connectors.files.paths import check_declared, list_files
+from penstock.runtime.io.connectors.files.paths import list_files
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
 from penstock.runtime.io.connectors.filesystems.local_files import filesystem_for
 from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types, has_arrow_types
@@ -39,6 +39,7 @@ from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext, NeededColumns, SplitsWithWarnings
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
+from penstock.runtime.trust.paths import check_declared
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -17,16 +17,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import PathColumns
-from penstock.runtime.io.connectors.errors import ConnectorError, shown
+from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, SplitReader
-from penstock.runtime.io.connectors.filesystems.filesystem import (
-    FileInfo,
-    FileSystem,
-    is_glob,
-    literal_folder,
-)
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
 from penstock.runtime.io.connectors.formats.csv_dialect import checked_column, inferred_type
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
@@ -34,6 +29,7 @@ from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.trust.paths import is_glob, literal_folder
 
 #: `"auto"` reads folders below the locations, with a warning of the job.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None

@@ -1,29 +1,12 @@
-"""Paths of files: the paths that a source reads, and those that a snapshot may name.
-
-Patterns are resolved once, when a job starts without a snapshot (`list_files`).
-
-**Paths in snapshots** must lie inside the locations that the job declares. A snapshot may come from a
-stranger, or from a storage that others can write. Source state names the files that are left to read; sink
-state names the files that a commit renames. Without a check, a changed snapshot could read and rename any
-file that the workers may. So connectors check every path of a snapshot before they use it. Users can turn the
-check off (`trust_paths=True`).
-
-Paths are compared as texts. Links inside a declared folder are followed: a user who may create a link there
-may also create files.
-"""
+"""The files that a source reads: its patterns are resolved once, when a job starts without a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from penstock.runtime.io.connectors.errors import ConnectorError
-from penstock.runtime.io.connectors.filesystems.filesystem import (
-    FileInfo,
-    FileSystem,
-    compile_glob,
-    is_glob,
-    literal_folder,
-)
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.trust.paths import is_glob, literal_folder
 
 
 def list_files(
@@ -95,88 +78,3 @@ def _nothing_found(pattern: str, *, hidden: int) -> str:
         f"no file matches {pattern!r}; searched in {searched!r}{left_out}. Check the spelling, and that the "
         "place is mounted at this path on every node of the cluster"
     )
-
-
-class UntrustedPathError(ConnectorError):
-    """A snapshot names a path that the job does not declare."""
-
-
-def check_declared(path: object, declared: Iterable[str]) -> str:
-    """Refuse a path that lies in none of the declared places.
-
-    Args:
-        path: A path from a snapshot: an absolute path or a URL, without `.` and `..`.
-        declared: Absolute paths or URLs: files, folders (all below is declared), glob patterns.
-
-    Returns:
-        The path.
-
-    Raises:
-        UntrustedPathError: The path lies elsewhere or is malformed.
-
-    Example:
-        >>> check_declared("/data/in/2024/a.csv", ["/data/in"])
-        '/data/in/2024/a.csv'
-    """
-    places = list(declared)
-    if isinstance(path, str):
-        if path in places:
-            return path
-        if _is_plain(path) and any(_holds(place, path) for place in places):
-            return path
-    raise _undeclared(path, f"not in {', '.join(places)}")
-
-
-def check_directory(directory: object, declared: str) -> str:
-    """Refuse any directory but the declared one; folders below it and patterns are refused too.
-
-    Raises:
-        UntrustedPathError: The directory is not the declared one.
-
-    Example:
-        >>> check_directory("/data/out[1]", "/data/out[1]")
-        '/data/out[1]'
-    """
-    if isinstance(directory, str) and directory == declared:
-        return directory
-    raise _undeclared(directory, f"not {declared}")
-
-
-def check_file_name(name: object) -> str:
-    """Refuse names that are empty, `..` or contain separators.
-
-    Raises:
-        UntrustedPathError: The name is no file name.
-
-    Example:
-        >>> check_file_name("part-0.csv")
-        'part-0.csv'
-    """
-    if isinstance(name, str) and name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
-        return name
-    msg = f"the snapshot names the file {name!r}, which is no name in a folder: it was changed, or damaged"
-    raise UntrustedPathError(msg)
-
-
-def _undeclared(path: object, why: str) -> UntrustedPathError:
-    return UntrustedPathError(
-        f"the snapshot names {path!r}, which is {why}. Declare that place in the program, or say "
-        "trust_paths=True if you trust whoever could write the snapshot"
-    )
-
-
-def _holds(place: str, path: str) -> bool:
-    if path.startswith(place.rstrip("/") + "/"):
-        return True
-    return is_glob(place) and compile_glob(place).fullmatch(path) is not None
-
-
-def _is_plain(path: str) -> bool:
-    if "\0" in path:
-        return False
-    if path.startswith("/"):
-        segments = path[1:].split("/")
-    else:
-        scheme, separator, rest = path.partition("://")
-        segments = rest.split("/") if separator and scheme.isalnum() else [""]
-    return all(segment not in ("", ".", "..") for segment in segments)

@@ -16,16 +16,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, NotSupportedError
 from obstore.store import ObjectStore, from_url
 
-from penstock.runtime.io.connectors.errors import ConnectorError
-from penstock.runtime.io.connectors.filesystems.filesystem import (
-    FileInfo,
-    InputFile,
-    OutputFile,
-    Publication,
-    compile_glob,
-    is_glob,
-    literal_folder,
-)
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
 from penstock.runtime.io.connectors.filesystems.odd_keys import (
     WHY_UNREADABLE,
     ArrowBucket,
@@ -33,6 +25,7 @@ from penstock.runtime.io.connectors.filesystems.odd_keys import (
     is_unreadable,
     without_odd_parts,
 )
+from penstock.runtime.trust.paths import compile_glob, is_glob, literal_folder
 
 T = TypeVar("T")
 

@@ -29,14 +29,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import PathColumns, arrow_rows, rows_of_arrow
-from penstock.runtime.io.connectors.errors import (
-    BadRecords,
-    ConnectorError,
-    OnError,
-    UnreadableInputError,
-    shown,
-)
+from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError, shown
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import (
     ArrowPlan,
@@ -60,8 +55,8 @@ from penstock.runtime.io.connectors.formats.line_blocks import (
 )
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.record.arrow_values import read_schema
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
+from penstock.runtime.trust.arrow_bytes import read_schema
 
 
 @dataclass(frozen=True, slots=True)

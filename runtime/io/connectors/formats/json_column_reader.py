@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
-from penstock.runtime.io.connectors.errors import BadRecords, ConnectorError, OnError
+from penstock.runtime.io.connectors.errors import BadRecords, OnError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.json_reader import warnings_of_arrays
 from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks, head_of, offset_of_line, some_of
@@ -33,9 +34,9 @@ from penstock.runtime.io.connectors.formats.splitting import (
     with_schema,
 )
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.record.arrow_values import read_schema
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.record.own_types import common_fields
+from penstock.runtime.trust.arrow_bytes import read_schema
 
 #: Minimum and maximum bytes of a block; a line may be longer.
 _LEAST_BYTES: Final = 4 * 1024

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.io.connectors.errors import BadRecords, ConnectorError
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecords
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
 from penstock.runtime.io.connectors.formats.line_blocks import head_of, some_of
 from penstock.runtime.io.connectors.formats.lines import LineFormat, LineReader, line_splits

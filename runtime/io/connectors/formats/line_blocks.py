@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInputError
+from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.splitting import (
     DAMAGED,

@@ -36,6 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import (
     MOST_ARROW_ROWS,
     PathColumns,
@@ -44,7 +45,7 @@ from penstock.runtime.io.connectors.arrow_batches import (
     check_one_schema,
     rows_of_arrow,
 )
-from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError, UnreadableInputError
+from penstock.runtime.io.connectors.errors import BadRecordError, UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit, open_listed
 from penstock.runtime.operators.expressions.expressions import columns_of_expression

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInputError
+from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.io.connectors.errors import UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 
 #: UTF-32 marks come first: one of them begins with a UTF-16 mark.

@@ -18,9 +18,10 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from penstock.runtime.ports import Disk, DiskFolder
-from penstock.runtime.snapshot.paths import check_folder, check_path
+from penstock.runtime.snapshot.paths import check_folder
 from penstock.runtime.snapshot.storage import SyncedFiles
 from penstock.runtime.testing.simulation.world.agenda import Draws
+from penstock.runtime.trust.paths import check_path
 
 
 class _File:

@@ -12,9 +12,7 @@ from penstock.runtime.checkpoint.coordinator.completion import complete_checkpoi
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import (
-    check_named_location,
     check_own_location,
-    inside_of,
     load_latest,
 )
 from penstock.runtime.errors import CorruptSnapshotError, RestoreError, StorageError
@@ -25,6 +23,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.trust.paths import check_named_location, inside_of
 
 PATHS = SnapshotPaths("job")
 OWN = "savepoint-job-7-1"
@@ -176,7 +175,7 @@ def test_behind_the_storage_that_a_user_names_only_plain_folders_may_stand(
 @pytest.mark.parametrize("rest", [f"/store2/{OWN}", f"/store/sub//{OWN}", f"/store/a%20b/{OWN}", f"/{OWN}"])
 def test_a_folder_that_is_not_plainly_in_the_named_storage_is_refused(rest: str) -> None:
     with pytest.raises(RestoreError, match="outside of the storage that you have named"):
-        check_named_location(savepoint(f"file://{rest}"), "job", "file:///store")
+        check_named_location(f"file://{rest}", "file:///store", "job")
 
 
 def test_a_folder_inside_of_the_named_storage_that_is_a_link_is_not_opened(tmp_path: Path) -> None:

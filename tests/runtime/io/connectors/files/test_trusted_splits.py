@@ -8,8 +8,8 @@ import pytest
 
 from penstock import FileSource
 from penstock.connectors import FileInfo, UntrustedPathError
-from penstock.runtime.io.connectors.files.paths import check_declared
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
+from penstock.runtime.trust.paths import check_declared
 
 
 def split(path: object) -> FileSplit:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.arrow_values import check_types, read_batch, read_schema
+from penstock.runtime.trust.arrow_bytes import check_types, read_batch, read_schema
 
 asked: list[bytes] = []
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.runtime.io.connectors.filesystems.filesystem import compile_glob
+from penstock.runtime.trust.paths import compile_glob
 
 NAMES = (
     "a",
