@@ -8,7 +8,8 @@ are followed: a user who may create a link there may also create files.
 
 **Folders of savepoints.** A savepoint may be in a folder of its own, outside of the checkpoint storage. A
 note in the storage then names that folder. A user who can write the storage, or hands over a snapshot, can
-change the note, and make the workers open any folder or bucket that they may. So two rules hold.
+change the note. A trusted location makes the workers open any folder or bucket that they may. So two rules
+hold.
 
 - A note names the folder that Penstock itself would have made: `.../savepoint-<job>-<id>-<attempt>`, with the
   job, number and attempt of the note. A job that restarts from its own savepoint asks for no more, because

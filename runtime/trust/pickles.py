@@ -1,4 +1,4 @@
-"""What data may make Python run: with `allow_pickle=False` nothing.
+"""Code that data can make Python run: none with `allow_pickle=False`.
 
 Reading a pickle can run any code, so a codec that does not allow pickle neither writes nor reads one. Four
 other ways would run code that the data chooses:
