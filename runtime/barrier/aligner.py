@@ -1,25 +1,21 @@
 """Aligned barriers, exactly once: with many channels, and with only one.
 
 The first barrier of a checkpoint begins an alignment. A channel is blocked when its barrier was consumed, so
-nothing after its barrier is processed while the others continue. The last barrier releases all channels and
-triggers the checkpoint.
+no element behind the barrier is processed. The last barrier releases all channels and triggers the
+checkpoint.
 
 Why it is right: at the trigger exactly the elements in front of the barriers have been processed, on every
 channel. That is a consistent cut: Chandy and Lamport's snapshot with empty channels.
 
 One alignment runs at a time. A barrier of a newer checkpoint subsumes the running one, because its channel
 will never deliver the older barrier. A cancellation of the running or of a newer checkpoint ends the
-alignment. Only the cancelled id is reported: its sender has already passed over the older one.
+alignment. Only the cancelled id is reported, because its sender has already abandoned the older checkpoint.
 
 What it must never do: leave a channel blocked when no alignment runs, or trigger a checkpoint after it was
 aborted, subsumed or taken.
 
-The model is Flink's `CheckpointBarrierAligner`. An end of a channel that counts as its barrier is Flink
-1.14's (FLIP-147).
-
-A subtask with exactly one channel has nothing to align. Each barrier triggers at once, and no alignment is
-reported. As in Flink, an aligner takes only checkpoints that are newer than the newest one seen, and a
-tracker remembers nothing.
+The model is Flink's `CheckpointBarrierAligner`. Ends of channels count as barriers since Flink 1.14
+(FLIP-147).
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
     @property
     def alignment_duration(self) -> float:
-        """Seconds of the running alignment so far; without one, seconds of the last alignment."""
+        """Seconds of the running alignment so far, or else of the last one."""
         running = self._alignment
         return self._alignment_duration if running is None else self._clock.monotonic() - running.started_at
 
@@ -65,7 +61,6 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
     @property
     def blocked(self) -> int:
-        """Number of channels that are blocked because their barrier was consumed."""
         return len(self._blocked)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
@@ -89,10 +84,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             self._ignored += 1
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
-        """End the running alignment if it is for this checkpoint or an older one; else remember the id.
-
-        A marker of a checkpoint that is older than the newest one seen, or over, is ignored.
-        """
+        """End an alignment for this checkpoint or an older one; ignore markers of ended checkpoints."""
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         cancelled = marker.checkpoint_id
         if cancelled <= self._latest_id and cancelled not in self.pending:
@@ -104,11 +96,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """Stop waiting for barriers of this channel; the running alignment completes or is aborted.
-
-        Raises:
-            StreamCorruptError: The channel has ended before.
-        """
+        """Stop waiting for barriers of this channel; the running alignment completes or is aborted."""
         self._close(channel)
         running = self._alignment
         if running is None:
@@ -153,10 +141,11 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
 
 class SingleChannelBarrierHandler(CheckpointBarrierHandler):
-    """Triggers with every barrier of the one channel; none is ever pending.
+    """Triggers with every barrier of its only channel; no alignment is reported.
 
     Args:
-        ignores_old: Whether to ignore barriers and markers that are not newer than the newest one seen.
+        ignores_old: Whether to ignore barriers and markers that are not newer than the newest one seen. As in
+            Flink, exactly once does, and at least once does not.
     """
 
     def __init__(

@@ -1,19 +1,18 @@
 """Unaligned checkpoints and aligned snapshots in one job.
 
-A savepoint outlives the shape of the job, so it must not contain in-flight data. Neither must the checkpoint
-before a rescale: in-flight data may not fit the new exchanges. Their barriers are aligned, also when other
-checkpoints are not. Aligned barriers go to an aligner, the others to an unaligner. The side that handled the
-last barrier is active. A barrier for the other side makes that one active. It subsumes what is pending on the
-former side, as a newer barrier does on the same side.
+A savepoint must fit a changed graph, and the checkpoint before a rescale must fit other exchanges. So neither
+may contain in-flight data, and their barriers are always aligned. Aligned barriers go to an aligner, the
+others to an unaligner. The side that handled the last barrier is active. A barrier for the other side
+activates that side, and subsumes the pending checkpoint of the former side.
 
-Unaligned barriers act when they arrive, aligned ones when they are consumed. So a checkpoint that arrives
-during the alignment of a savepoint subsumes it, whatever waits in front of its barrier.
+Unaligned barriers act on arrival, aligned ones on consumption. So an unaligned checkpoint that arrives during
+the alignment of a savepoint subsumes it.
 
-Ends of channels go to both sides, cancellations to the active one alone. The other side does not know a
-cancelled id, so this handler ignores barriers up to the newest cancelled id: none triggers after its abort.
+Ends of channels go to both sides, cancellations to the active side alone. This handler ignores barriers up to
+the newest cancelled id, because the other side does not know the id.
 
-The model is Flink's `AlternatingCheckpointBarrierHandler`. Since 1.12 that looks at the options of a barrier,
-too, and no longer at the kind of the snapshot alone.
+The model is Flink's `AlternatingCheckpointBarrierHandler`, since 1.12, which uses a barrier's options and the
+kind of snapshot.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
                 self._unaligned.elements_arrived(channel, (element,))
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Hand a barrier to its side; one that is older than the last one seen, or cancelled, is ignored."""
+        """Give a barrier to its side; an older or cancelled one is ignored."""
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         if self._activate(barrier):
             self._active.process_barrier(channel, barrier)
@@ -106,7 +105,7 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         return self._aligned.blocked + self._unaligned.blocked
 
     def statistics(self) -> BarrierHandlerStatistics:
-        """Counters of both sides together; those that can't be added are the active side's."""
+        """Sums of both sides; values that can't be added come from the active side."""
         one, other = self._aligned.statistics(), self._unaligned.statistics()
         return replace(
             self._active.statistics(),
@@ -118,11 +117,11 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         )
 
     def _acts_at_once(self, barrier: CheckpointBarrier) -> bool:
-        """Whether a barrier that arrives begins a checkpoint; if so, makes its side the active one."""
+        """Whether an arriving barrier begins a checkpoint; if so, activate its side."""
         return not _is_aligned(barrier) and self._activate(barrier)
 
     def _activate(self, barrier: CheckpointBarrier) -> bool:
-        """Make a barrier's side the active one; return whether the barrier counts."""
+        """Activate a barrier's side; return false for an ignored barrier."""
         checkpoint_id = barrier.checkpoint_id
         if checkpoint_id < self._last_seen_id or self._is_cancelled(checkpoint_id):
             self._ignored += 1

@@ -1,28 +1,20 @@
-"""The input gates of a subtask, which handle barriers: one holds senders back, the other one stores.
+"""The input gates of a subtask, which handle barriers: one stops blocked senders, one stores their data.
 
-`CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends pass
-to the task. Barriers and cancellation markers go to the barrier handler and stay here. The handler gets a
-barrier before anything behind it is polled. It gets the end of a channel before the task does, because the
-end may complete a checkpoint. The model is Flink's class of the same name.
+`CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends go to
+the task, barriers and cancellation markers to the barrier handler. The handler gets a barrier before any
+element behind it is polled. It gets the end of a channel before the task, because the end may complete a
+checkpoint. The gate does not read a blocked channel. So its sender gets no credit and stops, with all its
+other receivers. The model is Flink's class of the same name.
 
-`StoringInputGate`: aligned barriers that hold no sender back.
-
-`CheckpointedInputGate` does not read a blocked channel, so the sender gets no credit and stops, with all its
-other receivers. `StoringInputGate` reads every channel. It stores all elements of a blocked channel
-unprocessed, barriers and ends too, and the sender gets its credits. When the alignment ends, the stored
-elements are handed in as if they had just arrived, before new input is read. Elements of a channel that is
-blocked again are stored again.
-
-An alignment is given up when more is stored than the limit allows, or when an element could not be spilled.
-The channels are released then, and what was stored passes to the task.
-
-After a number of stored elements the gate returns, and `has_more` says that it is not done. So credits,
-timers and control do not wait for gigabytes that are stored again.
-
-What it must never do: let an element of a blocked channel through, lose one, or read new input while stored
-elements wait. That would break the order of a channel.
-
+`StoringInputGate` reads every channel, so senders get credits during an alignment. It stores all elements of
+a blocked channel unprocessed, including barriers and ends. After the alignment it reads the stored elements
+before new input. Elements of a channel that is blocked again are stored again. If the stored bytes exceed the
+limit, or an element can't be spilled, the gate aborts the alignment and releases the channels. The gate
+returns after a number of stored elements, with `has_more`, so that credits, timers and control don't wait.
 The model is Flink's `CheckpointedInputGate` up to 1.10.
+
+What it must never do: let an element of a blocked channel through, lose an element, or read new input while
+stored elements wait. That would break the order of a channel.
 """
 
 from __future__ import annotations
@@ -50,11 +42,7 @@ from penstock.runtime.snapshot.checkpoint_record import NOTHING_STORED, Checkpoi
 
 
 class CheckpointedInputGate:
-    """Polls a gate and handles barriers; see the module's docstring.
-
-    Args:
-        handler: Decides when checkpoints begin; made for this gate (see `create_barrier_handler`).
-    """
+    """Polls a gate and handles barriers; see the module's docstring."""
 
     def __init__(self, gate: InputGate, handler: CheckpointBarrierHandler) -> None:
         self.gate = gate
@@ -63,26 +51,21 @@ class CheckpointedInputGate:
             gate.watch_arrivals(handler)
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
-        """Set the task, and how to ask whether it can take a checkpoint; once, before the first element."""
         self.handler.set_listener(listener, is_ready)
 
     def trigger_if_due(self) -> None:
         self.handler.trigger_if_due()
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
-        """Take a frame that arrived on a channel; `poll_next` consumes its elements.
-
-        An unaligned checkpoint may begin here and call the listener, so call this only where the task can
-        take a snapshot.
-        """
+        """Take a frame that arrived on a channel; may call the listener to begin an unaligned checkpoint."""
         self.gate.receive(channel, first_sequence_number, elements)
 
     def poll_next(self) -> tuple[int, StreamElement] | None:
-        """Consume elements up to the next one for the task. May call the listener, any number of times.
+        """Consume elements up to the next one for the task; may call the listener several times.
 
         Returns:
-            The channel and a `Buffer`, `Watermark`, `StreamStatus`, `EndOfData` or `EndOfPartition`; `None`
-            when nothing is there on channels that are not blocked, or when it `has_more`.
+            The channel and a `Buffer`, `Watermark`, `StreamStatus`, `EndOfData` or `EndOfPartition`. `None`
+            when no unblocked channel has an element, or when it `has_more`.
 
         Raises:
             StreamCorruptError: The barriers break the protocol.
@@ -93,7 +76,7 @@ class CheckpointedInputGate:
         return None
 
     def process(self, channel: int, element: StreamElement) -> bool:
-        """Handle an element that was consumed; return whether it is for the task."""
+        """Handle a consumed element; return whether it is for the task."""
         if isinstance(element, Buffer):
             return True
         if isinstance(element, CheckpointBarrier):
@@ -118,7 +101,6 @@ class CheckpointedInputGate:
         return NOTHING_STORED
 
     def storage_statistics(self) -> BufferStorageStatistics | None:
-        """`None` when blocked channels are held."""
         return None
 
     def close(self) -> None: ...
@@ -128,17 +110,14 @@ class CheckpointedInputGate:
         return self.gate.is_finished
 
     def consumed(self, channel: int) -> int:
-        """Sequence number of the channel's next element to consume; deliver calls below it are answered."""
+        """Sequence number of the channel's next element to consume."""
         return self.gate.consumed(channel)
 
     def take_progressed_channels(self) -> list[int]:
         return self.gate.take_progressed()
 
     def check_gaps(self, now: float) -> float | None:
-        """Fail when an element has been missing for too long; else return the time of the next check.
-
-        Args:
-            now: Monotonic seconds.
+        """Check for missing elements; return the time of the next check, in monotonic seconds.
 
         Raises:
             MissingElementsError: A gap is too old.
@@ -146,12 +125,12 @@ class CheckpointedInputGate:
         return self.gate.check_gaps(now)
 
 
-#: Maximum number of elements stored in one call, some milliseconds of work.
+#: Maximum number of elements stored in one call: some milliseconds of work.
 MOST_STORED_AT_ONCE: Final = 32
 
 
 def stored_size(element: StreamElement) -> int:
-    """Bytes that an element counts for when it is stored: its payload, or the whole event.
+    """Bytes of a stored element: its payload, or the whole encoded event.
 
     Example:
         >>> from penstock.runtime.record.elements import CheckpointBarrier
@@ -162,10 +141,10 @@ def stored_size(element: StreamElement) -> int:
 
 
 class StoredChannels:
-    """The blocked channels, while all of them are read.
+    """The blocked channels of a gate that reads all channels.
 
     Attributes:
-        was_released: Whether an alignment has unblocked a channel since the last reset.
+        was_released: Whether a channel was unblocked since the last reset.
     """
 
     def __init__(self) -> None:
@@ -181,12 +160,7 @@ class StoredChannels:
 
 
 class StoringInputGate(CheckpointedInputGate):
-    """Keeps reading blocked channels and stores what comes from them; see the module's docstring.
-
-    Args:
-        handler: Aligns barriers; made for `channels`.
-        size_of: Bytes that an element counts for.
-    """
+    """Reads blocked channels and stores their elements; see the module's docstring."""
 
     def __init__(
         self,
@@ -213,7 +187,7 @@ class StoringInputGate(CheckpointedInputGate):
 
     @property
     def stored(self) -> StoredBytes:
-        """Elements that are stored because of the running alignment, and their share on disk."""
+        """Bytes that the running alignment stores, and the part of them on disk."""
         return StoredBytes(self._storage.pending_bytes, self._storage.pending_spilled_bytes)
 
     @property
@@ -252,7 +226,7 @@ class StoringInputGate(CheckpointedInputGate):
         return self._storage.statistics()
 
     def _next(self) -> tuple[int, StreamElement, int | None] | None:
-        """The next element with its channel, and its size if it comes from the store."""
+        """The next element with its channel, and its size if it comes from storage."""
         while not self._storage.is_empty:
             if (stored := self._storage.poll()) is not None:
                 return stored.channel, stored.element, stored.size

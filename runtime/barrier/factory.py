@@ -1,12 +1,12 @@
 """Chooses the barrier handler of a subtask.
 
-* at least once: `CheckpointBarrierTracker`. It never waits; unaligned checkpoints are refused.
+* at least once: `CheckpointBarrierTracker`, which refuses unaligned checkpoints.
 * exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if alignments store.
-* exactly once, unaligned: `AlternatingBarrierHandler`. Its side for savepoints is an aligner, its side for
-  checkpoints a `CheckpointBarrierUnaligner` or an `AlignedWithTimeoutBarrierHandler`.
+* exactly once, unaligned: `AlternatingBarrierHandler`. It uses an aligner for savepoints. For checkpoints it
+  uses a `CheckpointBarrierUnaligner` or an `AlignedWithTimeoutBarrierHandler`.
 
-A subtask with one channel has nothing to align or count and gets `SingleChannelBarrierHandler`. With
-unaligned checkpoints it does not: a barrier overtakes data in one channel, too.
+A subtask with one channel gets `SingleChannelBarrierHandler`, except with unaligned checkpoints: a barrier
+overtakes data in a single channel, too.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class HandlerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierSettings:
-    """Everything that the choice depends on, except the number of channels.
+    """Settings that choose the handler, together with the number of channels.
 
     Attributes:
-        stores: An alignment stores what comes from blocked channels, instead of holding it.
+        stores: Whether an alignment stores the elements of blocked channels, instead of stopping senders.
     """
 
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
@@ -76,7 +76,7 @@ class BarrierSettings:
         checkpointing: Checkpointing | None,
         semantics: Semantics,
     ) -> BarrierSettings:
-        """The settings of a job; without checkpointing no barrier ever comes."""
+        """The settings of a job; without checkpointing no barrier ever arrives."""
         if checkpointing is None:
             return cls(semantics=semantics)
         return cls(
@@ -92,7 +92,7 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
     """Choose the handler.
 
     Raises:
-        ConfigurationError: The settings contradict each other; the message says why.
+        ConfigurationError: The settings contradict each other.
 
     Example:
         >>> select_handler(BarrierSettings(unaligned=True), channels=3).name
@@ -122,7 +122,7 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
 
 @dataclass(frozen=True, slots=True)
 class InFlightCapture:
-    """The needs of unaligned checkpoints beside channels.
+    """Parts that unaligned checkpoints need beside channels.
 
     Attributes:
         aligned_channels: Channels on which no barrier overtakes.
@@ -149,7 +149,6 @@ def create_input_gate(
 
     Raises:
         ConfigurationError: The settings contradict each other.
-        ValueError: There are no channels, or `capture` or `storage` is needed and missing.
     """
     channels, semantics = len(gate), settings.semantics
     kind = select_handler(settings, channels)
@@ -173,11 +172,7 @@ def create_barrier_handler(
     clock: Clock,
     semantics: Semantics = Semantics.current(),
 ) -> CheckpointBarrierHandler:
-    """Make a handler that only watches what is consumed; its listener is set afterwards.
-
-    Raises:
-        ValueError: There are no channels (a source's subtask has no barrier handler).
-    """
+    """Make a handler that does not watch arrivals; its listener is set afterwards."""
     aligns = mode is CheckpointingMode.EXACTLY_ONCE
     if channels == 1:
         return SingleChannelBarrierHandler(clock, ignores_old=aligns)

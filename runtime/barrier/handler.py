@@ -1,16 +1,12 @@
 """Common parts of all barrier handlers.
 
-A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It is called
-with every barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its
-channel. It notifies a `CheckpointListener` to take a checkpoint or to abort one, once for each outcome.
-Nothing that was consumed is then anywhere but in the task.
+A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It gets every
+barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its channel. It calls
+a `CheckpointListener` once to take or to abort each checkpoint. By then the task has processed every consumed
+element. A handler that `watches_arrivals` is also called when elements arrive (`InputGate.receive`).
 
-A handler has no channels, queues or bytes, only numbers of channels. A handler that `watches_arrivals` is
-also called when elements arrive, because it acts ahead of the buffers that wait (`InputGate.receive`).
-
-A barrier or marker of a checkpoint that is over or subsumed is late, not wrong, also when the ids of one
-channel go backwards. It is counted and does nothing. An element on a channel after its end makes the stream
-corrupt.
+A barrier or marker of a checkpoint that has ended or was subsumed is ignored and counted, even if the ids of
+one channel decrease. An element on a channel after its end makes the stream corrupt.
 
 The model is Flink's `CheckpointBarrierHandler`.
 """
@@ -28,38 +24,37 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
-#: The cause of an abort, where its reason says everything.
+#: Detail of an abort when its reason is sufficient.
 ALIGNMENT_ABORTED: Final = "the alignment was aborted"
 
 
 class CheckpointListener(Protocol):
-    """The task, as a barrier handler sees it."""
+    """The task's interface for barrier handlers."""
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> object:
-        """Take this checkpoint now; the handler does not use the answer.
+        """Take this checkpoint now; the handler ignores the return value.
 
         Args:
-            barrier: The first barrier of the checkpoint that arrived, as it was sent.
-            start_delay: Seconds from the trigger at the coordinator to the first barrier here.
-            alignment_duration: Seconds from the first barrier to the last; 0 for at least once, which holds
-                no channel back meanwhile.
+            barrier: The first barrier of the checkpoint that arrived.
+            start_delay: Seconds from the coordinator's trigger to the first barrier here.
+            alignment_duration: Seconds from the first barrier to the last; 0 for at least once.
         """
         ...
 
     def abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
     ) -> None:
-        """This checkpoint will not be triggered."""
+        """Note that this checkpoint will not be triggered."""
         ...
 
 
 def always_ready() -> bool:
-    """For tasks that are never in the middle of a call when a handler is called."""
+    """Return true: for tasks that are always between two calls when a handler runs."""
     return True
 
 
 class ChannelBlocking(Protocol):
-    """The input, as an aligning handler sees it."""
+    """The input's interface for aligning handlers."""
 
     def block(self, channel: int) -> None: ...
 
@@ -67,10 +62,10 @@ class ChannelBlocking(Protocol):
 
 
 class InFlightInput(ChannelBlocking, Protocol):
-    """The input, as a handler sees it that captures what is in flight."""
+    """The input's interface for handlers that capture in-flight data."""
 
     def waiting(self, channel: int) -> Sequence[StreamElement]:
-        """Elements of a channel that arrived in order and were not consumed, oldest first."""
+        """Elements of a channel that arrived in order and are not consumed, oldest first."""
         ...
 
 
@@ -82,12 +77,12 @@ class BarrierHandlerStatistics:
         latest_checkpoint_id: The newest checkpoint whose barrier or marker was consumed; -1 for none.
         triggered: Checkpoints that were triggered.
         aborted: Checkpoints that were aborted.
-        ignored: Barriers and markers that came late or again.
+        ignored: Late and repeated barriers and markers.
         pending: Checkpoints that wait for barriers.
-        start_delay: Of the last triggered checkpoint: from its trigger to the first barrier here.
-        alignment_duration: Of the running alignment, or of the last one; 0 for at least once.
-        blocked: Channels that an alignment holds back now.
-        cancelled_alignments: Alignments that held channels back until a cancellation marker came.
+        start_delay: Time from the last checkpoint's trigger to its first barrier here.
+        alignment_duration: Duration of the running or the last alignment; 0 for at least once.
+        blocked: Channels that an alignment blocks now.
+        cancelled_alignments: Alignments with blocked channels that a cancellation marker ended.
     """
 
     latest_checkpoint_id: int
@@ -102,11 +97,7 @@ class BarrierHandlerStatistics:
 
 
 class CheckpointBarrierHandler(ABC):
-    """Decides when a checkpoint begins; see the module's docstring.
-
-    Raises:
-        ValueError: There are no channels.
-    """
+    """Decides when a checkpoint begins; see the module's docstring."""
 
     def __init__(
         self,
@@ -128,11 +119,11 @@ class CheckpointBarrierHandler(ABC):
         self._start_delay = self._alignment_duration = 0.0
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
-        """Set the task; once, before the first event.
+        """Set the task, once, before the first event.
 
         Args:
-            is_ready: Whether it can take a checkpoint at this moment. Asked when a checkpoint is due ahead of
-                its barriers. A task that is not ready calls `trigger_if_due` later.
+            is_ready: Whether the task can take a checkpoint now; used when a checkpoint is due ahead of its
+                barriers. A task that is not ready calls `trigger_if_due` later.
         """
         self._listener = listener
         self._is_ready = is_ready
@@ -142,29 +133,29 @@ class CheckpointBarrierHandler(ABC):
 
     @abstractmethod
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """A barrier was consumed.
+        """Handle a barrier that was consumed.
 
         Raises:
-            StreamCorruptError: It breaks the protocol.
+            StreamCorruptError: The barrier breaks the protocol.
         """
 
     @abstractmethod
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
-        """A cancellation marker was consumed; one of a checkpoint that is over does nothing."""
+        """Handle a cancellation marker that was consumed; a marker of an ended checkpoint is ignored."""
 
     @abstractmethod
     def process_end_of_partition(self, channel: int) -> None: ...
 
     @property
     def watches_arrivals(self) -> bool:
-        """Whether this handler needs arrivals announced; most need only what is consumed."""
+        """Whether the input announces arrivals to this handler."""
         return False
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:  # noqa: B027
         ...
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:  # noqa: B027
-        """Elements have arrived in order; they wait to be consumed."""
+        """Handle elements that have arrived in order and are not consumed yet."""
 
     @property
     def latest_checkpoint_id(self) -> int:
@@ -207,15 +198,15 @@ class CheckpointBarrierHandler(ABC):
         self._open.discard(channel)
 
     def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
-        """Notify the listener; whatever it asks of this handler must already be true.
+        """Call the listener, which may call this handler, so the handler's state must be final.
 
         Args:
             started_at: Monotonic time of the first barrier.
-            is_aligned: Whether channels were held back since then. Else there was no alignment to measure.
+            is_aligned: Whether channels were blocked since then.
         """
         since_first = self._clock.monotonic() - started_at
         self._alignment_duration = since_first if is_aligned else 0.0
-        # Clocks of two machines differ: a barrier may seem to come from the future.
+        # Clocks of two machines differ, so a barrier may seem to come from the future.
         self._start_delay = max(0.0, self._clock.now() - barrier.timestamp - since_first)
         self._triggered += 1
         self._told().trigger(barrier, self._start_delay, self._alignment_duration)
@@ -237,9 +228,9 @@ class BarrierCount:
     """Counts the barriers of one checkpoint, channel by channel.
 
     Attributes:
-        started_at: Monotonic time of the first sign of the checkpoint.
-        barrier: The first barrier that came, which a complete count triggers. `None` when the first sign was
-            a cancellation, or the checkpoint was aborted; later barriers are only counted.
+        started_at: Monotonic time of the first barrier or cancellation.
+        barrier: The first barrier, which a complete count triggers; `None` for an aborted checkpoint, whose
+            barriers are only counted.
 
     Example:
         >>> count = BarrierCount(7, {0, 1}, 0.0, CheckpointBarrier(7, 0.0))
@@ -266,7 +257,7 @@ class BarrierCount:
         return not self._owing
 
     def settle(self, channel: int) -> bool:
-        """A channel owes nothing any more; return whether it did until now."""
+        """Stop waiting for a channel; return whether its barrier was missing until now."""
         if channel not in self._owing:
             return False
         self._owing.discard(channel)

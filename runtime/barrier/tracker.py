@@ -1,19 +1,18 @@
-"""At least once: count barriers and let everything flow.
+"""At least once: counts barriers and blocks no channel.
 
-What it does: no channel is ever blocked. A checkpoint is triggered when its barrier was consumed on every
-channel, while elements after the early barriers have been processed already. After a restore those are
-processed again: nothing is lost, some records count twice. So there is no alignment, and none is reported,
-however long the last barrier takes.
+A checkpoint is triggered when its barrier was consumed on every channel. Elements behind the early barriers
+have been processed by then. After a restore they are processed again: no record is lost, and some count
+twice.
 
-Several checkpoints may be pending. When one is complete, incomplete older ones are forgotten without an
-abort. At most `MAX_PENDING` are remembered, and the oldest is forgotten first. A cancelled one is remembered
-until all its barriers have come, so that these don't start it again.
+Several checkpoints may be pending. A complete one drops incomplete older ones without an abort. At most
+`MAX_PENDING` are kept, the newest. A cancelled one is kept until all its barriers have arrived, so that these
+don't start it again.
 
-What it must never do: trigger a checkpoint before its barrier has come on every open channel, trigger one
-twice, or remember without a bound.
+What it must never do: trigger a checkpoint before every open channel has consumed its barrier, trigger one
+twice, or keep checkpoints without a bound.
 
-The model is Flink's `CheckpointBarrierTracker`. One thing is stricter: a barrier that is repeated on a
-channel does not count for another channel; it is ignored.
+The model is Flink's `CheckpointBarrierTracker`. Unlike Flink, a repeated barrier of one channel does not
+count for another channel.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointB
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 CANCELLED: Final = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
-#: How many incomplete checkpoints are remembered (Flink's `MAX_CHECKPOINTS_TO_TRACK`).
+#: Maximum number of incomplete checkpoints (Flink's `MAX_CHECKPOINTS_TO_TRACK`).
 MAX_PENDING: Final = 50
 
 
 class CheckpointBarrierTracker(CheckpointBarrierHandler):
     """Counts barriers over several channels; see the module's docstring.
 
-    When the end of a channel aborts, an ended channel still owes barriers, so no later checkpoint triggers.
+    Unless the end of a channel counts as a barrier, no checkpoint triggers after it.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         return tuple(count.checkpoint_id for count in counts if count.barrier is not None)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Count a barrier. The last one triggers; one of an id that is neither pending nor new is ignored."""
+        """Count a barrier; the last one triggers. Barriers of ended checkpoints are ignored."""
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         count = self._counts.get(barrier.checkpoint_id)
         if count is None:
@@ -66,7 +65,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
         """Abort this checkpoint and all older ones, each once.
 
-        A marker of an id that is neither pending nor newer than all seen ones aborts only what is older.
+        A marker of an ended checkpoint aborts only older ones.
         """
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         self._abort_older_than(marker.checkpoint_id)
@@ -82,9 +81,9 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         self._settle(count, channel)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """The channel owes no barriers any more, or all pending checkpoints are aborted.
+        """Stop waiting for the channel, or abort all pending checkpoints.
 
-        Several checkpoints may become complete at once. All of them are triggered, oldest first: an older one
+        Several checkpoints may become complete at once. All are triggered, oldest first, because an older one
         may be a savepoint, which a newer checkpoint does not replace.
         """
         self._close(channel)
@@ -130,7 +129,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             self._abort_pending(count, CANCELLED)
 
     def _abort_pending(self, count: BarrierCount, reason: CheckpointFailureReason) -> None:
-        """Report an abort, once; the barriers are still counted, so they don't start the checkpoint again."""
+        """Report an abort once, and keep counting, so that late barriers don't start the checkpoint again."""
         if count.barrier is not None:
             count.barrier = None
             self._abort(count.checkpoint_id, reason)

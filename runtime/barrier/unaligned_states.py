@@ -1,4 +1,4 @@
-"""States of an input whose barriers may overtake: one small class a state, named by what it waits for.
+"""States of an input whose barriers may overtake: a class for each thing that it waits for.
 
 | state | next state |
 | --- | --- |
@@ -8,15 +8,15 @@
 | `WaitingForLastBarriers` | `InputComplete` when the last one has arrived |
 | `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
 
-Every event is a method that returns the next state, `self` for none. It changes facts about channels
-(`UnalignedCheckpoint`). `OvertakenInput` acts for the states: it blocks channels, triggers, and persists what
-is in flight. The task and the channel state are notified when a state is entered.
+Every event is a method that returns the next state, or `self`. It updates the facts about channels
+(`UnalignedCheckpoint`). The states block channels, trigger, and persist in-flight data through
+`BarrierController`. They notify the task and the channel state when they are entered.
 
-Why a checkpoint is triggered once: each trigger stands in `enter` of a state from which no way leads back to
-a state before it. Why no channel stays blocked: only the two states before the trigger block, and both
-triggers release. A checkpoint that is aborted is released by the handler.
+A checkpoint is triggered once, because each trigger is in `enter` of a state that no earlier state follows.
+No channel stays blocked, because only the two states before the trigger block channels, and both triggers
+release them. The handler releases the channels of an aborted checkpoint.
 
-The model is Flink's `BarrierHandlerState` and its implementations (since 1.13).
+The models are Flink's `BarrierHandlerState` and its `Controller` (since 1.13).
 """
 
 from __future__ import annotations
@@ -34,13 +34,10 @@ from penstock.runtime.record.elements import CheckpointBarrier, StreamElement
 class UnalignedCheckpoint:
     """Facts about one checkpoint, by channel.
 
-    Arrival and consumption are counted apart. A channel that has not consumed its barrier still has data of
-    the checkpoint in front. A channel whose barrier has not arrived will get more of it.
-
     Attributes:
-        started_at: Monotonic time of the first sign.
-        unconsumed: Channels that have not consumed their barrier or end.
-        unarrived: Channels whose barrier, or end, has not arrived.
+        started_at: Monotonic time of the first barrier.
+        unconsumed: Channels that have not consumed their barrier or end, and hold data of the checkpoint.
+        unarrived: Channels whose barrier or end has not arrived; more data of the checkpoint may arrive.
         blocked: Channels that wait after their barrier for the trigger.
     """
 
@@ -64,12 +61,12 @@ class UnalignedCheckpoint:
         return self.barrier.checkpoint_id
 
 
-class OvertakenInput:
-    """Acts for the states of one handler.
+class BarrierController:
+    """The actions of one handler's states.
 
     Args:
         aligned_channels: Channels on which no barrier overtakes.
-        trigger: Makes the task take a checkpoint: its barrier, and the monotonic time of its first sign.
+        trigger: Triggers a checkpoint by its barrier and the monotonic time of the first barrier.
     """
 
     def __init__(
@@ -96,14 +93,14 @@ class OvertakenInput:
             self._inputs.unblock(channel)
 
     def trigger_aligned(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Every barrier was consumed: nothing of the checkpoint is in flight."""
+        """Take the checkpoint after every barrier was consumed; it has no in-flight data."""
         self.release(checkpoint)
         self._trigger(checkpoint.barrier, checkpoint.started_at)
 
     def trigger_unaligned(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Take the checkpoint now, and persist what waits in front of its barriers.
+        """Take the checkpoint now, and persist the waiting elements in front of its barriers.
 
-        The task is notified first: the rest of the batch that it has taken stands in front of what waits.
+        The task is called first, because the rest of its current batch comes before the waiting elements.
         """
         self.release(checkpoint)
         self._writer.start(checkpoint.id)
@@ -121,7 +118,7 @@ class OvertakenInput:
         self._writer.finish_input(checkpoint.id)
 
     def abort(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Forget what was persisted of a checkpoint whose abort is not reported."""
+        """Delete the persisted data of a checkpoint whose abort is not reported."""
         self._writer.abort(checkpoint.id)
 
 
@@ -132,7 +129,7 @@ class BarrierState:
     is_triggered: ClassVar[bool] = False
 
     def enter(self) -> BarrierState:
-        """Act on entering the state; return the state that follows at once."""
+        """Act on entering the state; return the next state, or `self`."""
         return self
 
     def leave(self) -> None: ...
@@ -141,17 +138,17 @@ class BarrierState:
         return self
 
     def barrier_arrived(self, channel: int) -> BarrierState:
-        """Nothing more of the checkpoint can arrive on a channel: its barrier, or its end, is there."""
+        """Handle the arrival of a channel's barrier or end, after which no data of the checkpoint arrives."""
         return self
 
     def end_consumed(self, channel: int) -> BarrierState:
         return self
 
     def element_arrived(self, channel: int, element: StreamElement) -> None:
-        """Data has arrived in front of whatever comes next on its channel."""
+        """Handle an element that has arrived in order."""
 
     def turn_unaligned(self) -> BarrierState:
-        """The timeout has run out, here or at a sender: wait only for channels that can't be overtaken."""
+        """Handle an expired timeout, here or at a sender: wait only for aligned channels."""
         return self
 
     def trigger_if_due(self) -> BarrierState:
@@ -165,7 +162,7 @@ class WaitingForFirstBarrier(BarrierState):
 class _BeforeTheTrigger(BarrierState):
     checkpoint: UnalignedCheckpoint
 
-    def __init__(self, checkpoint: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+    def __init__(self, checkpoint: UnalignedCheckpoint, inputs: BarrierController) -> None:
         self.checkpoint = checkpoint
         self._inputs = inputs
 
@@ -181,7 +178,7 @@ class _BeforeTheTrigger(BarrierState):
         return self
 
     def end_consumed(self, channel: int) -> BarrierState:
-        """The channel holds nothing more, so there is nothing to block."""
+        """Stop waiting for an ended channel; it has no more elements to block."""
         self.checkpoint.unconsumed.discard(channel)
         return self.trigger_if_due()
 
@@ -190,11 +187,11 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
     """Aligned: the checkpoint begins when every channel has consumed its barrier, or turns unaligned.
 
     Args:
-        timer: Turns it unaligned when it runs out; `None` when only a sender can.
+        timer: The timeout; `None` when only a sender's timeout counts.
     """
 
     def __init__(
-        self, checkpoint: UnalignedCheckpoint, inputs: OvertakenInput, timer: Cancellable | None = None
+        self, checkpoint: UnalignedCheckpoint, inputs: BarrierController, timer: Cancellable | None = None
     ) -> None:
         super().__init__(checkpoint, inputs)
         self._timer = timer
@@ -204,36 +201,33 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
             self._timer.cancel()
 
     def turn_unaligned(self) -> BarrierState:
-        """Wait only for channels that can't be overtaken; blocked ones stay so."""
         return WaitingForAlignedChannels(self.checkpoint, self._inputs)
 
     def trigger_if_due(self) -> BarrierState:
-        """Trigger when no barrier is missing and the task is ready."""
         if self.checkpoint.unconsumed or not self._inputs.is_ready():
             return self
         return Aligned(self.checkpoint, self._inputs)
 
 
 class WaitingForAlignedChannels(_BeforeTheTrigger):
-    """Unaligned: the checkpoint begins when the channels that can't be overtaken consumed their barriers.
+    """Unaligned: the checkpoint begins when the aligned channels have consumed their barriers.
 
     Usually there are none, and this state ends as soon as the task can take a checkpoint.
     """
 
     def trigger_if_due(self) -> BarrierState:
-        """Trigger when none of those channels is missing and the task is ready."""
         if self.checkpoint.unconsumed & self._inputs.aligned_channels or not self._inputs.is_ready():
             return self
         return WaitingForLastBarriers(self.checkpoint, self._inputs)
 
 
 class WaitingForLastBarriers(BarrierState):
-    """The task has taken the checkpoint; what arrives in front of a missing barrier belongs to it."""
+    """The task has taken the checkpoint; elements that arrive in front of missing barriers belong to it."""
 
     checkpoint: UnalignedCheckpoint
     is_triggered = True
 
-    def __init__(self, checkpoint: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+    def __init__(self, checkpoint: UnalignedCheckpoint, inputs: BarrierController) -> None:
         self.checkpoint = checkpoint
         self._inputs = inputs
 
@@ -245,12 +239,12 @@ class WaitingForLastBarriers(BarrierState):
         return self.barrier_arrived(channel)
 
     def barrier_arrived(self, channel: int) -> BarrierState:
-        """Capture nothing more on this channel; with the last one the input part is complete."""
+        """Capture no more elements of this channel; the last channel completes the input part."""
         self.checkpoint.unarrived.discard(channel)
         return self._complete_or_wait()
 
     def element_arrived(self, channel: int, element: StreamElement) -> None:
-        """Capture it, unless it stands after the barrier."""
+        """Capture the element, unless it is behind the barrier."""
         if channel in self.checkpoint.unarrived:
             self._inputs.capture(self.checkpoint, channel, element)
 
@@ -261,9 +255,9 @@ class WaitingForLastBarriers(BarrierState):
 
 
 class Aligned(BarrierState):
-    """Every barrier was consumed: triggers, and nothing is in flight."""
+    """Every barrier was consumed, and no data is in flight: triggers."""
 
-    def __init__(self, taken: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+    def __init__(self, taken: UnalignedCheckpoint, inputs: BarrierController) -> None:
         self._taken = taken
         self._inputs = inputs
 
@@ -273,9 +267,9 @@ class Aligned(BarrierState):
 
 
 class InputComplete(BarrierState):
-    """Every barrier has arrived: what is in flight is complete."""
+    """Every barrier has arrived: the in-flight data is complete."""
 
-    def __init__(self, taken: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+    def __init__(self, taken: UnalignedCheckpoint, inputs: BarrierController) -> None:
         self._taken = taken
         self._inputs = inputs
 

@@ -1,40 +1,37 @@
-"""Barriers that overtake: at once, or after a timeout.
+"""Barriers that overtake in-flight data: at once, or after a timeout.
 
-Exactly once without waiting: a barrier overtakes the data in front of it, and that data is persisted. The
-first sign of a checkpoint's barrier, on any channel, triggers the checkpoint when it *arrives*. What waits in
-front of a barrier then, and what arrives in front of one later, becomes channel state of the checkpoint. The
-task still gets it, in its order.
+A barrier overtakes the data in front of it, which is persisted. The first barrier of a checkpoint triggers it
+when the barrier *arrives*, on any channel. All data in front of the other barriers becomes channel state of
+the checkpoint, also data that arrives later. The task still processes it in order.
 
-Why it is right: on each channel, the elements in front of the barrier are those consumed before the snapshot,
-and then the persisted ones. A restored task consumes the persisted part first. So the cut is the one that
-aligned barriers make, with a part of it in channels.
+Why it is right: the elements in front of a channel's barrier were consumed before the snapshot or are
+persisted. A restored task consumes the persisted elements first. So the cut is the same as with aligned
+barriers, with a part of it in channels.
 
-How a barrier overtakes: the sender gives it the next sequence number and sends it ahead of what waits. It
-captures what waits. So the number of a barrier is its position. The input part is complete when every channel
-has all elements up to its barrier *in order*. A frame may bring the barrier before some of them: then it is
-announced, which triggers, and they are captured when they arrive.
+*Overtaking.* The sender gives the barrier the next sequence number, sends it ahead of its waiting elements,
+and captures these. So the number of a barrier is its position. A frame may bring the barrier before some of
+the elements in front of it. The input then announces the barrier, which triggers the checkpoint, and captures
+these elements when they arrive. The input part is complete when every channel has all elements up to its
+barrier *in order*.
 
-Channels that must be aligned: in-flight data of a forward or broadcast exchange can't be redistributed to
-another number of subtasks. Their barriers stay in line, and the checkpoint waits until these channels have
-consumed them. Until then every channel whose barrier was consumed is blocked: nothing after a barrier may
-reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a
-call.
+*Aligned channels.* In-flight data of a forward or broadcast exchange can't be redistributed to another number
+of subtasks. Barriers of these channels do not overtake, and the checkpoint waits until they are consumed.
+Until then every channel whose barrier was consumed is blocked, because no element after a barrier may reach
+the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a call.
 
-Barriers act on arrival; cancellations and ends act on consumption. One exception: a channel whose end has
-arrived owes no barrier (under `COUNTS_AS_BARRIER`). A triggered checkpoint may be aborted until it is
-complete; a complete one stays.
+*Timeout.* The checkpoint begins aligned: it blocks channels whose barrier was consumed, and persists nothing.
+It turns unaligned when its alignment takes longer than the barrier's `aligned_timeout`. An unaligned copy of
+its barrier, from a sender whose timeout has expired, does the same. The alignment begins with the arrival of
+the first barrier, by this machine's clock.
+
+Barriers act on arrival, cancellations and ends on consumption. An end that counts as a barrier also does so
+on arrival. A triggered checkpoint may be aborted until it is complete.
 
 What it must never do:
 
-* capture an element that was consumed before the snapshot, or stands after the barrier, or was captured;
+* capture an element twice, one consumed before the snapshot, or one after the barrier;
 * leave a channel blocked when no checkpoint waits;
 * finish the input part of a checkpoint that still waits for elements.
-
-With a timeout a checkpoint begins aligned: channels whose barrier was consumed are blocked, and nothing is
-persisted. It turns unaligned when its alignment takes longer than the `aligned_timeout` in its barrier. An
-unaligned copy of its barrier does the same: the timeout of a sender has run out. It is then triggered at
-once, and what waits in front of the missing barriers is captured. The alignment begins with the first sign of
-the barrier, so the timeout includes the time from arrival to consumption. It counts on this machine's clock.
 
 The models are Flink's `CheckpointBarrierUnaligner` (FLIP-76) and its aligned checkpoint timeout
 (FLINK-19680).
@@ -49,8 +46,8 @@ from penstock.runtime.barrier.handler import (
     InFlightInput,
 )
 from penstock.runtime.barrier.unaligned_states import (
+    BarrierController,
     BarrierState,
-    OvertakenInput,
     UnalignedCheckpoint,
     WaitingForAlignedChannels,
     WaitingForAllBarriers,
@@ -69,13 +66,13 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 
 class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
-    """Triggers with the first barrier and captures what it overtakes; see the module's docstring.
+    """Triggers with the first barrier and captures the data that it overtakes; see the module's docstring.
 
-    It decides which checkpoint an event belongs to; its state decides the effect of the event.
+    The handler finds the checkpoint of an event; its state decides the effect of the event.
 
     Args:
-        writer: Takes what is captured. The handler starts and finishes the input part of a checkpoint; the
-            task aborts on the listener's call.
+        writer: Stores captured data. The handler starts and finishes the input part of a checkpoint; the task
+            aborts it on the listener's call.
         aligned_channels: Channels on which no barrier overtakes.
     """
 
@@ -89,7 +86,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         aligned_channels: Iterable[int] = (),
     ) -> None:
         super().__init__(channels, clock, semantics)
-        self._inputs = OvertakenInput(
+        self._inputs = BarrierController(
             inputs, writer, aligned_channels, lambda: self._is_ready(), self._trigger
         )
         self._state: BarrierState = WaitingForFirstBarrier()
@@ -113,7 +110,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     # -- arrivals -----------------------------------------------------------------------------------------
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint ahead of the elements in front of its barrier, which have not even arrived."""
+        """Begin a checkpoint although elements in front of its barrier have not arrived."""
         if barrier.checkpoint_id > self._newest_id:
             self._begin(barrier)
             self._go_to(self._state.trigger_if_due())
@@ -123,7 +120,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._turn_unaligned()
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:
-        """Begin checkpoints, and capture what arrives in front of a barrier that has not arrived."""
+        """Begin checkpoints, and capture elements in front of barriers that have not arrived."""
         for element in elements:
             if isinstance(element, CheckpointBarrier):
                 if not element.options.kind.is_savepoint:
@@ -149,9 +146,9 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._go_to(self._state.barrier_consumed(channel))
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
-        """Abort this checkpoint if it is the running one or newer; one that is complete stays complete.
+        """Abort this checkpoint if it is the running one or newer.
 
-        A running checkpoint that is older than the cancelled one ends with it, and is not reported.
+        An older running checkpoint ends with it, and is not reported.
         """
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         cancelled = marker.checkpoint_id
@@ -175,7 +172,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._go_to(self._state.end_consumed(channel))
 
     def give_up(self, reason: CheckpointFailureReason) -> None:
-        """Abort the checkpoint that is not complete, if there is one, and report it."""
+        """Abort and report the running checkpoint, if any."""
         running = self._end()
         if running is not None:
             self._abort(running.id, reason)
@@ -183,14 +180,14 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     # -- the course of a checkpoint -----------------------------------------------------------------------
 
     def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:
-        """Decide how a checkpoint begins; here it is unaligned from the first moment on."""
+        """The state in which a checkpoint begins."""
         return WaitingForAlignedChannels(checkpoint, self._inputs)
 
     def _runs(self, checkpoint_id: int) -> bool:
         return checkpoint_id in self.pending
 
     def _begin(self, barrier: CheckpointBarrier) -> None:
-        """Wait for a new checkpoint; the caller checks whether it is due already."""
+        """Begin to wait for a new checkpoint; the caller checks whether it is due already."""
         self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
         counts = self._semantics.end_counts_as_barrier
         arriving = self._unended if counts else self._open
@@ -208,7 +205,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._go_to(self._state.barrier_arrived(channel))
 
     def _end(self) -> UnalignedCheckpoint | None:
-        """Abandon the checkpoint that is not complete, and return it."""
+        """Abandon the running checkpoint and return it."""
         running = self._state.checkpoint
         if running is not None:
             self._go_to(WaitingForFirstBarrier())
@@ -216,7 +213,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         return running
 
     def _go_to(self, state: BarrierState) -> None:
-        """Change the state first, then act: whatever the task asks meanwhile is answered from the new one."""
+        """Change the state first, then act, so that calls of the task meanwhile see the new state."""
         while state is not self._state:
             left, self._state = self._state, state
             left.leave()
@@ -226,13 +223,12 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 
 
 class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
-    """Aligns, and turns unaligned when that takes too long; see the module's docstring.
+    """Aligns, and turns unaligned after a timeout; see the module's docstring.
 
-    A barrier without `aligned_timeout` stays aligned until an unaligned copy of it arrives.
+    Without `aligned_timeout`, only an unaligned copy of the barrier ends the alignment.
 
     Args:
-        timers: Ends an alignment that takes too long, in the task's thread, between two pieces of work.
-        aligned_channels: Channels on which no barrier overtakes.
+        timers: Run the timeout in the task's thread, between two mails.
     """
 
     def __init__(
@@ -249,7 +245,7 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
         self._timers = timers
 
     def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:
-        """Aligned, unless the timeout of a sender has run out already."""
+        """Begin aligned, unless a sender's timeout has expired already."""
         options = checkpoint.barrier.options
         if options.unaligned:
             return super()._first_state(checkpoint)

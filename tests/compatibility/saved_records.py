@@ -17,6 +17,7 @@ from penstock.runtime.checkpoint.log.records import (
     JobEnded,
     LogCompacted,
     LogEntry,
+    LogView,
 )
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
@@ -51,17 +52,19 @@ ENTRIES: Final[dict[str, LogEntry]] = {
     "failed": LogEntry(JobEnded("failed", "it broke", 2, 30.5, failure=_CAUSE.to_dict())),
     "compacted": LogEntry(
         LogCompacted(
-            2,
-            _KEPT,
-            9,
-            (0, 4),
-            3,
+            LogView(
+                last_attempt=2,
+                completed=_KEPT,
+                highest_checkpoint_id=9,
+                begun_slots=(0, 4),
+                compacted_at=3,
+                parallelism=(("counted", 3),),
+                age=12.5,
+                restarts=_RESTARTS,
+                passed_slots=(2,),
+                submission="s",
+            ),
             31.5,
-            (("counted", 3),),
-            12.5,
-            _RESTARTS,
-            (2,),
-            "s",
         )
     ),
     "passing": LogEntry(AttemptBegun(3, 7, 12.5), (5, 6)),

@@ -421,7 +421,7 @@ def forget_checkpoints_that_are_compacted(patch: pytest.MonkeyPatch) -> None:
     compacted = LogView.compacted
 
     def forget(self: LogView, at: float) -> LogCompacted:
-        return replace(compacted(self, at), completed=self.completed[:-1])
+        return compacted(replace(self, completed=self.completed[:-1]), at)
 
     patch.setattr(LogView, "compacted", forget)
 

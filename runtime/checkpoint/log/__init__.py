@@ -1,12 +1,9 @@
-"""The decision log: numbered records in the checkpoint storage, claimed by conditional writes.
+"""The decision log: all durable decisions of a job as numbered records, claimed by conditional writes.
 
-All durable decisions of a job are records here. Later versions read the format: change it only with a
-version.
+Later versions read the format: a change needs a new version. Imports `snapshot` only.
 
-- `decision_log`: the writer, and why the log is right.
-- `reader`: replays the log, from where its hint says.
-- `records`: the records, their format, and what they come to.
-- `slots`: claims one slot, and what comes of it.
-
-Imports `snapshot` only.
+- `decision_log`: the writer, and the proof that the log is right.
+- `reader`: replays the log.
+- `records`: the records, their format, and the state that they add up to.
+- `slots`: claims one slot.
 """

@@ -1,62 +1,53 @@
 """`DecisionLog`: the numbered log that holds all durable decisions of a job.
 
-What it does. Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job
-ended) is a file of its own, a *slot*: 0, 1, 2, ... A slot is claimed by put-if-absent: exactly one of its
-contenders gets it, and a decision is made at the moment its file appears. Old and new attempts contend for
-the same slots. So a completion of the old attempt is in front of the new one's
-`AttemptBegun`, or nowhere. In the first case the new attempt restores from it.
+Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job ended) is a file, a
+*slot*: 0, 1, 2, ... Writers claim slots by put-if-absent. Exactly one contender gets a slot, and a decision
+is made when its file appears. Old and new attempts contend for the same slots. So a completion of the old
+attempt is either in front of the new attempt's `AttemptBegun` or not in the log. In the first case the new
+attempt restores from it.
 
-Why it is right.
+Why it is right:
 
-1. *No gaps.* A writer asks for slot n only when it has seen slots up to n - 1.
-2. *One writer an attempt.* An attempt begins only when the storage has *answered* that the put succeeded. A
-   writer that gets no answer, or finds the slot taken (even by itself), begins again with a larger number. So
-   no two writers have one number, and every record with the writer's number is its own.
-3. *Fencing.* A writer that has begun continues from its own slot. The first record of another writer
-   behind it is therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the
-   slot, reads it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that
-   record.
-4. *Lost answers.* A put may have happened although it looks failed, or may happen later. The same bytes are
-   put again; a slot that turns out to hold the writer's own record is claimed. If nothing helps,
-   `OutcomeUnknownError` is raised. The next record contends for the *same* slot, so the record in doubt gets
-   in now or never.
-5. *Compaction* writes all that matters as one record (`LogCompacted`), in a slot of its own. Then it writes
-   the hint, by which readers find it, and then it deletes older slots. `reader` tells how the log is
-   read, and that a replay is exact whatever a listing shows. A crash in between leaves files that the next
-   compaction deletes. But a writer that was paused can put a deleted slot again, and that would look like
-   success. Four rules prevent it:
-   a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot.
-      There is one exception. The slot that it is in doubt about may hold its own record, and be deleted.
-      So when it gets such a slot, or finds itself in it, it looks for a compaction behind it. If there is
-      one, the writer is past.
-   b) A writer that is about to *begin* may want any deleted slot. After its put it looks for the compaction
-      that it has replayed from, and for the hint. If the first can be read, and the second names no later
-      compaction, nothing behind it was ever deleted. If not, its record has no effect, or is that of an
-      attempt that is past: it begins again. A writer that *compacts* looks in the same way before it writes
-      the hint. Its put may have happened twice: once before it slept, and once after the slot was deleted.
-   c) Only slots in front of the *last but one* compaction are deleted, so a reader still finds what it reads
-      while another writer compacts.
+1. *No gaps.* A writer claims slot n only after it has seen all slots up to n - 1.
+2. *One writer an attempt.* An attempt begins only when the storage has confirmed the put. A writer without an
+   answer, or whose slot is taken, tries again with a larger number. So only one writer writes the records of
+   an attempt.
+3. *Fencing.* The first record of another writer behind a running attempt is an `AttemptBegun`, in the slot
+   that the old writer claims next. The old writer does not get the slot, reads it, and is `Fenced`.
+4. *Lost answers.* A put that looks failed may have happened, or may happen later. The writer puts the same
+   bytes again; it owns a slot that holds its own record. Without any answer it raises `OutcomeUnknownError`.
+   Its next record contends for the *same* slot, so the record in doubt gets the slot now or never.
+5. *Compaction.* A compaction writes the whole state as one record (`LogCompacted`) into a slot. Then it
+   writes the hint that leads readers there, and then it deletes older slots. After a crash in between, the
+   next compaction deletes the rest. A paused writer may put a deleted slot again, which looks like a success.
+   Four rules prevent that:
+   a) Slots of `AttemptBegun` are never deleted, and by 3 an old writer claims such a slot. The exception is a
+      slot in doubt: it may have held the writer's own record, and be deleted. So a writer that gets a slot in
+      doubt, or finds its own record in a slot, looks for a compaction behind it. If there is one, the writer
+      is fenced.
+   b) A writer that *begins* may claim any deleted slot. After its put it reads the compaction that its replay
+      began with, and the hint. If the compaction is there and the hint names no later one, no slot behind the
+      compaction was deleted. Otherwise its record has no effect or is fenced, and it begins again. A writer
+      that *compacts* checks the same before it writes the hint. Its put may have happened twice, the second
+      time after the slot was deleted.
+   c) Only slots in front of the *last but one* compaction are deleted, so a reader can finish while another
+      writer compacts.
    d) Older compactions are deleted first, the oldest in front, each in a call of its own. So a compaction
-      that can be read, and was put once, shows that no slot behind it was deleted.
-6. *Power cuts.* A put that was not answered may leave a slot that is cut off. A writer that finds it newest
-   continues behind it, and its record names the slots that it passes over (see `reader`). Such slots are
-   never deleted: a paused writer may still want them, and must not get them.
+      that can be read, and was put once, proves that no slot behind it was deleted.
+6. *Power cuts.* A put without an answer may leave a truncated slot. A writer that finds it as the newest slot
+   continues behind it, and its record names the slots that it passes (see `reader`). Such slots are never
+   deleted, because a paused writer may still claim them.
 
-7. *What stays for ever* is one slot an attempt, and its number in each compaction. Could the slots of old
-   attempts be deleted? A writer that was paused since then would get such a slot, and take it for a success.
-   It does not know that it is past: it has seen nothing behind its own slot. It would have to look for a
-   compaction after each claim. That is one more read for each checkpoint, against about 100 bytes an attempt.
-   One restart a day leaves 365 slots a year: 37 kB, or 1.5 MB where each file takes a block of 4 KiB. One
-   every ten minutes leaves 52,560: 5 MB, or 215 MB. They are listed at
-   each replay and compaction, 1,000 names a page on S3, and not read again.
+One slot an attempt stays for ever, about 100 bytes. If it were deleted, a writer that was paused since then
+would get the slot and take that for a success. Each claim would need one more read to prevent this.
 
 What it must never do:
 
 * return `Claimed` for a record that a replay does not find, or `Fenced` for one that it finds,
-* delete the slot of an `AttemptBegun`, or one that is passed over,
+* delete the slot of an `AttemptBegun`, or one that is passed,
 * take silence of the storage for a refusal.
 
-All methods block, and are called from one thread at a time. Only `newer_attempt` may run beside another one.
+All methods block, and one thread at a time calls them. Only `newer_attempt` may run beside another method.
 """
 
 from __future__ import annotations
@@ -108,16 +99,11 @@ class DecisionLog:
     """Reads and writes the log of one job.
 
     Args:
-        storage: It must have an atomic put-if-absent.
         compact_every: Number of records after which the log is compacted; at least 2.
-        monotonic: Seconds that never go backwards, from any thread; records get the age of the job from it.
-        writer: A token that no other writer has. With it the writer recognises its own attempt after a begin
-            that was not answered. Without it, another attempt begins.
+        monotonic: Seconds of a monotonic clock, for the age of the job.
+        writer: A unique token, by which a writer recognises an attempt that it began without an answer.
         submission: A token that only the writers of one submission of the job have.
-        allow_damaged: Begin behind damaged records and lose what they decided; see `reader`.
-
-    Raises:
-        ValueError: `compact_every` is less than 2.
+        allow_damaged: Begin behind damaged records and lose their decisions; see `reader`.
 
     Example:
         >>> from penstock.runtime.snapshot.storage import MemoryStorage
@@ -165,7 +151,7 @@ class DecisionLog:
         return self._view
 
     def age(self) -> float:
-        """Age of the job in seconds: the age that the log shows, and the time of this writer."""
+        """Age of the job in seconds: its age in the log and the time of this writer."""
         age, since = self._aged
         return age + self._monotonic() - since
 
@@ -174,7 +160,6 @@ class DecisionLog:
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing.
-            StorageError: The log could not be read.
         """
         return self._reader.replay()
 
@@ -187,18 +172,17 @@ class DecisionLog:
         count: CountRestarts | None = None,
         is_new: bool = False,
     ) -> AttemptBegun | JobEnded | Fenced:
-        """Take the job over; returns how the job ended if it has.
+        """Take the job over; returns the job's end if it has ended.
 
-        The first writer of a submission may sleep until another one has taken its place. It finds the log of
-        that writer, is `Fenced`, and writes nothing.
+        `Fenced` is the answer for the first writer of a submission if another writer has replaced it while it
+        slept.
 
         Args:
             now: Wall-clock seconds.
             known_attempt: An attempt that is known to have begun.
             parallelism: New parallelism of a rescale; `None` keeps the old one.
             count: Computes the restart memory; by default the memory stays unchanged.
-            is_new: The job was only just submitted, so this writer's first attempt must be in slot 0. Only
-                the first writer of a submission says so.
+            is_new: Set by the first writer of a submission: its attempt must be in slot 0.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing, or the log has been deleted.
@@ -206,7 +190,7 @@ class DecisionLog:
             StorageError: The storage does not answer; no writer acts for an attempt that may have begun.
         """
         unanswered = 0
-        #: Attempts of this call whose records may be in the log: what they counted is counted.
+        #: Attempts of this call whose records may be in the log; these have already counted the restart.
         tried: set[int] = set()
         for _ in range(BEGIN_TRIES):
             view = self._reader.replay()
@@ -257,7 +241,7 @@ class DecisionLog:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Descriptions of the damaged records that the last attempt of this writer has passed over."""
+        """Descriptions of the damaged records that this writer's last attempt has passed."""
         return self._lost
 
     def complete(self, record: CheckpointCompleted) -> Claim:
@@ -266,7 +250,6 @@ class DecisionLog:
         Raises:
             OutcomeUnknownError: The checkpoint may exist, so its files must stay.
             CorruptSnapshotError: The log is damaged.
-            ValueError: The record is of another attempt than this writer.
         """
         if record.attempt != self._attempt:
             msg = f"a record of attempt {record.attempt} can't be written by attempt {self._attempt}"
@@ -274,12 +257,7 @@ class DecisionLog:
         return self._append(replace(record, age=self.age()))
 
     def drop(self, checkpoint_ids: tuple[int, ...], now: float) -> Claim:
-        """Drop checkpoints; their files may be deleted once this is claimed, never before.
-
-        Raises:
-            OutcomeUnknownError: Their files must stay.
-            CorruptSnapshotError: The log is damaged.
-        """
+        """Drop checkpoints; their files may be deleted once this is claimed, never before."""
         return self._append(CheckpointsDropped(tuple(checkpoint_ids), self._attempt, now))
 
     def end(
@@ -292,24 +270,15 @@ class DecisionLog:
         drained: bool = False,
         failure: Mapping[str, Any] | None = None,
     ) -> Claim:
-        """End the job for good; the arguments are those of `JobEnded`.
-
-        Raises:
-            OutcomeUnknownError: Call again; an end that was written is found.
-            CorruptSnapshotError: The log is damaged.
-        """
+        """End the job for good; after an `OutcomeUnknownError`, a second call finds the written end."""
         return self._append(JobEnded(state, cause, self._attempt, now, savepoint, drained, failure))
 
     def newer_attempt(self) -> int | None:
-        """Look for another writer that has begun a newer attempt; `None` when there is none.
+        """A newer attempt that another writer has begun; `None` without one.
 
-        By 3 its record is in the slot that this writer wants next, or behind records of this writer. The
+        By 3 its record is in the slot that this writer claims next, or behind records of this writer. The
         method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find
         the attempt that this writer begins.
-
-        Raises:
-            CorruptSnapshotError: The log is damaged.
-            StorageError: It could not be read.
         """
         slot = self._view.next_slot
         try:
@@ -336,7 +305,7 @@ class DecisionLog:
                     self._reader.hint.write(view.compacted_at)
 
     def _is_own(self, slot: int, record: AttemptBegun) -> bool:
-        """Whether a slot that is taken holds this writer's record, which no other writer can have written."""
+        """Whether a taken slot holds this writer's record; its token proves that no other writer wrote it."""
         if not self._writer:
             return False
         try:
@@ -395,7 +364,7 @@ class DecisionLog:
             self._follow(slot, found)
 
     def _known(self, record: LogRecord) -> Claim | None:
-        """The outcome, if the log is known to have the record from an earlier try without an answer."""
+        """The outcome if the log has ended, or has the record from an earlier try without an answer."""
         ended = self._view.ended
         if isinstance(record, JobEnded) and ended is not None and ended.state == record.state:
             return Claimed(self._view.next_slot - 1)
@@ -410,9 +379,8 @@ class DecisionLog:
     def _past(self, slot: int, record: LogRecord, data: bytes) -> Claim | None:
         """The answer for a slot in doubt when a newer attempt has compacted the log behind it, else `None`.
 
-        No `AttemptBegun` has the slot, so a record of this writer had it. That record may have been deleted,
-        and the present content of the slot may have no effect. If this writer can have put no other record
-        there, the record in doubt had the slot.
+        No `AttemptBegun` has the slot, so it held a record of this writer, which may have been deleted. If
+        this writer can have put no other record there, the slot held the record in doubt.
         """
         try:
             view = None if self._reader.is_intact(self._view) else self._reader.compacted_behind(slot)
@@ -470,8 +438,9 @@ class DecisionLog:
             self._slots.in_doubt = -1
             self._view = self._view.after(record)
             self._reader.hint.write(slot)
-            if record.previous is not None:
-                self._delete_superseded(record.previous, {*record.begun_slots, *record.passed_slots})
+            state = record.state
+            if state.compacted_at is not None:
+                self._delete_superseded(state.compacted_at, {*state.begun_slots, *state.passed_slots})
         except StorageError:
             pass  # the next compaction makes up for it
 

@@ -1,52 +1,39 @@
-"""The reader of the decision log, and the hint that it begins with.
+"""Replays the decision log from the compaction that its hint names, slot by slot, up to the first free one.
 
-Reads the decision log: from the compaction that the hint names on, slot by slot, up to the first free one.
+Some stores list files late, or only in part. A listing older than two compactions shows a deleted slot as the
+end of the log. An attempt that begins there is invisible to other writers, and both would decide. So the
+reader relies on reads of single files, which see the last write. A listing only shows slots that should be
+there.
 
-A listing can't be believed to be fresh: some stores and network file systems list late, or in part. One that
-is older than two compactions shows slots of which some were deleted. A writer that took the slot behind them
-for free would begin an attempt that no other writer sees, and both would decide. So the reader trusts single
-reads alone, and these see the last write. It begins at the compaction of the hint and reads on until a slot
-is missing. The listing only shows what should be there and is not.
+*Why it finds the end of the log.* Three rules of the writer matter:
 
-Why it finds the end of the log, whatever the listing shows. Three rules of the writer matter here.
+a) A hint is written before anything is deleted, and names a compaction that is in the log.
+b) Only slots in front of the last but one compaction are deleted. Compactions go first, the oldest in front,
+   each in a call of its own.
+c) There are no gaps.
 
-a) A hint is acknowledged before anything is deleted, and names a compaction that was claimed.
-b) Slots in front of the last but one compaction are deleted. Older compactions go before all others, the
-   oldest first, each in a call of its own.
-c) There are no gaps: a slot is claimed only behind slots that were seen.
+By b, *while a compaction can be read, no slot behind it has been deleted*. The reader reads forwards to a
+missing slot e, and reads its compaction *last*. If the compaction is there, e was never written, and by c
+neither was any later slot. Without a hint the reader begins at slot 0, and looks for the hint last. If there
+still is none, nothing was deleted, by a. Otherwise it begins again.
 
-By b, *while a compaction can be read, no slot behind it has been deleted*. There is one exception. A writer
-may sleep in the middle of its put of a compaction, and put it again after it was deleted. It then finds by
-the hint that it is past (rule 5 of `decision_log`). So a writer that takes a slot for free looks at both:
-its compaction must be there, and the hint must name no later one. The reader reads forwards, finds
-slot e missing, and reads its compaction *last*. If that is there, e was not deleted before, so e was never
-written, and by c nothing behind it. Without a hint it begins at slot 0 and looks for the hint last. If there
-is still none, nothing was deleted, by a. Otherwise it begins again.
+There is one exception: a paused writer may put a deleted compaction again. It then learns from the hint that
+it is fenced (rule 5 of `decision_log`). So a writer that takes a slot for free checks both: its compaction is
+there, and the hint names no later one.
 
-A hint may be old: a writer that was replaced wakes up, and its put lands late. Then it names an older
-compaction. If that is there, the argument holds. If it was deleted, the reader begins at the newest
-compaction that is listed and can be read. The argument holds for each of these. A listing that shows none is
-too old, and the reader fails by name. So a wrong answer it never gives. What it can't
-survive: a hint that is old or gone while listings are stale. Nor a hint that is old or damaged while the
-compaction that it names was put a second time. The next attempt or compaction mends a hint.
+*Old hints.* A paused writer may overwrite the hint with an older compaction. If that compaction is there, the
+argument holds. If not, the reader begins at the newest compaction that is listed and readable. Without one,
+the listing is too old, and the reader fails. The next attempt or compaction repairs the hint. With a damaged
+hint, the reader goes backwards from the newest listed slot to a compaction. If none can be read, the error
+names the damaged record, which may be the compaction. Two cases are not covered: stale listings while the
+hint is old or missing, and an old or damaged hint whose compaction was put twice.
 
-A log whose hint is damaged is read from the newest slot that is listed, and backwards to a compaction. The
-next attempt writes a new hint.
-Where no compaction can be read, a damaged record may be one: the error names it, not a slot that is missing.
+*Truncated slots.* A power cut may truncate the newest slots, whose puts were not confirmed. The reader skips
+them. The next record names them in its `passes`; from then on they have no effect, even if they become
+readable. A truncated slot that no later record names is damage, because a later writer has seen it whole.
 
-*Slots that are cut off.* The newest slots may be cut off after a power cut: their writers were never told
-that they were written. The reader leaves them out. Whether they count is decided by the next record. It names
-the slots that it passes over, and like any decision it is made by one writer alone. From then on they
-have no effect, even if they can be read. A cut-off slot that no later record passes over is
-damage: a later writer has seen it whole.
-
-*Damage* is an error that names the file. With `allow_damaged` damaged slots are left out, too, and the next
-record passes over them. What they decided is lost. The compaction before makes a damaged one good. Where
-there is none any more, the damage is an error all the same.
-
-`CompactionHint`: the slot of a compaction, in a file that is written before anything is deleted.
-
-Why a listing is not enough, and why the hint may be old, is said above.
+*Damage* is an error that names the file. With `allow_damaged` the reader skips damaged slots, and their
+decisions are lost. An older compaction replaces a damaged one; without an older one, the error stays.
 """
 
 from __future__ import annotations
@@ -69,18 +56,13 @@ _WHAT: Final = "the hint of the decision log"
 
 
 class CompactionHint:
-    """Reads and writes the hint of one job's log; every call blocks."""
+    """The slot of a compaction, in a file that is written before anything is deleted; every call blocks."""
 
     def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths) -> None:
         self._storage = storage
         self._path = paths.log_hint
 
     def write(self, slot: int) -> None:
-        """Point at a compaction.
-
-        Raises:
-            StorageError: It could not be written; it may be there all the same.
-        """
         self._storage.put(self._path, seal(_MAGIC, _VERSION, [slot]))
 
     def is_there(self) -> bool:
@@ -92,7 +74,7 @@ class CompactionHint:
         return True
 
     def is_older_than(self, slot: int) -> bool:
-        """Whether it does not lead to the compaction in `slot`, or a later one."""
+        """Whether the hint is missing, is damaged, or names a compaction in front of `slot`."""
         try:
             found = self.read()
         except CorruptSnapshotError:
@@ -100,10 +82,10 @@ class CompactionHint:
         return found is None or found < slot
 
     def read(self) -> int | None:
-        """The slot of a compaction; `None` when there is no hint.
+        """The slot of a compaction; `None` without a hint.
 
         Raises:
-            CorruptSnapshotError: It is damaged.
+            CorruptSnapshotError: The hint is damaged.
         """
         try:
             data = self._storage.get(self._path)
@@ -121,7 +103,7 @@ class CompactionHint:
 #: Number of replays when a slot is missing: another writer may have compacted meanwhile.
 REPLAY_TRIES: Final = 5
 
-#: What was found in the slots from one on: an entry, or why there is none.
+#: Consecutive slots, each with its entry or its damage.
 _Found: TypeAlias = list[tuple[int, LogEntry | CorruptSnapshotError]]
 
 
@@ -129,10 +111,7 @@ class DecisionLogReader:
     """Reads one job's log; every call blocks.
 
     Args:
-        allow_damaged: Whether damaged slots are left out.
-
-    Attributes:
-        hint: Where a replay begins.
+        allow_damaged: Whether to skip damaged slots.
     """
 
     def __init__(
@@ -157,13 +136,12 @@ class DecisionLogReader:
         raise error
 
     def require_no_loss(self, found: LogView, known: LogView, known_attempt: int) -> None:
-        """Check that a log still holds what is known of it.
+        """Check that a log still holds all records that are known.
 
-        A log that was deleted looks like that of a new job. Such a job would begin again from nothing and
-        write everything a second time.
+        A deleted log looks like the log of a new job, which would begin again and write its output twice.
 
         Raises:
-            CorruptSnapshotError: It has lost its last records, or all of them.
+            CorruptSnapshotError: The log has lost its last records, or all of them.
         """
         if found.next_slot >= known.next_slot and (found.last_attempt >= known_attempt or found.damage):
             return
@@ -178,17 +156,16 @@ class DecisionLogReader:
         """The record in a slot.
 
         Raises:
-            ObjectNotFoundError: There is none.
-            IncompleteFileError: It is cut off.
-            CorruptSnapshotError: It is damaged.
+            ObjectNotFoundError: The slot is free.
+            CorruptSnapshotError: The record is damaged, or truncated (`IncompleteFileError`).
         """
         return self._entry(slot).record
 
     def is_intact(self, view: LogView) -> bool:
-        """Whether no slot at or behind the end of `view` has been deleted up to now; blocks.
+        """Whether no slot at or behind the end of `view` has been deleted up to now.
 
-        `False` means that another writer has compacted since, not that something was deleted. A compaction
-        that can be read is no proof by itself: the late put of a writer that slept may have brought it back.
+        `False` means that another writer may have compacted since. A readable compaction alone proves
+        nothing: a paused writer may have put it again.
         """
         if view.compacted_at is None:
             return not self.hint.is_there()
@@ -199,11 +176,11 @@ class DecisionLogReader:
         try:
             hinted = self.hint.read()
         except CorruptSnapshotError:
-            return True  # it tells nothing; the next attempt writes it anew
+            return True  # the next attempt repairs the hint
         return hinted is None or hinted <= max(view.compacted_at, view.hinted)
 
     def compacted_behind(self, slot: int) -> LogView | None:
-        """The log, if a compaction comes after `slot`: that may have been deleted."""
+        """The log, if it has a compaction behind `slot`, which may then have been deleted."""
         view = self.replay()
         return view if view.compacted_at is not None and view.compacted_at > slot else None
 
@@ -211,22 +188,25 @@ class DecisionLogReader:
         """Compactions in front of the one in `slot` that were not deleted, oldest first.
 
         Raises:
-            CorruptSnapshotError: One is damaged, or names one behind itself.
+            CorruptSnapshotError: A compaction is damaged, or names a later one as its predecessor.
         """
         found: list[int] = []
         try:
-            while isinstance(record := self.read(slot), LogCompacted) and record.previous is not None:
-                if record.previous >= slot:
+            while isinstance(record := self.read(slot), LogCompacted):
+                previous = record.state.compacted_at
+                if previous is None:
+                    break
+                if previous >= slot:
                     msg = (
                         f"{self._storage.url}/{self._paths.log_slot(slot)} is damaged: it says that the "
-                        f"compaction in front of it is in slot {record.previous}"
+                        f"compaction in front of it is in slot {previous}"
                     )
                     raise CorruptSnapshotError(msg)
-                slot = record.previous
+                slot = previous
                 self._storage.get(self._paths.log_slot(slot))
                 found.append(slot)
         except ObjectNotFoundError:
-            pass  # it and all in front of it are gone
+            pass  # this compaction and all earlier ones are deleted
         return found[::-1]
 
     def superseded(self, before: int, keep: Collection[int]) -> list[str]:
@@ -297,7 +277,7 @@ class DecisionLogReader:
         return self._view(LogView.at_compaction(record, compaction), found)
 
     def _compaction_behind(self, slot: int) -> int | None:
-        """The newest compaction behind a slot that is listed and can be read; `None` when there is none."""
+        """The newest compaction behind a slot that is listed and can be read; `None` without one."""
         passed: set[int] = set()
         for listed in reversed(self._slots()):
             if listed <= slot:
@@ -316,7 +296,7 @@ class DecisionLogReader:
     def _replay_backwards(self, listed: Sequence[int], is_hinted: bool) -> LogView | CorruptSnapshotError:
         """Read from the last slot back to the newest compaction.
 
-        Where there is none, a damaged record may be the compaction, and what is missing was deleted by it.
+        Without a readable compaction, a damaged record may be the one that has deleted the missing slots.
         """
         last = listed[-1] if listed else -1
         found = self._read_on(last + 1)
@@ -338,7 +318,7 @@ class DecisionLogReader:
         return self._view(base, found)
 
     def _read_on(self, slot: int) -> _Found:
-        """The content of the slots from one on, up to the first that is not there."""
+        """The content of the slots from `slot` on, up to the first free one."""
         found: _Found = []
         while True:
             try:
@@ -376,6 +356,6 @@ class DecisionLogReader:
 
 
 def _damage_in(found: _Found) -> CorruptSnapshotError | None:
-    """The newest damage; a slot that is cut off is none."""
+    """The newest damage; a truncated slot does not count."""
     errors = (error for _, error in reversed(found) if isinstance(error, CorruptSnapshotError))
     return next((error for error in errors if not isinstance(error, IncompleteFileError)), None)

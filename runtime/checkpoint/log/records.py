@@ -1,4 +1,4 @@
-"""The records of the decision log, their form in storage, and the state they come to (`LogView`)."""
+"""The records of the decision log, their encoding, and the state that they add up to (`LogView`)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.sealed_file import damaged, seal, unseal
 
-#: Vertices and their parallelism, as far as a job was rescaled.
+#: The parallelism of rescaled vertices, sorted by vertex id.
 Parallelism: TypeAlias = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptBegun:
-    """A new attempt owns the job; older ones can't decide anything any more.
+    """A new attempt owns the job; older attempts can't decide anything any more.
 
     Attributes:
-        attempt: Its number, larger than every earlier one; gaps are normal.
-        restored_checkpoint: The newest completed checkpoint at this moment; `None` when there is none.
+        attempt: Larger than every earlier attempt; gaps are normal.
+        restored_checkpoint: The newest completed checkpoint at this moment; `None` without one.
         at: Wall-clock seconds.
-        parallelism: Vertices of another parallelism than the job was submitted with, sorted by id.
-        age: Seconds of the job's life, see `runtime.config.restart`.
-        writer: Token of the JobMaster's process, which no other one has; empty when it is not known.
-        submission: Token of the job's submission, which all its JobMasters have; empty when it is not known.
+        age: Age of the job in seconds, see `runtime.config.restart`.
+        writer: Unique token of the JobMaster's process; empty when unknown.
+        submission: Token that all JobMasters of a submission share; empty when unknown.
     """
 
     attempt: int
@@ -45,9 +44,9 @@ class CheckpointCompleted:
 
     Attributes:
         at: Wall-clock seconds.
-        subsumes: Checkpoints that are dropped in the same step.
-        age: Seconds of the job's life.
-        drained: Whether it is the savepoint of a stop that let event time go to its end first.
+        subsumes: Checkpoints that this record drops.
+        age: Age of the job in seconds.
+        drained: Whether the job was drained before this savepoint: event time advanced to its end.
     """
 
     checkpoint_id: int
@@ -62,11 +61,7 @@ class CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDropped:
-    """The job is not restored from these checkpoints any more; their files may be deleted.
-
-    Attributes:
-        at: Wall-clock seconds.
-    """
+    """These checkpoints can't be restored any more; their files may be deleted."""
 
     checkpoint_ids: tuple[int, ...]
     attempt: int
@@ -77,15 +72,15 @@ class CheckpointsDropped:
 class JobEnded:
     """The job has ended for good; no attempt begins any more.
 
-    It holds every answer that depends on the end. The JobMaster may die before it has given one.
+    The record holds every answer that depends on the end, because the JobMaster may die before it answers.
 
     Attributes:
-        state: How: `finished`, `failed` or `cancelled`.
-        cause: Why, when it failed.
+        state: `finished`, `failed` or `cancelled`.
+        cause: Cause of a failure.
         at: Wall-clock seconds.
         savepoint: URL of the complete savepoint that the job was stopped with; `None` without one.
-        drained: Whether event time went to its end before that savepoint.
-        failure: The failure behind `cause` as plain values, see `FailureCause.to_dict`; `None` for none.
+        drained: Whether event time advanced to its end before that savepoint.
+        failure: The failure behind `cause`, from `FailureCause.to_dict`; `None` without one.
     """
 
     state: str
@@ -99,31 +94,20 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class LogCompacted:
-    """Stands for all records in front of it; most of them may be deleted.
+    """Replaces all records in front of it; most of them may be deleted.
 
     Attributes:
-        attempt: The attempt that compacted; the newest one.
-        highest_checkpoint_id: Highest id of a checkpoint that ever completed; -1 for none.
-        begun_slots: Slots of all `AttemptBegun` records; these are never deleted.
-        previous: Slot of the compaction before this one; `None` for the first.
+        state: The state before this record. The record's file stands for its `next_slot`, which is 0 here.
         at: Wall-clock seconds.
-        parallelism: As in the newest `AttemptBegun`.
-        restarts: As in the newest `AttemptBegun`.
-        passed_slots: Slots without effect, see `LogEntry`; these are never deleted.
-        submission: As in the newest `AttemptBegun`.
     """
 
-    attempt: int
-    completed: tuple[CheckpointCompleted, ...]
-    highest_checkpoint_id: int
-    begun_slots: tuple[int, ...]
-    previous: int | None
+    state: LogView
     at: float
-    parallelism: Parallelism = ()
-    age: float = 0.0
-    restarts: RestartMemory = NO_RESTARTS
-    passed_slots: tuple[int, ...] = ()
-    submission: str = ""
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that compacted; the newest one."""
+        return self.state.last_attempt
 
 
 LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped | JobEnded | LogCompacted
@@ -134,8 +118,8 @@ class LogEntry:
     """The content of a slot.
 
     Attributes:
-        passes: Slots in front of this one that have no effect, whatever they hold, because this record says
-            so: its writer found them cut off, or damaged.
+        passes: Earlier slots that have no effect because this record's writer found them truncated or
+            damaged.
     """
 
     record: LogRecord
@@ -149,7 +133,7 @@ _WHAT: Final = "a record of the decision log"
 
 
 def encode_record(record: LogRecord, passes: tuple[int, ...] = ()) -> bytes:
-    """A record as the content of its file; `passes` as in `LogEntry`."""
+    """Encode a record as the content of its file; `passes` as in `LogEntry`."""
     body = _encode(record)
     return seal(_MAGIC, _VERSION, ["passing", passes, *body] if passes else body, is_sized=True)
 
@@ -165,30 +149,30 @@ def _encode(record: LogRecord) -> list[Any]:
             return ["dropped", ids, attempt, at]
         case JobEnded(state, cause, attempt, at, savepoint, drained, failure):
             return ["ended", state, cause, attempt, at, savepoint, drained, failure]
-        case LogCompacted():
+        case LogCompacted(state, at):
             return [
                 "compacted",
-                record.attempt,
-                [[*_encode_completed(c), 0.0, c.drained] for c in record.completed],
-                record.highest_checkpoint_id,
-                record.begun_slots,
-                record.previous,
-                record.at,
-                record.parallelism,
-                record.age,
-                _encode_restarts(record.restarts),
-                record.passed_slots,
-                record.submission,
+                state.last_attempt,
+                [[*_encode_completed(c), 0.0, c.drained] for c in state.completed],
+                state.highest_checkpoint_id,
+                state.begun_slots,
+                state.compacted_at,
+                at,
+                state.parallelism,
+                state.age,
+                _encode_restarts(state.restarts),
+                state.passed_slots,
+                state.submission,
             ]
 
 
 def decode_record(data: bytes, path: str) -> LogRecord:
-    """The record in a file.
+    """Decode the record in a file.
 
     Raises:
-        IncompleteFileError: It is cut off.
-        CorruptSnapshotError: It is damaged; names the file.
-        StorageError: A newer version wrote it.
+        IncompleteFileError: The file is truncated.
+        CorruptSnapshotError: The file is damaged.
+        StorageError: A newer version wrote the file.
 
     Example:
         >>> ended = JobEnded("finished", None, 2, 0.0)
@@ -199,7 +183,7 @@ def decode_record(data: bytes, path: str) -> LogRecord:
 
 
 def decode_entry(data: bytes, path: str) -> LogEntry:
-    """The content of a slot; arguments and errors as for `decode_record`."""
+    """Decode the content of a slot; errors as for `decode_record`."""
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path, is_sized=True)
     try:
         if body[0] == "passing":
@@ -227,19 +211,19 @@ def _decode(body: list[Any]) -> LogRecord:
         case "compacted":
             attempt, completed, highest, begun, previous, at, parallelism, age, *more = rest
             restarts, passed, submission = more
-            return LogCompacted(
-                attempt,
-                tuple(_decode_completed(c) for c in completed),
-                highest,
-                tuple(begun),
-                previous,
-                at,
-                _decode_parallelism(parallelism),
-                age,
-                _decode_restarts(restarts),
-                tuple(passed),
-                submission,
+            state = LogView(
+                last_attempt=attempt,
+                completed=tuple(_decode_completed(c) for c in completed),
+                highest_checkpoint_id=highest,
+                begun_slots=tuple(begun),
+                compacted_at=previous,
+                parallelism=_decode_parallelism(parallelism),
+                age=age,
+                restarts=_decode_restarts(restarts),
+                passed_slots=tuple(passed),
+                submission=submission,
             )
+            return LogCompacted(state, at)
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)
 
@@ -282,21 +266,19 @@ class LogView:
 
     Attributes:
         last_attempt: The attempt that owns the job; 0 before the first.
-        completed: Completed checkpoints and savepoints that are kept, by id; the last one is the newest.
-        ended: How the job ended; `None` while it lives.
+        completed: Retained checkpoints and savepoints, sorted by id.
+        ended: `None` while the job lives.
         next_slot: The first slot that is not known to be taken.
         highest_checkpoint_id: Highest id of a checkpoint that ever completed, dropped or not; -1 for none.
-        begun_slots: Slots of all `AttemptBegun` records.
+        begun_slots: Slots of all `AttemptBegun` records; these are never deleted.
         compacted_at: Slot of the newest compaction; `None` before the first.
-        parallelism: Vertices of another parallelism than the job was submitted with.
-        age: Highest age of the job that a record has, in seconds.
-        restarts: What the restart strategy had counted when the last attempt began.
-        passed_slots: Slots of no effect, because a later record passes over them.
-        to_pass: Slots that the next record must pass over.
-        damage: Descriptions of those of them that are damaged, and not merely cut off.
-        submission: Token of the submission that the last attempt serves; empty when it is not known.
-        hinted: The slot that the hint named when the log was read; -1 for none. Views that differ in it alone
-            are equal.
+        age: Highest age of the job in any record, in seconds.
+        restarts: The memory of the restart strategy when the last attempt began.
+        passed_slots: Slots without effect, see `LogEntry`; these are never deleted.
+        to_pass: Slots that the next record must name in `passes`.
+        damage: Descriptions of the damaged slots in `to_pass`; the others are truncated.
+        submission: Token of the last attempt's submission; empty when unknown.
+        hinted: The slot that the hint named when the log was read; -1 without a hint.
 
     Example:
         >>> view = LogView().after(AttemptBegun(1, None, 0.0))
@@ -333,7 +315,7 @@ class LogView:
         return bool(submission) and submission == self.submission
 
     def after(self, record: LogRecord) -> LogView:
-        """The view when `record` is in `next_slot` and passes over the slots of `to_pass`."""
+        """The view after `record`, which is in `next_slot` and names `to_pass` in its `passes`."""
         slot = self.next_slot
         view = replace(
             self,
@@ -371,41 +353,19 @@ class LogView:
                 return replace(view, compacted_at=slot)
 
     def passing(self) -> LogView:
-        """The view when the next slot is cut off and the record behind it is to pass over it."""
+        """The view when the next slot is truncated, so that the next record must name it."""
         return replace(self, next_slot=self.next_slot + 1, to_pass=(*self.to_pass, self.next_slot))
 
     def compacted(self, at: float) -> LogCompacted:
-        return LogCompacted(
-            self.last_attempt,
-            self.completed,
-            self.highest_checkpoint_id,
-            self.begun_slots,
-            self.compacted_at,
-            at,
-            self.parallelism,
-            self.age,
-            self.restarts,
-            (*self.passed_slots, *self.to_pass),
-            self.submission,
-        )
+        """The record that replaces all records so far."""
+        passed = (*self.passed_slots, *self.to_pass)
+        state = replace(self, next_slot=0, passed_slots=passed, to_pass=(), damage=(), hinted=-1)
+        return LogCompacted(state, at)
 
     @staticmethod
     def at_compaction(record: LogCompacted, slot: int) -> LogView:
         """The view after a compaction in `slot`."""
-        return LogView(
-            record.attempt,
-            record.completed,
-            None,
-            slot + 1,
-            record.highest_checkpoint_id,
-            record.begun_slots,
-            slot,
-            record.parallelism,
-            record.age,
-            record.restarts,
-            record.passed_slots,
-            submission=record.submission,
-        )
+        return replace(record.state, next_slot=slot).after(record)
 
 
 def _without(

@@ -1,7 +1,7 @@
-"""`LogSlots`: claims slots of the decision log by put-if-absent, and repeats a put without an answer.
+"""`LogSlots`: claims slots of the decision log by put-if-absent.
 
-A put may have happened although it looks failed, or may happen later. So the same bytes are put again. If the
-slot is taken then, its record is read: it may be the writer's own.
+A put that looks failed may have happened, or may happen later. So a claim puts the same bytes again. If the
+slot is taken then, the claim reads its record, which may be the writer's own.
 """
 
 from __future__ import annotations
@@ -44,11 +44,8 @@ PUT_TRIES: Final = 3
 class LogSlots:
     """Puts records into the slots of one job's log; every call blocks.
 
-    Args:
-        storage: It must have an atomic put-if-absent.
-
     Attributes:
-        in_doubt: The slot of the last claim, if its content is unknown; -1 otherwise.
+        in_doubt: The slot of the last claim if its content is unknown, else -1.
         was_in_doubt: Whether an earlier put into the slot of the last claim may have happened.
         may_hold: All data that this writer may have put into the slot of the last claim.
     """
@@ -62,11 +59,10 @@ class LogSlots:
         self.may_hold: set[bytes] = set()
 
     def put_once(self, slot: int, data: bytes) -> None:
-        """Try to claim a slot, once.
+        """Try once to claim a slot; after a `StorageError` the put may have succeeded.
 
         Raises:
-            ObjectExistsError: It is taken.
-            StorageError: There was no answer; the put may have succeeded.
+            ObjectExistsError: The slot is taken.
         """
         self._storage.put(self._paths.log_slot(slot), data, create=True)
 
@@ -74,9 +70,8 @@ class LogSlots:
         """Claim a slot; return `None` on success, otherwise the record that has the slot.
 
         Raises:
-            OutcomeUnknownError: There was no answer to any try.
-            IncompleteFileError: The record in it is cut off.
-            CorruptSnapshotError: The record in it is damaged.
+            OutcomeUnknownError: No put was answered.
+            CorruptSnapshotError: The record in the slot is damaged, or truncated (`IncompleteFileError`).
         """
         self.was_in_doubt = self.in_doubt == slot
         if not self.was_in_doubt:

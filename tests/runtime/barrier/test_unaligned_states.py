@@ -9,9 +9,9 @@ import pytest
 
 from penstock.runtime.barrier.unaligned_states import (
     Aligned,
+    BarrierController,
     BarrierState,
     InputComplete,
-    OvertakenInput,
     UnalignedCheckpoint,
     WaitingForAlignedChannels,
     WaitingForAllBarriers,
@@ -39,7 +39,7 @@ class World:
         self.log: list[Any] = []
         self.is_ready = is_ready
         self.waits: dict[int, list[StreamElement]] = {0: [], 1: []}
-        self.input = OvertakenInput(self, self, aligned, lambda: self.is_ready, self.trigger)
+        self.input = BarrierController(self, self, aligned, lambda: self.is_ready, self.trigger)
         self.checkpoint = UnalignedCheckpoint(BARRIER, {0, 1}, {0, 1}, 3.0)
 
     def trigger(self, barrier: CheckpointBarrier, started_at: float) -> None:

@@ -8,6 +8,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     LogCompacted,
+    LogView,
     decode_record,
     encode_record,
 )
@@ -135,6 +136,6 @@ def test_the_sleeper_ends_no_job_either() -> None:
 
 def test_records_hold_the_submission() -> None:
     begun = AttemptBegun(1, None, 1.0, writer="one", submission="once")
-    compacted = LogCompacted(1, (), -1, (0,), None, 1.0, submission="once")
+    compacted = LogCompacted(LogView(1, begun_slots=(0,), submission="once"), 1.0)
     for record in (begun, compacted):
         assert decode_record(encode_record(record), "a file") == record

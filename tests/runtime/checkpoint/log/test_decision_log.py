@@ -46,7 +46,16 @@ def storage() -> Flaky:
         JobEnded("failed", "Zähler: boom", 3, 1.5),
         JobEnded("finished", None, 3, 1.5, "/saved/savepoint-j-1-1", drained=True),
         JobEnded("failed", "\udc80", 3, 1.5, failure={"message": "\udc80", "subtask": ["a", 0]}),
-        LogCompacted(3, (completed(7, 3), completed(8, 3)), 8, (0, 4), 2, 1.5),
+        LogCompacted(
+            LogView(
+                last_attempt=3,
+                completed=(completed(7, 3), completed(8, 3)),
+                highest_checkpoint_id=8,
+                begun_slots=(0, 4),
+                compacted_at=2,
+            ),
+            1.5,
+        ),
     ],
 )
 def test_every_record_comes_back_as_it_was(record: LogRecord) -> None:

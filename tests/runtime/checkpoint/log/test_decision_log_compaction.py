@@ -206,7 +206,7 @@ def test_a_compaction_that_names_itself_as_the_one_before_is_damage(storage: Fla
     log = begun(storage, compact_every=4)
     for number in (1, 2, 3):
         log.complete(completed(number))
-    endless = replace(log.view.compacted(5.0), previous=4)
+    endless = replace(log.view, compacted_at=4).compacted(5.0)
     storage.put(f"{SLOT}4", encode_record(endless))
     with pytest.raises(CorruptSnapshotError, match="the compaction in front of it is in slot 4"):
         DecisionLogReader(storage, PATHS).compactions_before(4)
