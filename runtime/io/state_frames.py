@@ -43,7 +43,8 @@ from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.record.column_key import canonical_column, one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import OperatorSubtaskState, SavedState
-from penstock.runtime.state.column_table import ColumnBlock, ColumnTable, key_list
+from penstock.runtime.state.column_table import ColumnTable
+from penstock.runtime.state.keyed_chunk import ColumnBlock, key_list
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import TypedColumns, plain_name

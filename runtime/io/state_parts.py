@@ -28,8 +28,8 @@ from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.metadata import read_state as read_bytes
 from penstock.runtime.snapshot.paths import escape_name
-from penstock.runtime.state.column_table import ColumnBlock
 from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.state.keyed_chunk import ColumnBlock
 from penstock.runtime.state_processor.state_reading import (
     known_states,
     list_mode,

@@ -34,7 +34,7 @@ from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import reading
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, StreamStatus, Watermark
-from penstock.runtime.state.fixed_values import own_copies
+from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.time.durations import is_near, micros_of
 from penstock.runtime.time.watermark_strategy import (
     IdlenessTimer,

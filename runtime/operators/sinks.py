@@ -39,8 +39,8 @@ from penstock.runtime.operators.protocols import (
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.fixed_values import own_copy
 from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
+from penstock.runtime.state.own_copy import own_copy
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.operators.user_code.result_collector import reading
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
-from penstock.runtime.state.fixed_values import own_batch, own_copies
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
+from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.state.stable_hash import types_of_keys
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY

@@ -5,8 +5,8 @@
 - Keys: `stable_hash`, `stable_hash_arrays`, `key_bytes`, `key_groups`.
 - Backends: `state_backend` is the base of both, `heap_backend` keeps a `state_table` for each state.
 - Columns: `column_table` is a table for operators on Arrow batches, of `key_table` and `typed_columns`.
-- The heap's snapshots: `keyed_snapshot` tells how `changes` become blocks (`keyed_blocks`), and these a file
-  (`keyed_chunk`). `fixed_values`: values that can't change, and copies of those that can.
+- The heap's snapshots, explained in `keyed_snapshot`: writes are collected in `dirty_entries`, captured as
+  blocks (`captured_rows`), and encoded as a file (`keyed_chunk`). `own_copy` copies mutable values.
 
 The stable hash and the assignment of key groups must never change: stored state depends on them. Imports
 `snapshot` and what lies below.

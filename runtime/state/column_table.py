@@ -1,30 +1,23 @@
-"""`ColumnTable`: keyed state of one name in columns, one slot a key.
+"""`ColumnTable`: keyed state of one name in columns, one slot a key; `StateTable` has rows instead.
 
-It is what `StateTable` is for rows. The operator finds the slots of a batch's keys, changes the columns in
-place, and says which slots it has changed. A key may have extra parts that do not decide its key group, such
-as the start of a window. They come behind the parts that do.
+The operator finds the slots of a batch's keys, changes the columns in place, and reports the changed slots. A
+key may have *extra* parts behind the others, such as the start of a window, that do not decide its key group.
+Keys and values may have several types in one column (`typed_columns.py`). Slots are read as arrays where
+their keys have one type in each column; `alike` groups them so.
 
-Keys and values may have several types in one column (`typed_columns.py`). Slots whose keys have one type in
-each column are taken as arrays together; `alike` parts others.
+It must never give two keys one slot, and never forget a deleted key before a snapshot has it.
 
-It must never give two keys one slot, and never forget a deleted key before a snapshot has said so.
-
-`ColumnBlock` has changed keys of a table on their way into a snapshot and out of it. It lies in the same
-chunk as blocks of rows (`keyed_chunk.py`). Its keys and its values are each one record batch in Arrow's IPC
-format instead of a list. The last parts of a key may be *extra*: they do not decide its key group.
-
-`ColumnChanges` merges blocks; of each key the newest entry counts. A large state is merged every few
-checkpoints, beside the task's own work. A table of keys would be made anew for it, at the cost of some misses
-of the processor's cache for each row. So rows are first dealt out by bits of their hashes, in parts that fit
-into the cache. In a part each row writes its number to a cell that other bits choose, and the last one stays.
-Rows that find a row of another hash take part in the next round, with other bits. Each key is compared with
-the one that is found. Where two keys have one hash, or several types in one column, a table does the work.
+`ColumnChanges` merges blocks; the newest entry of each key counts. A large state is merged every few
+checkpoints, beside the task. A new table of keys would cost some cache misses for each row. So rows are first
+dealt into parts that fit into the cache, by bits of their hashes. Each row of a part writes its number to a
+cell that other bits choose, and the last one stays. Rows whose cell has a row of another hash take part in
+the next round, with other bits. Rows of one hash are compared by key. Where two keys have one hash, or a
+column has several types, a table does the work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -32,78 +25,11 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
-from penstock.runtime.error_text import error_text
-from penstock.runtime.errors import CodecError
 from penstock.runtime.state.key_table import KeyTable
+from penstock.runtime.state.keyed_chunk import ColumnBlock
 from penstock.runtime.state.stable_hash import HashArray, mix64_array
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, TypedColumns, alike, plain_name
-from penstock.runtime.trust.arrow_bytes import check_types, read_batch
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnBlock:
-    """Some changed keys of one table.
-
-    Attributes:
-        keys: The keys, a column for each part; each key occurs once.
-        values: The values in the order of the keys, without columns where a table has only keys; `None` when
-            the keys were deleted.
-    """
-
-    table: str
-    keys: pa.RecordBatch
-    key_groups: NDArray[np.uint16]
-    values: pa.RecordBatch | None
-    extra: int = 0
-
-    def __len__(self) -> int:
-        return int(self.keys.num_rows)
-
-    @property
-    def weight(self) -> int:
-        values = 0 if self.values is None else self.values.nbytes
-        return int(self.keys.nbytes) + int(values)
-
-    def chosen(self, rows: NDArray[np.bool_]) -> ColumnBlock:
-        if rows.all():
-            return self
-        mask = pa.array(rows)
-        values = self.values
-        if values is not None and values.num_columns:
-            values = values.filter(mask)
-        return ColumnBlock(self.table, self.keys.filter(mask), self.key_groups[rows], values, self.extra)
-
-
-def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
-    """A record batch as an Arrow IPC stream.
-
-    Raises:
-        CodecError: A column has such a type.
-    """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data = bytes(sink.getvalue().to_pybytes())
-    if not any_type:
-        check_types(data)
-    return data
-
-
-def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
-    """The block that `encode_columns` wrote; the columns are views into the data."""
-    try:
-        return read_batch(data, any_type=any_type)
-    except Exception as error:  # anything: the bytes decide what goes wrong
-        why = str(error) if isinstance(error, CodecError) else error_text(error)
-        msg = f"{len(data)} bytes of columns can't be decoded: {why}"
-        raise CodecError(msg) from error
-
-
-def key_list(keys: pa.RecordBatch) -> list[Any]:
-    columns = [column.to_pylist() for column in keys.columns]
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-
 
 #: Scatters the hash in front of an extra part; any large odd number does.
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -199,7 +125,7 @@ class ColumnTable:
         self._extra = len(extra or {})
 
         self._has_null = self._has_null or any(part.null_count for part in parts.values())
-        is_exact = not self._has_null and _are_told_by_hash(parts) and len(columns[0].all) == 1
+        is_exact = not self._has_null and _have_unique_hashes(parts) and len(columns[0].all) == 1
 
         def store(slots: Slots, rows: Slots) -> None:
             new_rows.append(rows)
@@ -250,11 +176,11 @@ class ColumnTable:
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
         """The keys of slots, in their order; they have one type in each column."""
-        return _batch_of({name: columns.take(slots) for name, columns in self._keys.items()})
+        return _batch({name: columns.take(slots) for name, columns in self._keys.items()})
 
     def values(self, slots: Slots) -> pa.RecordBatch:
         """The values of slots, in their order; a column of several types is several columns."""
-        return _batch_of(
+        return _batch(
             {
                 label: column.take(slots)
                 for columns in self._columns.values()
@@ -333,13 +259,8 @@ class ColumnTable:
         self._changed, self._groups = changed, groups
 
 
-def _batch_of(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    schema = pa.schema([(name, array.type) for name, array in columns.items()])
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
-
-
-def _are_told_by_hash(parts: Mapping[str, pa.Array]) -> bool:
-    """Return whether no two keys have one hash: whole numbers of 64 bits are scattered one to one."""
+def _have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
+    """Whether no two keys have one hash: integers of 64 bits are scattered one to one."""
     kind = next(iter(parts.values())).type
     return len(parts) == 1 and bool(kinds.is_signed_integer(kind))
 
@@ -460,7 +381,7 @@ def _last_in_part(hashes: HashArray) -> Slots:
 
 
 def _values_of(block: ColumnBlock) -> pa.RecordBatch:
-    return _of_columns({}, len(block)) if block.values is None else block.values
+    return _batch({}, len(block)) if block.values is None else block.values
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -476,7 +397,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         for label, column in typed.by_label().items():
             arrays = [_as(batch, name, column.kind) for batch in batches]
             columns[label] = pa.concat_arrays(arrays)
-    return _of_columns(columns, rows)
+    return _batch(columns, rows)
 
 
 def _as(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
@@ -493,11 +414,11 @@ def _bits(column: pa.Array) -> pa.Array:
 
 def _taken(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
     chosen = pa.array(rows)
-    names = batch.schema.names
-    return _of_columns({name: batch.column(name).take(chosen) for name in names}, len(rows))
+    return _batch({name: batch.column(name).take(chosen) for name in batch.schema.names}, len(rows))
 
 
-def _of_columns(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+def _batch(columns: dict[str, pa.Array], rows: int = 0) -> pa.RecordBatch:
+    """Make a batch of columns, or one of `rows` rows without columns."""
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

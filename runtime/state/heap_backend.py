@@ -12,10 +12,9 @@ from itertools import pairwise, repeat
 from typing import Any, Final
 
 from penstock.runtime.snapshot.handles import KeyedStateHandle
-from penstock.runtime.state.changes import Changes, UntrackedChanges
+from penstock.runtime.state.captured_rows import Block, CapturedRows
 from penstock.runtime.state.column_table import ColumnTable
-from penstock.runtime.state.fixed_values import FixedValues
-from penstock.runtime.state.keyed_blocks import Block, CapturedRows
+from penstock.runtime.state.dirty_entries import DirtyEntries, ImmutableValues, untracked
 from penstock.runtime.state.keyed_chunk import need_canonical
 from penstock.runtime.state.keyed_snapshot import (
     CompactionPolicy,
@@ -51,15 +50,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._policy = policy
         self._takes_snapshots = setup.takes_snapshots
         self._column_tables: dict[str, ColumnTable] = {}
-        self._fixed = FixedValues(setup.codec)
+        self._immutable = ImmutableValues(setup.codec)
 
     def _new_table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
-        return StateTable(name, nested=nested, changed=self._changes(nested))
+        return StateTable(name, nested=nested, changed=self._dirty_entries(nested))
 
-    def _changes(self, nested: bool) -> Callable[[dict[Any, Any]], Changes]:
+    def _dirty_entries(self, nested: bool) -> Callable[[dict[Any, Any]], DirtyEntries]:
         if self._takes_snapshots:
-            return lambda entries: Changes(entries, self._fixed, nested=nested)
-        return lambda entries: UntrackedChanges()
+            return lambda entries: DirtyEntries(entries, self._immutable, nested=nested)
+        return lambda entries: untracked()
 
     def column_table(self, name: str) -> ColumnTable:
         table = self._column_tables.get(name)
@@ -122,19 +121,19 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         )
 
     def _take_changes(self) -> list[Block]:
-        loose = {name: table.changed.loose() for name, table in self._tables.items()}
+        mutable = {name: table.changed.mutable() for name, table in self._tables.items()}
         encoded = {
             name: CapturedRows.encoded(
                 name, list(held), list(held.values()), self._codec, nested=self._tables[name].nested
             )
-            for name, held in loose.items()
+            for name, held in mutable.items()
             if held
         }
         # No step after this can fail, so the changes are forgotten here.
         taken: list[Block] = []
         for name, table in self._tables.items():
             taken += (
-                CapturedRows(name, rows, nested=table.nested) for rows in table.changed.take(loose[name])
+                CapturedRows(name, rows, nested=table.nested) for rows in table.changed.take(mutable[name])
             )
             if name in encoded:
                 taken.append(encoded[name])

@@ -17,35 +17,253 @@ Its keys and values are Arrow IPC streams of one record batch each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from itertools import chain, groupby, repeat
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
 
 import msgpack
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from xxhash import xxh3_64, xxh3_64_digest
 
-from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError, StateMismatchError
+from penstock.runtime.error_text import error_text
+from penstock.runtime.errors import (
+    CodecError,
+    ConfigurationError,
+    CorruptSnapshotError,
+    KeyGroupError,
+    StateMismatchError,
+)
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
-from penstock.runtime.state.column_table import ColumnBlock, decode_columns, key_list
-from penstock.runtime.state.keyed_blocks import (
-    Block,
-    PackedBlock,
-    RowBlock,
-    nested_keys,
-    pack_blocks,
-    unpack_block,
-)
+from penstock.runtime.state.dirty_entries import DELETED
+from penstock.runtime.state.key_groups import key_group_array
+from penstock.runtime.trust.arrow_bytes import check_types, read_batch
+
+#: Table, number of entries, key groups, keys, values; nested tables and columns have more.
+PackedBlock: TypeAlias = tuple[Any, ...]
 
 _MAGIC: Final = b"PSKS\x01"
 
 _HEADER: Final = len(_MAGIC) + 8
 
 
-def write_chunk(
-    blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
-) -> bytes:
-    """Encode these blocks, in order, as a chunk; for the errors see `pack_blocks`."""
-    return chunk_of(pack_blocks(blocks, max_parallelism, key_groups, codec), max_parallelism)
+@dataclass(frozen=True, slots=True)
+class ColumnBlock:
+    """Some changed keys of one table.
+
+    Attributes:
+        keys: The keys, a column for each part; each key occurs once.
+        values: The values in the order of the keys, without columns where a table has only keys; `None` when
+            the keys were deleted.
+    """
+
+    table: str
+    keys: pa.RecordBatch
+    key_groups: NDArray[np.uint16]
+    values: pa.RecordBatch | None
+    extra: int = 0
+
+    def __len__(self) -> int:
+        return int(self.keys.num_rows)
+
+    @property
+    def weight(self) -> int:
+        values = 0 if self.values is None else self.values.nbytes
+        return int(self.keys.nbytes) + int(values)
+
+    def chosen(self, rows: NDArray[np.bool_]) -> ColumnBlock:
+        if rows.all():
+            return self
+        mask = pa.array(rows)
+        values = self.values
+        if values is not None and values.num_columns:
+            values = values.filter(mask)
+        return ColumnBlock(self.table, self.keys.filter(mask), self.key_groups[rows], values, self.extra)
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Entries of a table of rows as they are read.
+
+    Attributes:
+        keys: The keys; in a nested table pairs of key and second part.
+        values: Their values; `None` for deleted entries.
+    """
+
+    table: str
+    key_groups: NDArray[np.uint16]
+    keys: list[Any]
+    values: list[Any] | None
+    nested: bool = False
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def put_into(self, changes: dict[Any, Any]) -> None:
+        values = repeat(DELETED, len(self.keys)) if self.values is None else self.values
+        changes.update(zip(self.keys, values, strict=True))
+
+    @staticmethod
+    def of_columns(block: ColumnBlock) -> RowBlock:
+        values = None if block.values is None else block.values.to_pylist()
+        return RowBlock(block.table, block.key_groups, key_list(block.keys), values)
+
+
+def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
+    """A record batch as an Arrow IPC stream.
+
+    Raises:
+        CodecError: A column has such a type.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data = bytes(sink.getvalue().to_pybytes())
+    if not any_type:
+        check_types(data)
+    return data
+
+
+def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
+    """The block that `encode_columns` wrote; the columns are views into the data."""
+    try:
+        return read_batch(data, any_type=any_type)
+    except Exception as error:  # anything: the bytes decide what goes wrong
+        why = str(error) if isinstance(error, CodecError) else error_text(error)
+        msg = f"{len(data)} bytes of columns can't be decoded: {why}"
+        raise CodecError(msg) from error
+
+
+def key_list(keys: pa.RecordBatch) -> list[Any]:
+    columns = [column.to_pylist() for column in keys.columns]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def pack_rows(
+    table: str,
+    keys: Sequence[Any],
+    values: bytes | None,
+    max_parallelism: int,
+    key_groups: KeyGroupRange,
+    codec: ValueCodec,
+    *,
+    nested: bool,
+) -> PackedBlock:
+    """Encode the keys of a block of rows.
+
+    Args:
+        keys: The keys; in a nested table pairs, with those of one key adjacent.
+        values: The encoded list of values; `None` for deleted entries.
+
+    Raises:
+        KeyGroupError: A key belongs to another subtask, so no restore would find it.
+        KeyTypeError: A key has a type that can't be a key.
+    """
+    count = len(keys)
+    of_parts: tuple[Any, ...] = ()
+    if nested:
+        runs = [(key, len(list(run))) for key, run in groupby(keys, itemgetter(0))]
+        counts = np.array([length for _, length in runs], "<u4").tobytes()
+        of_parts = (None, counts, codec.dumps([part for _, part in keys]))
+        keys = [key for key, _ in runs]
+    groups = key_group_array(keys, max_parallelism)
+    _check_own(table, keys, groups, key_groups)
+    return (table, count, groups.astype("<u2").tobytes(), codec.dumps(list(keys)), values, *of_parts)
+
+
+def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bool) -> PackedBlock:
+    _check_own(block.table, block.keys, block.key_groups, key_groups)
+    groups = block.key_groups.astype("<u2").tobytes()
+    values = None if block.values is None else encode_columns(block.values, any_type=any_type)
+    return block.table, len(block), groups, encode_columns(block.keys, any_type=any_type), values, block.extra
+
+
+def _check_own(
+    table: str, keys: Sequence[Any] | pa.RecordBatch, groups: NDArray[np.uint16], own: KeyGroupRange
+) -> None:
+    foreign = np.flatnonzero((groups < own.first) | (groups > own.last))
+    if len(foreign):
+        at = int(foreign[0])
+        key = keys.slice(at, 1).to_pylist()[0] if isinstance(keys, pa.RecordBatch) else keys[at]
+        msg = (
+            f"state table {table!r} has an entry of {key!r:.100}, whose key group "
+            f"{groups[at]} is outside of this subtask's {own.first} to {own.last}; "
+            "entries must be keyed by the stream's own key"
+        )
+        raise KeyGroupError(msg)
+
+
+def unpack_block(packed: PackedBlock, codec: ValueCodec) -> RowBlock | ColumnBlock:
+    """Decode a block.
+
+    Raises:
+        ValueError: The block's parts don't fit together.
+        CodecError: A key or a value can't be decoded.
+    """
+    table, count, groups, keys, values, *more = packed
+    try:
+        if more and more[0] is not None:
+            return _unpack_columns(codec, table, count, groups, keys, values, *more)
+        return _unpack_rows(codec, table, count, groups, keys, values, *more[1:])
+    except CodecError as error:
+        msg = f"state {table!r}: {error}"
+        raise CodecError(msg) from error
+
+
+def _unpack_rows(
+    codec: ValueCodec,
+    table: str,
+    count: int,
+    groups: bytes,
+    keys: bytes,
+    values: bytes | None,
+    counts: bytes | None = None,
+    parts: bytes = b"",
+) -> RowBlock:
+    key_groups, every = np.frombuffer(groups, dtype="<u2"), one_nan(codec.loads(keys))
+    if counts is not None:
+        numbers, seconds = np.frombuffer(counts, dtype="<u4"), one_nan(codec.loads(parts))
+        total = int(numbers.sum(dtype=np.uint64))
+        if total != len(seconds):  # checked before keys are repeated: four bytes can stand for four billion
+            msg = f"the keys of a nested table should have {len(seconds)} entries and have {total}"
+            raise ValueError(msg)
+        firsts = chain.from_iterable(map(repeat, every, numbers.tolist()))
+        every = list(zip(firsts, seconds, strict=True))
+        key_groups = np.repeat(key_groups, numbers)
+    decoded = None if values is None else codec.loads(values)
+    lengths = {len(key_groups), len(every), count if decoded is None else len(decoded)}
+    if lengths != {count}:
+        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        raise ValueError(msg)
+    return RowBlock(table, key_groups, every, decoded, counts is not None)
+
+
+def _unpack_columns(
+    codec: ValueCodec, table: str, count: int, groups: bytes, keys: bytes, values: bytes | None, extra: int
+) -> ColumnBlock:
+    any_type = codec.allows_pickle
+    block = ColumnBlock(
+        table,
+        decode_columns(keys, any_type=any_type),
+        np.frombuffer(groups, dtype="<u2"),
+        None if values is None else decode_columns(values, any_type=any_type),
+        extra,
+    )
+    lengths = {len(block), len(block.key_groups), count}
+    if block.values is not None and block.values.num_columns:
+        lengths.add(block.values.num_rows)
+    if lengths != {count} or not 0 <= extra < block.keys.num_columns:
+        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        raise ValueError(msg)
+    return block
+
+
+def bytes_of(packed: PackedBlock) -> int:
+    return sum(len(part) for part in packed if isinstance(part, bytes))
 
 
 def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
@@ -77,24 +295,16 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
 
 def read_chunk(
     data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
-) -> list[RowBlock | ColumnBlock]:
-    """Decode the blocks of a chunk, in order.
+) -> Iterator[RowBlock | ColumnBlock]:
+    """Decode the blocks of a chunk one by one, in order.
 
     Args:
-        data: The chunk's bytes.
         table: The only table to decode; `None` for all.
 
     Raises:
         CorruptSnapshotError: The bytes are damaged, or a value can't be decoded; names the file.
         ConfigurationError: The chunk was written with another number of key groups.
     """
-    return list(iter_blocks(data, handle, max_parallelism, codec, table))
-
-
-def iter_blocks(
-    data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
-) -> Iterator[RowBlock | ColumnBlock]:
-    """Like `read_chunk`, but each block can be released before the next one is decoded."""
     where = _place(handle)
     written_with, packed = _unpack(data, where)
     if written_with != max_parallelism:
@@ -108,41 +318,35 @@ def iter_blocks(
             try:
                 decoded = unpack_block(block, codec)
             except (ValueError, TypeError, CodecError) as error:
-                msg = f"the keyed state in {where} can't be decoded: {error}"
-                raise CorruptSnapshotError(msg) from error
+                raise _undecodable(where, error) from error
             yield decoded
-
-
-def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
-    return CorruptSnapshotError(f"the keyed state in {_place(handle)} has a key that is none: {error}")
 
 
 def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[tuple[str, list[Any], bool]]:
     """Read the entries of a chunk without values: table, keys, and whether they were deleted; in order.
 
     The keys of a nested table are pairs.
+
+    Raises:
+        CorruptSnapshotError: The bytes are damaged; names the file.
+        CodecError: A key can't be decoded here.
     """
     where = _place(handle)
-    _, packed = _unpack(data, where)
-    for table, _, *parts in packed:
+    for packed in _unpack(data, where)[1]:
         try:
-            found, values = _keys_of(codec, *parts)
+            table, count, groups, keys, values, *more = packed
+            block = unpack_block((table, count, groups, keys, None, *more), codec)
         except (ValueError, TypeError) as error:
-            msg = f"the keyed state in {where} can't be decoded: {error}"
-            raise CorruptSnapshotError(msg) from error
-        yield table, found, values is None
+            raise _undecodable(where, error) from error
+        yield table, key_list(block.keys) if isinstance(block, ColumnBlock) else block.keys, values is None
 
 
-def _keys_of(
-    codec: ValueCodec, groups: bytes, keys: bytes, values: bytes | None, *more: Any
-) -> tuple[list[Any], bytes | None]:
-    if not more:
-        return one_nan(codec.loads(keys)), values
-    extra, *nested = more
-    if extra is None:
-        counts, parts = nested
-        return nested_keys(codec, keys, counts, parts)[0], values
-    return key_list(decode_columns(keys, any_type=codec.allows_pickle)), values
+def _undecodable(where: str, error: Exception) -> CorruptSnapshotError:
+    return CorruptSnapshotError(f"the keyed state in {where} can't be decoded: {error}")
+
+
+def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
+    return CorruptSnapshotError(f"the keyed state in {_place(handle)} has a key that is none: {error}")
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
@@ -169,8 +373,7 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
                 msg = f"a block has the table {table!r:.100} and {count!r:.100} keys"
                 raise ValueError(msg)
     except (ValueError, TypeError, RecursionError) as error:  # from showing a deeply nested value
-        msg = f"the keyed state in {where} can't be decoded: {error}"
-        raise CorruptSnapshotError(msg) from error
+        raise _undecodable(where, error) from error
     return written_with, packed
 
 

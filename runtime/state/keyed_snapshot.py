@@ -1,67 +1,56 @@
-"""The heap's snapshot of what has changed: changes, blocks and increments.
+"""The heap's incremental snapshots: dirty entries become blocks, and the blocks a file that builds on others.
 
-A snapshot of a million changed keys must not stop the task. One of little change must not cost as much as the
-whole state.
+A snapshot of a million changed keys must not stop the task. A snapshot of few changes must not cost as much
+as the whole state.
 
-# Changes: the entries written since the last snapshot (`changes.py`)
+**Write** (`dirty_entries.py`). Looking up a million values takes 200 ms, encoding them a second. So a write
+collects a reference to its value. A snapshot takes the whole collection and leaves an empty one. It copies
+nothing: the taken collection keeps the old value when an entry is overwritten. But a function may have kept a
+list, and append to it without a read that the state would notice. So mutable values are encoded at once, and
+a million changed lists still stop the task. A change is forgotten only after all of them are encoded.
 
-Looking a million values up takes 200 ms, encoding them a second. So the references are collected when the
-values are written, and a snapshot takes the whole collection and leaves an empty one. Overwriting a value
-meanwhile copies nothing: the taken collection still has the old value. Reads and writes cost no more while
-the snapshot is written.
+**Capture** (`captured_rows.py`). A block has some entries of one table. An entry of a nested table is a pair:
+the key and a second part (`state_table.py`). Merging treats a pair as a key. So only the changed entries of a
+map are written, and a deletion hides only its own entry.
 
-A reference is the value of that moment only if the value can't change in place (`fixed_values.py`). Others
-are encoded when the snapshot is taken. A function may have kept a list and append to it later, without a read
-that the state would notice. So only encoding at once is correct, and a million changed lists still stop the
-task. Changes must never hand out a reference to a value that may change, or forget a change when encoding
-fails.
+**Encode** (`keyed_chunk.py`). Another thread makes bytes of the blocks (`KeyedSnapshot.finish`), and must
+never touch a live table. It takes the interpreter's lock from the task, so it works on blocks of some
+thousand entries. The blocks of a checkpoint are one file.
 
-# Blocks: some entries of one table, until they are bytes (`keyed_blocks.py`)
+**Build on older files** (`Increments`). Files of a checkpoint are certain to stay only when it is known to be
+complete. Files of an aborted one are deleted, even if another snapshot was built on them. A subtask does not
+learn in time which checkpoints completed: notices may be late or lost. So the barrier itself has
+`confirmed_id`, the newest completed checkpoint at the time of the trigger. The state of a checkpoint is
 
-An entry of a flat table is identified by its key. An entry of a nested table is identified by a pair: the key
-and a second part (`state_table.py`). Merging treats both alike, because a pair is a key of a dict, too. So
-only the changed entries of a map are written, and a deleted entry hides only itself.
+    the chain of files of `confirmed_id`  +  one new file with every change since `confirmed_id`.
 
-A snapshot owns its blocks. They become bytes in another thread (`KeyedSnapshot`), which must never touch a
-live table. That thread takes the interpreter's lock from the task, too. So it works on blocks of some
-thousand entries, and none of its calls into C takes long. The blocks of a checkpoint are one file
-(`keyed_chunk.py`).
+So changes that were written for younger checkpoints are written again. They stay in memory as *deltas* until
+a barrier confirms them.
 
-# Increments: files that a snapshot may build on, and changes that must be written again
+Why it is correct: at any moment `base + deltas, oldest first + dirty entries` is the live state. It holds at
+the start. Each snapshot turns the dirty entries into a new delta. Confirming an id replaces the deltas up to
+it by the chain that was written from exactly the base and those deltas. Many deltas are merged: newer values
+win, deletions stay. A merged delta that straddles a confirmed id is kept: writing newer values of older keys
+again changes nothing. When the confirmed id is unknown here, there is no chain to build on. Then all deltas
+are forgotten, also those that could be confirmed later, because an older chain lacks the deletions since. All
+live state counts as dirty, which is slower but never wrong.
 
-**The rule.** The files of a checkpoint belong to that checkpoint until it is known to be complete. When it is
-aborted they are deleted, even if another snapshot was built on them. A subtask does not learn in time which
-checkpoints completed: notices may be late or lost. So the barrier itself carries `confirmed_id`, the newest
-completed checkpoint at the moment of the trigger, and the state of a checkpoint is
+A snapshot must never name
 
-    the chain of `confirmed_id`  +  one new file with every change since `confirmed_id`.
+* a file of a checkpoint above `confirmed_id`;
+* an older chain when `confirmed_id` is unknown or -1, not even the chain of the restore: it may be deleted;
+* a file of a savepoint: it belongs to the user;
+* a damaged file: all deltas are forgotten then, too.
 
-Changes that were written for younger checkpoints, complete or not, are written again. For this the changes of
-all checkpoints above `confirmed_id` (*deltas*) stay in memory until a barrier confirms them.
+The coordinator keeps the files of `confirmed_id` while a checkpoint that was triggered with it is pending.
 
-**Why it is correct.** At any moment `base + deltas, oldest first + changed keys` is the live state. It holds
-at the start. Each snapshot turns the changed keys into a new delta. Confirming an id replaces the deltas up
-to it by the chain that was written from exactly the base and those deltas. Deltas that pile up are merged,
-newer keys winning and deletions remembered. A merged delta that straddles a confirmed id is kept: rewriting
-some older keys with their newer values changes nothing. When the confirmed id is unknown here, there is no
-chain to build on. Then all deltas are forgotten, also those that could be confirmed later: an older chain
-lacks the deletions since. All live state counts as changed, which is slower but never wrong.
+**Compact** (`first_to_merge`). A chain is a base and changes, oldest first. Merging everything would rewrite
+a large base for a few changes. Never merging would make restores slow and keep dead values for ever. So a
+*suffix* of the chain is merged, size-tiered as in log-structured stores. The whole chain is merged once the
+changes outweigh the base. Too many files are merged from the oldest change on that is no larger than all
+later ones together. Sizes then fall from file to file, and a byte is rewritten a logarithmic number of times.
 
-**What it must never do.** It must not name a file of a checkpoint above `confirmed_id`. It must not name an
-older chain when `confirmed_id` is unknown or -1, not even the one of the restore. That chain may have been
-subsumed and deleted. It must not build on a savepoint, whose files are the user's. And it must not build on a
-damaged file: then all deltas are forgotten, as with an unknown id.
-
-The coordinator's obligation: while a checkpoint is pending, the files of its `confirmed_id` are kept, also
-when a younger checkpoint completes meanwhile.
-
-# Compaction: the time to merge files of a chain, and the choice of files
-
-A chain is a base and changes, oldest first. Merging everything whenever the chain is long would rewrite a
-large base for a few small changes. Never merging would make restores slow and keep dead values for ever. So
-this merges a *suffix* of the chain, size-tiered as in log-structured stores. Once the changes outweigh the
-base, it merges all. When there are too many files, it merges from the oldest change that is no larger than
-what came after it. Sizes then fall from file to file, and a byte is rewritten a logarithmic number of times.
+**Restore** (`KeyedStateBackend.restore`). The files of a chain are applied in order, each entry to its table.
 """
 
 from __future__ import annotations
@@ -78,16 +67,16 @@ from penstock.runtime.snapshot.handles import (
     SavedTime,
     StateHandle,
 )
-from penstock.runtime.state.column_table import ColumnBlock, ColumnChanges
-from penstock.runtime.state.keyed_blocks import (
-    Block,
-    CapturedRows,
+from penstock.runtime.state.captured_rows import Block, CapturedRows, pack_blocks
+from penstock.runtime.state.column_table import ColumnChanges
+from penstock.runtime.state.keyed_chunk import (
+    ColumnBlock,
     PackedBlock,
     RowBlock,
     bytes_of,
-    pack_blocks,
+    chunk_of,
+    read_chunk,
 )
-from penstock.runtime.state.keyed_chunk import chunk_of, iter_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +244,7 @@ class KeyedSnapshot:
         """Merge the blocks of these files with the new ones; also return the number of keys in the files."""
         changes, read = MergedChanges(), 0
         for handle in chain:
-            for block in iter_blocks(files.read(handle), handle, self.max_parallelism, codec):
+            for block in read_chunk(files.read(handle), handle, self.max_parallelism, codec):
                 read += len(block)
                 changes.apply(block, codec)
         for taken in blocks:

@@ -14,7 +14,7 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.names import NearestMembers, nearest_name
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.declared_state import DeclaredState, type_name
-from penstock.runtime.state.fixed_values import own_copies, own_copy
+from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.user_location import function_location
 
 #: Redistribution of the values of a list state when a job starts from a snapshot.

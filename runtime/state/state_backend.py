@@ -31,10 +31,9 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.state.column_table import ColumnBlock, ColumnTable
+from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.key_groups import check_restored_keys
-from penstock.runtime.state.keyed_blocks import RowBlock
-from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
+from penstock.runtime.state.keyed_chunk import ColumnBlock, RowBlock, read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import ConfirmableSnapshots, StateFileReader, StateFileWriter
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates

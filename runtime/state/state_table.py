@@ -14,8 +14,14 @@ from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Value
 from typing import Any, Final, NoReturn, Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.changes import NOTED_ELSEWHERE, Changes, NotesWrites
-from penstock.runtime.state.fixed_values import DELETED, LEAVES, FixedValues
+from penstock.runtime.state.dirty_entries import (
+    DELETED,
+    UNREPORTED,
+    DirtyEntries,
+    HasWritten,
+    ImmutableValues,
+)
+from penstock.runtime.state.own_copy import LEAVES
 from penstock.runtime.state.time_to_live import Lifetime
 
 
@@ -55,13 +61,13 @@ class StateTable:
         name: str,
         *,
         nested: bool = False,
-        changed: Callable[[dict[Any, Any]], Changes] | None = None,
+        changed: Callable[[dict[Any, Any]], DirtyEntries] | None = None,
     ) -> None:
         self.name = name
         self.nested = nested
         self.entries: dict[Any, Any] = {}
         if changed is None:
-            self.changed = Changes(self.entries, FixedValues(ValueCodec()), nested=nested)
+            self.changed = DirtyEntries(self.entries, ImmutableValues(ValueCodec()), nested=nested)
         else:
             self.changed = changed(self.entries)
         self.lifetime: Lifetime | None = None
@@ -96,7 +102,7 @@ class StateTable:
                 self.entries[key] = replace(held)
         self.mark_all_changed()
 
-    def of_views(self) -> tuple[Any, NotesChanges]:
+    def of_views(self) -> tuple[Any, ReportsChanges]:
         """Return the entries for views, and the object that collects the views' changes."""
         if self.lifetime is None:
             return self.entries, self.changed
@@ -147,8 +153,8 @@ class StateTable:
         return [key for key, held in self.entries.items() if lifetime.live(held)]
 
 
-class NotesChanges(Protocol):
-    def attach(self, view: NotesWrites, /) -> None: ...
+class ReportsChanges(Protocol):
+    def attach(self, view: HasWritten, /) -> None: ...
 
     def accept_all(self) -> None: ...
 
@@ -164,7 +170,7 @@ class LiveEntries:
 
     _written: dict[Any, Any]
 
-    def __init__(self, cells: dict[Any, Any], changed: Changes, life: Lifetime) -> None:
+    def __init__(self, cells: dict[Any, Any], changed: DirtyEntries, life: Lifetime) -> None:
         self._cells, self._changed, self._life = cells, changed, life
         changed.attach(self)
 
@@ -172,8 +178,8 @@ class LiveEntries:
         """Whether there are cells, including expired ones."""
         return bool(self._cells)
 
-    def attach(self, view: NotesWrites) -> None:
-        view._written = NOTED_ELSEWHERE
+    def attach(self, view: HasWritten) -> None:
+        view._written = UNREPORTED
 
     def accept_all(self) -> None:
         self._changed.accept_all()
@@ -213,7 +219,7 @@ class NestedLiveEntries(LiveEntries):
 
     __slots__ = ("_latest",)
 
-    def __init__(self, cells: dict[Any, Any], changed: Changes, life: Lifetime) -> None:
+    def __init__(self, cells: dict[Any, Any], changed: DirtyEntries, life: Lifetime) -> None:
         super().__init__(cells, changed, life)
         self._latest = LiveParts(self, None, {})
 
@@ -265,8 +271,8 @@ class LiveParts(MutableMapping[Any, Any]):
         return stamp is None or stamp + self._life.microseconds > self._life.now()
 
     def __getitem__(self, part: Any) -> Any:
-        value = self.get(part, NOTED_ELSEWHERE)
-        if value is NOTED_ELSEWHERE:
+        value = self.get(part, UNREPORTED)
+        if value is UNREPORTED:
             raise KeyError(part)
         return value
 

@@ -7,11 +7,11 @@ Reading and writing state is the inner loop of every process function, so each m
 None checks whether there is a current key. `NO_KEY` has no hash, so the first access to a dict raises. Only
 then is the error with the state's name made.
 
-A write is noted with the value (`changes.py`). Each view keeps the types of the values that it has accepted,
-so a look-up shows that a value has the declared type. Only a value of a new type is checked in full, together
-with `is_sure` of the changes.
+A write is reported with the value (`dirty_entries.py`). Each view keeps the types of the values that it has
+accepted, so a look-up shows that a value has the declared type. Only a value of a new type is checked in
+full, and clears `only_leaves` of the dirty entries if it is no leaf.
 
-A state copies the values that it takes and returns, unless they are immutable (`fixed_values.py`). So
+A state copies the values that it takes and returns, unless they are immutable (`own_copy.py`). So
 changing a value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns
 an accumulator, and its function may change it in place.
 
@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.state.declared_state import type_name
-from penstock.runtime.state.fixed_values import DELETED, LEAVES, can_change, own_copies, own_copy
+from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     KeyedState,
@@ -35,12 +35,13 @@ from penstock.runtime.state.keyed_states import (
     ReducingState,
     ValueState,
 )
+from penstock.runtime.state.own_copy import LEAVES, can_change, own_copies, own_copy
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_table import (
     NO_KEY,
     HasCurrentKey,
     NoCurrentKeyError,
-    NotesChanges,
+    ReportsChanges,
     StateTable,
     without_key,
 )
@@ -56,7 +57,7 @@ class _View(KeyedState):
     __slots__ = ()
 
     _entries: Any
-    _changed: NotesChanges
+    _changed: ReportsChanges
     _written: dict[Any, Any]
     _owner: HasCurrentKey
     _isolates: bool
@@ -111,7 +112,7 @@ class _NestedView(_View):
 
 
 class ValueView(_FlatView, ValueState[Any]):
-    __slots__ = (*_SLOTS, "_is_loose")
+    __slots__ = (*_SLOTS, "_has_mutable")
 
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         self.of_type, self.default = declaration.of_type, declaration.default
@@ -119,14 +120,14 @@ class ValueView(_FlatView, ValueState[Any]):
         # Whether any value is mutable. Entries that are not all in a dict are not checked.
         held = self._entries
         others = [self.default, *held.values()] if type(held) is dict else [self.default]
-        self._is_loose = self._isolates and (can_change(others) or (type(held) is not dict and bool(held)))
+        self._has_mutable = self._isolates and (can_change(others) or (type(held) is not dict and bool(held)))
 
     def value(self) -> Any:
         try:
             value = self._entries.get(self._owner.current_key, self.default)
         except NoCurrentKeyError:
             raise without_key(self.name) from None
-        return own_copy(value) if self._is_loose else value
+        return own_copy(value) if self._has_mutable else value
 
     def update(self, value: Any) -> None:
         if type(value) not in self._kinds:
@@ -134,7 +135,7 @@ class ValueView(_FlatView, ValueState[Any]):
         if self._isolates and type(value) not in LEAVES:
             own = own_copy(value)
             if own is not value:
-                value, self._is_loose = own, True
+                value, self._has_mutable = own, True
         key = self._owner.current_key
         try:
             self._entries[key] = value

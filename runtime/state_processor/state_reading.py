@@ -26,9 +26,8 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.metadata import decode_atoms
-from penstock.runtime.state.column_table import ColumnBlock, ColumnChanges
-from penstock.runtime.state.keyed_blocks import RowBlock
-from penstock.runtime.state.keyed_chunk import need_canonical, read_chunk, tables_of
+from penstock.runtime.state.column_table import ColumnChanges
+from penstock.runtime.state.keyed_chunk import ColumnBlock, RowBlock, need_canonical, read_chunk, tables_of
 
 Read = Callable[[StateHandle], bytes]
 

@@ -30,15 +30,14 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.metadata import StateFiles, encode_atoms
-from penstock.runtime.state.column_table import ColumnBlock
+from penstock.runtime.state.captured_rows import CapturedRows, write_chunk
 from penstock.runtime.state.key_groups import (
     check_parallelism,
     default_max_parallelism,
     key_group_array,
     key_group_range,
 )
-from penstock.runtime.state.keyed_blocks import CapturedRows
-from penstock.runtime.state.keyed_chunk import need_canonical, write_chunk
+from penstock.runtime.state.keyed_chunk import ColumnBlock, need_canonical
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
 
 #: Returns the writer of files for one subtask of one operator.

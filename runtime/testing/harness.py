@@ -28,9 +28,9 @@ from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Wate
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.snapshot.metadata import RAW
-from penstock.runtime.state.fixed_values import own_copies
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range, own_parts, redistribute
+from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_state import FilesInHandles, HarnessSnapshot, open_state_backend
 from penstock.runtime.testing.manual_time import ManualClock

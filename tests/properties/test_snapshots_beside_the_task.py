@@ -33,7 +33,7 @@ from penstock.runtime.operators.functions.aggregate_function import AggregateFun
 from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
-from penstock.runtime.state import changes, keyed_blocks
+from penstock.runtime.state import captured_rows, dirty_entries
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.keyed_states import AggregatingState, ListState, MapState, ValueState
@@ -352,11 +352,11 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def _everything_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_blocks, "BLOCK_ENTRIES", 2)
-    monkeypatch.setattr(keyed_blocks, "BLOCK_ENTRIES", 2)
-    monkeypatch.setattr(keyed_blocks, "_GIVEN_BACK", 1)
-    monkeypatch.setattr(changes, "MOST_UNSEEN", 3)
-    monkeypatch.setattr(changes, "_MANY", 2)
+    monkeypatch.setattr(captured_rows, "BLOCK_ENTRIES", 2)
+    monkeypatch.setattr(captured_rows, "BLOCK_ENTRIES", 2)
+    monkeypatch.setattr(captured_rows, "_GIVEN_BACK", 1)
+    monkeypatch.setattr(dirty_entries, "MAX_UNEXAMINED", 3)
+    monkeypatch.setattr(dirty_entries, "_MANY", 2)
 
 
 def test_a_snapshot_holds_what_was_there_whatever_the_task_does_meanwhile() -> None:

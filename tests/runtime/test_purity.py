@@ -32,15 +32,15 @@ ALSO_ALLOWED = {
     "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
     "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/operators/user_code/only_reads.py": {"builtins", "dis"},  # reads the code of users' functions
-    "runtime/state/fixed_values.py": {
+    "runtime/state/own_copy.py": {
         "array",
         "gc",
         "sys",
         "sysconfig",
         "weakref",
     },  # counts references
-    "runtime/state/changes.py": {"gc"},  # collects young objects before they are many
     "runtime/trust/paths.py": {"fnmatch"},  # turns a pattern into a regular expression
+    "runtime/state/dirty_entries.py": {"gc"},  # collects young objects before they are many
     "runtime/record/row_columns.py": {"eval"},  # compiles the literal of a row, of names that are quoted
     "runtime/record/record_classes.py": {"importlib", "sys"},  # finds the user's class of a decoded value
     "runtime/record/pickle_fallback.py": {"io", "pickle"},  # the codec's last resort

@@ -18,7 +18,7 @@ from penstock.runtime.operators.protocols import ConnectorContext, Polled, Split
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.state.fixed_values import own_copy
+from penstock.runtime.state.own_copy import own_copy
 
 
 @dataclass(frozen=True, slots=True)

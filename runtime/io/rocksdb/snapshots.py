@@ -60,8 +60,7 @@ from penstock.runtime.snapshot.handles import (
     SavedTime,
     StateHandle,
 )
-from penstock.runtime.state.keyed_blocks import Block, CapturedRows
-from penstock.runtime.state.keyed_chunk import write_chunk
+from penstock.runtime.state.captured_rows import Block, CapturedRows, write_chunk
 from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWriter
 
 #: Suffix of files that never change.

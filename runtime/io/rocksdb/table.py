@@ -9,7 +9,7 @@ from typing import Any
 from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, OperatorChanges
 from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.rows import TableRows
-from penstock.runtime.state.changes import DirtyKeys
+from penstock.runtime.state.dirty_entries import DirtyKeys
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.time_to_live import Lifetime, Stamped
 

@@ -42,7 +42,8 @@ from penstock.runtime.operators.aggregation.vectorized_aggregate import (
     VectorizedAggregate,
     adapted,
 )
-from penstock.runtime.state.column_table import ColumnTable, key_list
+from penstock.runtime.state.column_table import ColumnTable
+from penstock.runtime.state.keyed_chunk import key_list
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, plain_name
 
 #: Metadata of the schema of a batch of partial results, made in front of the exchange.

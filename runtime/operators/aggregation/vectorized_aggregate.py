@@ -35,7 +35,7 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     RowAggregate,
     State,
 )
-from penstock.runtime.state.fixed_values import own_batch
+from penstock.runtime.state.own_copy import own_batch
 from penstock.runtime.state.typed_columns import Slots
 from penstock.runtime.user_location import function_location
 

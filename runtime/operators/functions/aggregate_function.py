@@ -16,7 +16,7 @@ from penstock.runtime.operators.functions.function_operator import (
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.user_code.result_collector import Emission
 from penstock.runtime.record.elements import Batch, RowBatch
-from penstock.runtime.state.fixed_values import own_copy
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_location

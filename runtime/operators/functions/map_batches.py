@@ -19,7 +19,7 @@ from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat, RowBatch
 from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_column
 from penstock.runtime.record.own_types import batches_of_rows
-from penstock.runtime.state.fixed_values import own_batch, own_copies
+from penstock.runtime.state.own_copy import own_batch, own_copies
 
 B = TypeVar("B", bound=Batch)
 

@@ -17,7 +17,7 @@ from penstock.runtime.operators.operator import OperatorContext, Output, Tagged
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import Emission, ResultCollector
 from penstock.runtime.record.elements import Batch, RowBatch
-from penstock.runtime.state.fixed_values import own_copy
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_table import StateTable
 
 

@@ -43,7 +43,7 @@ from penstock.runtime.operators.sources.split_enumerator import (
 )
 from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.state.fixed_values import own_batch, own_copies
+from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 T = TypeVar("T")

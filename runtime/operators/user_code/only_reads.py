@@ -34,8 +34,8 @@ from uuid import UUID
 
 from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.state.fixed_values import LEAVES
 from penstock.runtime.state.keyed_states import KeyedState, MapState
+from penstock.runtime.state.own_copy import LEAVES
 
 _INSTRUCTIONS_TEXT: Final = """
     BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE

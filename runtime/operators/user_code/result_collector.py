@@ -27,7 +27,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.state.fixed_values import LEAVES, own_copies, own_copy, own_draws
+from penstock.runtime.state.own_copy import LEAVES, own_copies, own_copy, own_draws
 
 
 def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -24,7 +24,7 @@ from penstock.runtime.operators.windows.window_state import (
 )
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.state.fixed_values import own_copy
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.time.durations import micros_of
 from penstock.runtime.time.windows import TimeWindow
 

@@ -62,7 +62,7 @@ from penstock.runtime.operators.windows.window_state import (
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.fixed_values import own_copy
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.time.windows import RecordWindowAssigner, TimeWindow
 from penstock.runtime.user_location import function_location
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 from penstock.runtime.operators.user_code.result_collector import iterator_of
-from penstock.runtime.state.fixed_values import own_copies, own_copy
+from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.time.windows import TimeWindow
 
 

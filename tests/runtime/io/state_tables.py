@@ -21,10 +21,9 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
 )
 from penstock.runtime.snapshot.metadata import encode_metadata, read_metadata
+from penstock.runtime.state.captured_rows import CapturedRows, write_chunk
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
-from penstock.runtime.state.keyed_blocks import CapturedRows
-from penstock.runtime.state.keyed_chunk import write_chunk
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.state import write_state
 

@@ -14,8 +14,8 @@ from penstock import ConfigurationError, StorageError
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError
 from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.fixed_values import DELETED
-from penstock.runtime.state.keyed_blocks import CapturedRows
+from penstock.runtime.state.captured_rows import CapturedRows
+from penstock.runtime.state.dirty_entries import DELETED
 from penstock.state import read_state, write_state
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.state.column_table import decode_columns, encode_columns
+from penstock.runtime.state.keyed_chunk import decode_columns, encode_columns
 
 
 def strange() -> pa.RecordBatch:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.state.column_table import ColumnBlock, ColumnChanges, with_extra
+from penstock.runtime.state.column_table import ColumnChanges, with_extra
+from penstock.runtime.state.keyed_chunk import ColumnBlock
 from penstock.runtime.state.stable_hash import MASK64
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 

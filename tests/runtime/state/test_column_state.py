@@ -172,7 +172,7 @@ def test_a_damaged_column_is_named_with_its_table() -> None:
     packed = msgpack.packb(body)
     damaged = data[:5] + xxh3_64_digest(packed) + packed
     with pytest.raises(CorruptSnapshotError, match="state 'sums'"):
-        read_chunk(damaged, handle, 128, ValueCodec())
+        list(read_chunk(damaged, handle, 128, ValueCodec()))
 
 
 def test_a_table_without_snapshots_remembers_no_changes() -> None:

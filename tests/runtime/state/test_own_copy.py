@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.state.fixed_values import can_change, own_batch, own_copies, own_copy
+from penstock.runtime.state.own_copy import can_change, own_batch, own_copies, own_copy
 
 
 @dataclass

@@ -13,9 +13,14 @@ from xxhash import xxh3_64_digest
 from penstock.runtime.errors import CodecError, CorruptSnapshotError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
-from penstock.runtime.state.column_table import ColumnBlock, encode_columns
-from penstock.runtime.state.keyed_blocks import unpack_block
-from penstock.runtime.state.keyed_chunk import read_chunk, read_keys, write_chunk
+from penstock.runtime.state.captured_rows import write_chunk
+from penstock.runtime.state.keyed_chunk import (
+    ColumnBlock,
+    encode_columns,
+    read_chunk,
+    read_keys,
+    unpack_block,
+)
 
 CODEC = ValueCodec(allow_pickle=False)
 HERE = InlineHandle(b"")
@@ -39,7 +44,7 @@ def test_counts_of_a_nested_table_that_do_not_fit_its_entries_are_refused(counts
     with pytest.raises(ValueError, match=f"should have 1 entries and have {counts[0]}"):
         unpack_block(block, CODEC)
     with pytest.raises(CorruptSnapshotError, match="should have 1 entries"):
-        read_chunk(chunk(block), HERE, 8, CODEC)
+        list(read_chunk(chunk(block), HERE, 8, CODEC))
     with pytest.raises(CorruptSnapshotError, match="should have 1 entries"):
         list(read_keys(chunk(block), HERE, CODEC))
 
@@ -63,7 +68,7 @@ def test_a_block_of_another_shape_is_damaged_for_who_reads_its_keys(block: list[
 def test_a_table_that_is_nested_as_deep_as_can_be_is_damaged() -> None:
     body = b"\x92\x08\x91\x92" + b"\x91" * 1_015 + b"\x90\x01"
     with pytest.raises(CorruptSnapshotError, match="can't be decoded"):
-        read_chunk(b"PSKS\x01" + xxh3_64_digest(body) + body, HERE, 8, CODEC)
+        list(read_chunk(b"PSKS\x01" + xxh3_64_digest(body) + body, HERE, 8, CODEC))
 
 
 def test_columns_that_may_run_code_are_refused_both_ways_unless_pickle_is_allowed() -> None:
@@ -71,9 +76,9 @@ def test_columns_that_may_run_code_are_refused_both_ways_unless_pickle_is_allowe
     values = pa.record_batch([pa.array([b"any code"])], schema=pa.schema([field]))
     block = ColumnBlock("t", pa.record_batch({"k": [1]}), np.zeros(1, np.uint16), values)
     data = write_chunk([block], 8, KeyGroupRange(0, 7), ValueCodec())
-    assert len(read_chunk(data, HERE, 8, ValueCodec())) == 1
+    assert len(list(read_chunk(data, HERE, 8, ValueCodec()))) == 1
     with pytest.raises(CorruptSnapshotError, match=r"extension type 'test\.pickled'"):
-        read_chunk(data, HERE, 8, CODEC)
+        list(read_chunk(data, HERE, 8, CODEC))
     with pytest.raises(CodecError, match=r"extension type 'test\.pickled'"):
         write_chunk([block], 8, KeyGroupRange(0, 7), CODEC)
 

@@ -8,7 +8,7 @@ from penstock import ValueState
 from penstock.runtime.operators.keyed_state_requests import MOST_ENTRIES, StateSweep
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state import changes
+from penstock.runtime.state import dirty_entries
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.manual_time import ManualClock
@@ -24,7 +24,7 @@ class SlowClock(ManualClock):
 
 def test_changes_are_looked_at_as_fast_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were there a rest behind each look, the next look would be at more, and rest longer."""
-    monkeypatch.setattr(changes, "MOST_UNSEEN", 10)
+    monkeypatch.setattr(dirty_entries, "MAX_UNEXAMINED", 10)
     backend = HeapKeyedStateBackend(BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec()))
     state, sweep = backend.bind(ValueState(tuple, name="s")), StateSweep(backend, SlowClock())
     table = backend.table("s")

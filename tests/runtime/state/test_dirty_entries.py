@@ -9,25 +9,24 @@ from heap_setup import Files, new_backend, restored
 
 from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state import changes as module
-from penstock.runtime.state.changes import Changes
-from penstock.runtime.state.fixed_values import DELETED, FixedValues
+from penstock.runtime.state import dirty_entries as module
+from penstock.runtime.state.captured_rows import CapturedRows
+from penstock.runtime.state.dirty_entries import DELETED, DirtyEntries, ImmutableValues
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.keyed_blocks import CapturedRows
 from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.state_table import StateTable
 
 
-class CountingFixed(FixedValues):
+class CountingFixed(ImmutableValues):
     """Counts the values that are looked at."""
 
     def __init__(self) -> None:
         super().__init__(ValueCodec())
         self.seen = 0
 
-    def loose(self, entries: Any) -> list[Any]:
+    def mutable(self, entries: Any) -> list[Any]:
         self.seen += len(entries)
-        return super().loose(entries)
+        return super().mutable(entries)
 
 
 class CountingEntries(dict[Any, Any]):
@@ -43,11 +42,11 @@ class CountingEntries(dict[Any, Any]):
 @pytest.mark.parametrize("written", [1_000, 100_000])
 def test_numbers_are_taken_without_looking_at_one_of_them(written: int) -> None:
     entries, fixed = CountingEntries(), CountingFixed()
-    changes = Changes(entries, fixed)
+    changes = DirtyEntries(entries, fixed)
     for number in range(written):
         entries[number] = changes.written[number] = number
     own = changes.written
-    taken = changes.take(changes.loose())
+    taken = changes.take(changes.mutable())
     assert taken[0] is own
     assert len(taken[0]) == written
     assert (fixed.seen, entries.looked_up) == (0, 0)
@@ -55,11 +54,11 @@ def test_numbers_are_taken_without_looking_at_one_of_them(written: int) -> None:
 
 def test_timers_are_taken_without_looking_at_one_of_them() -> None:
     fixed = CountingFixed()
-    table = StateTable("t", nested=True, changed=lambda entries: Changes(entries, fixed, nested=True))
+    table = StateTable("t", nested=True, changed=lambda entries: DirtyEntries(entries, fixed, nested=True))
     queue = TimerQueue(table)
     for at in range(10_000):
         queue.register("ann", at)
-    (taken,) = table.changed.take(table.changed.loose())
+    (taken,) = table.changed.take(table.changed.mutable())
     assert taken == {("ann", at): at for at in range(10_000)}
     assert fixed.seen == 0
 
@@ -67,7 +66,7 @@ def test_timers_are_taken_without_looking_at_one_of_them() -> None:
 def test_records_of_a_batch_are_looked_at_when_they_are_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MANY", 50)
     entries, fixed = CountingEntries(), CountingFixed()
-    changes = Changes(entries, fixed)
+    changes = DirtyEntries(entries, fixed)
     for batch in range(100):
         keys = range(batch * 20, batch * 20 + 20)
         values = [("ann", key) for key in keys]
@@ -75,19 +74,19 @@ def test_records_of_a_batch_are_looked_at_when_they_are_put_in(monkeypatch: pyte
         changes.put(keys, values)
     entries[7] = [7]
     changes.put([7], [entries[7]])
-    loose = changes.loose()
-    (taken,) = changes.take(loose)
-    assert loose == {7: [7]}
-    assert {**taken, **loose} == entries
+    mutable = changes.mutable()
+    (taken,) = changes.take(mutable)
+    assert mutable == {7: [7]}
+    assert {**taken, **mutable} == entries
     assert entries.looked_up <= 50 + 20 + 1
 
 
 def test_records_of_a_view_are_looked_at_between_batches_so_that_a_snapshot_looks_at_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MOST_UNSEEN", 100)
+    monkeypatch.setattr(module, "MAX_UNEXAMINED", 100)
     entries, fixed = CountingEntries(), CountingFixed()
-    changes = Changes(entries, fixed)
+    changes = DirtyEntries(entries, fixed)
     changes.accept_all()
     for batch in range(100):
         for key in range(batch * 20, batch * 20 + 20):
@@ -95,36 +94,36 @@ def test_records_of_a_view_are_looked_at_between_batches_so_that_a_snapshot_look
         if changes.is_examination_due:
             changes.examine()
     fixed.seen = 0
-    taken = changes.take(changes.loose())
+    taken = changes.take(changes.mutable())
     assert {**taken[0], **taken[1]} == entries
     assert fixed.seen <= 100 + 20
 
 
 def test_few_keys_that_are_written_often_are_never_looked_at_ahead() -> None:
     entries, fixed = CountingEntries(), CountingFixed()
-    changes = Changes(entries, fixed)
+    changes = DirtyEntries(entries, fixed)
     for round_ in range(1_000):
         entries.update(dict.fromkeys("abc", (round_,)))
         changes.put("abc", [(round_,)] * 3)
     assert (fixed.seen, entries.looked_up) == (0, 0)
-    assert changes.take(changes.loose()) == [dict.fromkeys("abc", (999,))]
+    assert changes.take(changes.mutable()) == [dict.fromkeys("abc", (999,))]
     assert entries.looked_up == 3
 
 
 def test_what_may_change_is_looked_up_again_and_is_in_no_dict_that_another_thread_gets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MOST_UNSEEN", 2)
+    monkeypatch.setattr(module, "MAX_UNEXAMINED", 2)
     entries: dict[Any, Any] = {"a": [1], "b": 2, "c": ([],)}
-    changes = Changes(entries, FixedValues(ValueCodec()))
+    changes = DirtyEntries(entries, ImmutableValues(ValueCodec()))
     changes.accept_all()
     changes.written.update(entries)
     assert changes.is_examination_due
     changes.examine()
     entries["a"] = changes.written["a"] = 5
-    loose = changes.loose()
-    assert loose == {"c": ([],)}
-    taken = changes.take(loose)
+    mutable = changes.mutable()
+    assert mutable == {"c": ([],)}
+    taken = changes.take(mutable)
     assert taken == [{"b": 2}, {"a": 5}]
     assert not changes
 
@@ -162,14 +161,14 @@ def test_a_timer_that_was_set_and_has_fired_between_two_snapshots_leaves_nothing
 
 
 def test_a_timer_that_is_set_again_after_its_deletion_was_examined_is_deleted_for_good() -> None:
-    changes = Changes({}, FixedValues(ValueCodec()), nested=True)
+    changes = DirtyEntries({}, ImmutableValues(ValueCodec()), nested=True)
     changes.put_new(("a", 1), 5)
-    changes.take(changes.loose())
+    changes.take(changes.mutable())
     changes.remove(("a", 1))
     changes.examine()
     changes.put_new(("a", 1), 6)
     changes.remove(("a", 1))
-    assert changes.take(changes.loose()) == [{("a", 1): DELETED}]
+    assert changes.take(changes.mutable()) == [{("a", 1): DELETED}]
 
 
 def restored_timers(handle: Any, files: Files) -> dict[Any, Any]:

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.fixed_values import DELETED, FixedValues
+from penstock.runtime.state.dirty_entries import DELETED, ImmutableValues
 
 
 class Place(NamedTuple):
@@ -147,48 +147,48 @@ CHANGEABLE = [
 
 
 @pytest.fixture
-def fixed() -> FixedValues:
-    return FixedValues(ValueCodec())
+def fixed() -> ImmutableValues:
+    return ImmutableValues(ValueCodec())
 
 
 @pytest.mark.parametrize("value", FIXED, ids=lambda value: type(value).__name__)
-def test_a_value_that_can_not_change_is_kept_by_reference(fixed: FixedValues, value: Any) -> None:
-    assert fixed.is_fixed(value)
-    assert fixed.loose({"a": value, "b": 1, "c": DELETED}) == []
+def test_a_value_that_can_not_change_is_kept_by_reference(fixed: ImmutableValues, value: Any) -> None:
+    assert fixed.are_immutable([value])
+    assert fixed.mutable({"a": value, "b": 1, "c": DELETED}) == []
 
 
 @pytest.mark.parametrize("value", CHANGEABLE, ids=lambda value: type(value).__name__)
-def test_a_value_that_may_change_is_not(fixed: FixedValues, value: Any) -> None:
-    assert not fixed.is_fixed(value)
-    assert fixed.loose({"a": value}) == ["a"]
+def test_a_value_that_may_change_is_not(fixed: ImmutableValues, value: Any) -> None:
+    assert not fixed.are_immutable([value])
+    assert fixed.mutable({"a": value}) == ["a"]
 
 
-def test_of_many_values_exactly_those_that_may_change_are_named(fixed: FixedValues) -> None:
+def test_of_many_values_exactly_those_that_may_change_are_named(fixed: ImmutableValues) -> None:
     values = [*FIXED, *CHANGEABLE, *reversed(FIXED)]
-    loose = [number for number, value in enumerate(values) if any(value is one for one in CHANGEABLE)]
-    assert fixed.loose(dict(enumerate(values))) == loose
+    mutable = [number for number, value in enumerate(values) if any(value is one for one in CHANGEABLE)]
+    assert fixed.mutable(dict(enumerate(values))) == mutable
 
 
-def test_one_value_that_may_change_does_not_hide_among_many_of_its_type(fixed: FixedValues) -> None:
+def test_one_value_that_may_change_does_not_hide_among_many_of_its_type(fixed: ImmutableValues) -> None:
     values: dict[int, Any] = {number: ("ann", number) for number in range(1000)}
     values[500] = "ann", [500]
-    assert fixed.loose(values) == [500]
+    assert fixed.mutable(values) == [500]
 
 
-def test_tuples_too_deep_to_look_into_may_change(fixed: FixedValues) -> None:
+def test_tuples_too_deep_to_look_into_may_change(fixed: ImmutableValues) -> None:
     deep: Any = 1
     for _ in range(50):
         deep = (deep,)
-    assert not fixed.is_fixed(deep)
+    assert not fixed.are_immutable([deep])
 
 
-def test_an_attribute_beside_the_fields_is_looked_at(fixed: FixedValues) -> None:
+def test_an_attribute_beside_the_fields_is_looked_at(fixed: ImmutableValues) -> None:
     account = Account("ann")
-    assert fixed.is_fixed(account)
+    assert fixed.are_immutable([account])
     vars(account)["cache"] = []
-    assert not fixed.is_fixed(account)
+    assert not fixed.are_immutable([account])
 
 
-def test_a_record_whose_class_can_not_be_found_again_is_refused_at_once(fixed: FixedValues) -> None:
+def test_a_record_whose_class_can_not_be_found_again_is_refused_at_once(fixed: ImmutableValues) -> None:
     local = dataclass(frozen=True)(type("Local", (), {"__annotations__": {"a": int}}))
-    assert not fixed.is_fixed(local(1))
+    assert not fixed.are_immutable([local(1)])

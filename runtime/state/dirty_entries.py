@@ -1,0 +1,421 @@
+"""`DirtyEntries`: the entries of one table on the heap that were written since the last snapshot.
+
+`keyed_snapshot.py` says why it collects references to values, and which values it must encode at once.
+
+**Two ways to report a write.** A view of a `ValueState` puts key and value into `written`: a reference to the
+value costs no more than a key in a set. An operator without the value at hand puts the key into `dirty_keys`.
+A snapshot looks these keys up in the table, which always has the newest value. So `dirty_keys` takes
+precedence.
+
+**Immutable values.** `ImmutableValues` checks all of `written` at once: types first, then the parts of tuples
+and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of values.
+Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have come together (`examine`). So
+the task stops for a bounded time, however much has changed.
+
+**Short-lived entries.** A timer that was set and has fired between two snapshots is in neither. `put_new` and
+`remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was put
+in again meanwhile: an older snapshot may have it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, time
+from enum import Enum
+from functools import cached_property, partial
+from itertools import chain, repeat
+from typing import Any, Final, Protocol, TypeAlias
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.record_classes import RecordShape, shape_of
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.own_copy import LEAVES
+
+#: Maximum unexamined entries; so few still fit into the processor's cache when they are examined.
+MAX_UNEXAMINED: Final = 1 << 14
+#: Number of dirty keys from which on `put` keeps values. Few keys that recur cost less in a set.
+_MANY: Final = 1 << 16
+
+
+class Deleted:
+    """Type of the marker that stands for the value of a deleted entry."""
+
+    def __repr__(self) -> str:
+        return "deleted"
+
+
+DELETED: Final = Deleted()
+
+_LEAVES: Final = LEAVES | {Deleted}
+
+
+class HasWritten(Protocol):
+    _written: dict[Any, Any]
+
+
+class DirtyEntries:
+    """Entries that were written or deleted since the last snapshot.
+
+    Attributes:
+        written: By entry the value that was written last, or `DELETED`. A snapshot replaces this dict, and
+            gives the new one to attached views.
+        dirty_keys: Entries whose value is looked up.
+        only_leaves: Whether all values in `written` are leaves.
+        accepts_all: Whether values of any type may be written; `only_leaves` then never holds.
+
+    Example:
+        >>> from penstock.runtime.record.value_codec import ValueCodec
+        >>> entries = {"bob": [2], "cem": 3}
+        >>> dirty = DirtyEntries(entries, ImmutableValues(ValueCodec()))
+        >>> dirty.update(["bob", "cem"])
+        >>> dirty.written["ann"] = DELETED
+        >>> mutable = dirty.mutable()
+        >>> mutable, dirty.take(mutable)
+        ({'bob': [2]}, [{'ann': deleted, 'cem': 3}])
+    """
+
+    __slots__ = (
+        "_entries",
+        "_examined",
+        "_immutable",
+        "_keeps_values",
+        "_nested",
+        "_revived",
+        "_views",
+        "accepts_all",
+        "add",
+        "dirty_keys",
+        "only_leaves",
+        "update",
+        "written",
+    )
+
+    def __init__(
+        self, entries: Mapping[Any, Any], immutable: ImmutableValues, *, nested: bool = False
+    ) -> None:
+        self._entries, self._immutable, self._nested = entries, immutable, nested
+        self.written: dict[Any, Any] = {}
+        self.dirty_keys: set[Any] = set()
+        self.add: Callable[[Any], None] = self.dirty_keys.add
+        self.update: Callable[[Iterable[Any]], None] = self.dirty_keys.update
+        self.accepts_all = False
+        self.only_leaves = True
+        self._examined: dict[Any, Any] = {}
+        self._revived: set[Any] = set()
+        self._views: list[HasWritten] = []
+        self._keeps_values = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.written.keys() | self._examined.keys() | self.dirty_keys)
+
+    def __len__(self) -> int:
+        return len(self.written.keys() | self._examined.keys() | self.dirty_keys)
+
+    def attach(self, view: HasWritten) -> None:
+        """Let a view write to `written`, also after a snapshot has replaced it."""
+        self._views.append(view)
+        view._written = self.written
+
+    def accept_all(self) -> None:
+        self.accepts_all, self.only_leaves = True, False
+
+    def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
+        if not self._keeps_values:
+            self.dirty_keys.update(entries)
+            self._keeps_values = len(self.dirty_keys) > _MANY
+        elif self._immutable.are_immutable(values):
+            self.written.update(zip(entries, values, strict=True))
+        else:
+            self.dirty_keys.update(entries)
+
+    def put_new(self, entry: Any, value: Any) -> None:
+        """Report a new entry; only for a table whose entries are never overwritten."""
+        if entry in self.written:
+            self._revived.add(entry)
+        if type(value) not in LEAVES:
+            self.only_leaves = False
+        self.written[entry] = value
+
+    def remove(self, entry: Any) -> None:
+        """Report the deletion of an entry that was reported by `put_new`."""
+        if entry in self.written and entry not in self._revived and entry not in self.dirty_keys:
+            del self.written[entry]
+        else:
+            self._revived.discard(entry)
+            self.written[entry] = DELETED
+
+    def put_all(self) -> None:
+        if self._nested:
+            for key, parts in self._entries.items():
+                self.written.update({(key, part): value for part, value in parts.items()})
+        else:
+            self.written.update(self._entries)
+        self.only_leaves = False
+
+    def remove_all(self) -> None:
+        self.put_all()
+        self.written.update(dict.fromkeys(self.written, DELETED))
+
+    def clear(self) -> None:
+        self.dirty_keys.clear()
+        self._examined = {}
+        self._replace_written()
+
+    @property
+    def is_examination_due(self) -> bool:
+        return not self.only_leaves and len(self.written) > MAX_UNEXAMINED
+
+    def examine(self) -> None:
+        """Separate immutable values from others ahead of the snapshot; called between two batches."""
+        for entry in (mutable := self._immutable.mutable(self.written)):
+            del self.written[entry]
+        self.dirty_keys.update(mutable)
+        if self._examined:
+            self._examined.update(self.written)
+        else:
+            self._examined = self.written
+        self._replace_written()
+        # Values that replace others trigger no collection: as many die as are made. The next collection would
+        # walk all values made since the last one, and stop the task for it.
+        gc.collect(0)
+
+    def mutable(self) -> dict[Any, Any]:
+        """The values that must be encoded now because they may change; forgets nothing."""
+        self._look_up()
+        if self.only_leaves:
+            return {}
+        written = self.written
+        return {entry: written[entry] for entry in self._immutable.mutable(written)}
+
+    def take(self, mutable: Iterable[Any]) -> list[dict[Any, Any]]:
+        """Take all other entries, older ones first; nothing is dirty afterwards.
+
+        Args:
+            mutable: The result of `mutable` just before.
+        """
+        for entry in mutable:
+            del self.written[entry]
+        taken = [entries for entries in (self._examined, self.written) if entries]
+        self._keeps_values = self._keeps_values and sum(map(len, taken)) > _MANY
+        self._examined = {}
+        self._replace_written()
+        return taken
+
+    def _look_up(self) -> None:
+        if not self.dirty_keys:
+            return
+        keys, entries = list(self.dirty_keys), self._entries
+        if self._nested:
+            found = [entries.get(key, {}).get(part, DELETED) for key, part in keys]
+        else:
+            found = list(map(entries.get, keys, repeat(DELETED)))
+        if not _LEAVES.issuperset(map(type, found)):
+            self.only_leaves = False
+        self.written.update(zip(keys, found, strict=True))
+        self.dirty_keys.clear()
+
+    def _replace_written(self) -> None:
+        self.written = {}
+        self._revived = set()
+        self.only_leaves = not self.accepts_all
+        for view in self._views:
+            view._written = self.written
+
+
+class DirtyKeys(DirtyEntries):
+    """Collects the keys of dirty entries in a set, and no values."""
+
+    __slots__ = ()
+
+    def __init__(self, keys: set[Any], written: dict[Any, Any] | None = None) -> None:
+        super().__init__({}, ImmutableValues(ValueCodec()))
+        self.dirty_keys = keys
+        self.add, self.update = keys.add, keys.update
+        self.written = _KeysOnly(keys) if written is None else written
+
+    def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
+        self.update(entries)
+
+    def put_new(self, entry: Any, value: Any) -> None:
+        self.add(entry)
+
+    def remove(self, entry: Any) -> None:
+        self.add(entry)
+
+    def clear(self) -> None:
+        self.dirty_keys.clear()
+
+
+class _KeysOnly(dict[Any, Any]):
+    def __init__(self, keys: set[Any]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def __setitem__(self, entry: Any, value: Any, /) -> None:
+        self._keys.add(entry)
+
+    def update(self, values: Iterable[Any]) -> None:  # type: ignore[override]
+        self._keys.update(values)
+
+
+class _NoKeys(set[Any]):
+    def add(self, entry: Any, /) -> None:
+        """Do nothing."""
+
+    def update(self, *entries: Iterable[Any]) -> None:
+        """Do nothing."""
+
+
+class _NoEntries(dict[Any, Any]):
+    def __setitem__(self, entry: Any, value: Any, /) -> None:
+        """Do nothing."""
+
+    def update(self, *entries: Iterable[Any]) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
+#: `_written` of a view whose writes are reported by its entries, or not at all.
+UNREPORTED: Final[dict[Any, Any]] = _NoEntries()
+
+
+def untracked() -> DirtyKeys:
+    """Dirty entries of a job without snapshots: only a snapshot would ever empty them."""
+    return DirtyKeys(_NoKeys(), UNREPORTED)
+
+
+#: Levels of nested tuples that are checked; a deeper value counts as mutable.
+_DEPTH: Final = 8
+
+#: Returns the parts of all given values of one type.
+_PartsOf: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+#: Iterates over values anew at each call.
+_Values: TypeAlias = Callable[[], Iterable[Any]]
+
+
+class ImmutableValues:
+    """Tells values that can't change from those that may.
+
+    A snapshot keeps references to immutable values and encodes them beside the task. Exact types decide,
+    because a subclass of `str` may have attributes of its own. These are immutable:
+
+    * the leaves: `None`, `bool`, numbers, `str`, `bytes`, dates, UUIDs; and members of enums;
+    * tuples, named tuples without a `__dict__`, and frozen dataclasses, if all their values are immutable;
+    * `datetime` and `time` with a fixed offset, or without one.
+
+    Many values are checked at once, at C speed: their parts are chained, and the parts' types collected.
+    A value of which an attribute, item or method can change must never count as immutable. Code that bypasses
+    the rules on purpose (`object.__setattr__`) is not considered.
+
+    Example:
+        >>> check = ImmutableValues(ValueCodec())
+        >>> check.are_immutable([("ann", 3)]), check.are_immutable([("ann", [3])])
+        (True, False)
+        >>> check.mutable({"a": 1, "b": ("x", {}), "c": []})
+        ['b', 'c']
+    """
+
+    def __init__(self, codec: ValueCodec) -> None:
+        self._codec = codec
+        self._known: dict[type, _PartsOf | None] = {
+            tuple: chain.from_iterable,
+            datetime: _zones,
+            time: _zones,
+        }
+
+    def are_immutable(self, values: Sequence[Any]) -> bool:
+        return self._check(values.__iter__, 0)
+
+    def mutable(self, entries: Mapping[Any, Any]) -> list[Any]:
+        """The entries whose values may change."""
+        values = entries.values()
+        types = set(map(type, values)) - _LEAVES
+        never, mixed = set(), set()
+        for kind in types:
+            some = values.__iter__ if len(types) == 1 else partial(_of_type, values, kind)
+            if self._parts_of(kind, values) is None:
+                never.add(kind)
+            elif not self._check(some, 0):
+                mixed.add(kind)
+        if not never and not mixed:
+            return []
+        return [
+            entry
+            for entry, value in entries.items()
+            if type(value) in never or (type(value) in mixed and not self.are_immutable((value,)))
+        ]
+
+    def _check(self, values: _Values, depth: int) -> bool:
+        types = set(map(type, values()))
+        others = types - _LEAVES
+        if not others:
+            return True
+        if depth == _DEPTH:
+            return False
+        for kind in others:
+            some = values if len(types) == 1 else partial(_of_type, list(values()), kind)
+            parts = self._parts_of(kind, some())
+            if parts is None or not self._check(partial(_call, parts, some), depth + 1):
+                return False
+        return True
+
+    def _parts_of(self, kind: type, values: Iterable[Any]) -> _PartsOf | None:
+        """Find the function that returns the parts of values of a type; `None` for a mutable type."""
+        try:
+            return self._known[kind]
+        except KeyError:
+            parts = _parts_of(kind)
+            if parts is not None:
+                try:
+                    self._codec.dumps(next(value for value in values if type(value) is kind))
+                except CodecError:
+                    return None
+            self._known[kind] = parts
+            return parts
+
+
+def _of_type(values: Collection[Any], kind: type) -> list[Any]:
+    return [value for value in values if type(value) is kind]
+
+
+def _call(parts: _PartsOf, values: _Values) -> Iterable[Any]:
+    return parts(values())
+
+
+def _parts_of(kind: type) -> _PartsOf | None:
+    if issubclass(kind, Enum):
+        return lambda values: ()  # encoded by name
+    shape = shape_of(kind)
+    if shape is None:
+        return None
+    if shape.is_tuple:
+        is_plain = not shape.has_dict and kind.__iter__ is tuple.__iter__  # type: ignore[attr-defined]
+        return chain.from_iterable if is_plain else None
+    params = vars(kind).get("__dataclass_params__")
+    if params is None or not params.frozen or not dataclasses.is_dataclass(kind):
+        return None
+    if any(isinstance(part, cached_property) for base in kind.__mro__ for part in vars(base).values()):
+        return None
+    if shape.has_dict and not shape.slots:
+        return _attributes
+    return partial(_all_attributes, shape)
+
+
+def _zones(values: Iterable[datetime | time]) -> Iterator[Any]:
+    return (value.tzinfo for value in values)
+
+
+def _attributes(values: Iterable[Any]) -> Iterable[Any]:
+    attributes: Iterable[Any] = map(vars, values)
+    return chain.from_iterable(map(dict.values, attributes))
+
+
+def _all_attributes(shape: RecordShape, values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        for name in shape.slots:
+            with suppress(AttributeError):
+                yield getattr(value, name)
+        if shape.has_dict:
+            yield from vars(value).values()
