@@ -34,11 +34,11 @@ from penstock.runtime.io.rocksdb.backend import open_state_backend
 from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.operators.running_call import running_call
+from penstock.runtime.operators.user_code.failure import close_after
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.build import build_subtask
-from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask

@@ -64,13 +64,7 @@ class CheckpointedState(Protocol):
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask: ...
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None: ...
-
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None: ...
-
-    def confirm(self, checkpoint_id: int) -> None:
-        """The files of a completed checkpoint may be named by later ones."""
-        ...
 
     def forget(self, checkpoint_id: int) -> None:
         """No later checkpoint may name the files of this one."""
@@ -233,16 +227,6 @@ class SubtaskCheckpointCoordinator:
         self._give_up_running(checkpoint_id)
         self._decline(checkpoint_id, reason, detail)
         self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
-
-    def notify_checkpoint_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
-        """A checkpoint is complete: operators commit, and its files may be named again.
-
-        Args:
-            is_running: Whether the task runs; if not, its operators are not told.
-        """
-        if is_running:
-            self._state.notify_checkpoint_complete(checkpoint_id)
-        self._state.confirm(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.

@@ -25,8 +25,8 @@ from penstock.runtime.errors import (
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised
 from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.operators.user_code.failure import failure_details
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.closing import failure_details
 
 
 def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> FailureCause:

@@ -37,7 +37,8 @@ from penstock.runtime.operators.metrics import Metrics
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.operator_state import ListStates, RawState, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
+from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.user_code.failure import LOCATED, close_all, located, short_repr
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     ArrowBatch,
@@ -124,15 +125,19 @@ class _Running(NamedTuple):
     passing: Watermark | StreamStatus | None
 
 
+#: A source and its location.
+LocatedSource: TypeAlias = tuple[OperatorLocation, SourceOperator]
+
+
 class OperatorChain:
-    """A line of operators; each one's main output is the next one's input.
+    """A line of operators behind a source or channels; each one's main output is the next one's input.
 
     Args:
         operators: Location (its `operator` is the id) and operator, in order; may be empty.
-        emit: Takes what leaves the chain: the last operator's main output and all side outputs.
+        emit: Takes what leaves the chain: the last operator's main output and all side outputs. The index of
+            an operator counts the source. What leaves a chain without operators is the source's output.
         emit_time: Takes watermarks after everything that they fired, and statuses.
-        first_index: Index that `emit` receives for the first operator: 1 when a source stands before it.
-            The output of an empty chain is that of the operator before it.
+        source: The source in front of the operators; the caller opens and polls it.
     """
 
     def __init__(
@@ -140,7 +145,7 @@ class OperatorChain:
         operators: Sequence[tuple[OperatorLocation, Operator]],
         emit: Emit,
         emit_time: EmitTime,
-        first_index: int = 0,
+        source: LocatedSource | None = None,
     ) -> None:
         self._located = LocatedOperators(operators)
         self._locations = self._located.locations
@@ -149,7 +154,8 @@ class OperatorChain:
         self._last = len(self._operators) - 1
         self._emit = emit
         self._emit_time = emit_time
-        self._first_index = first_index
+        self._source = source
+        self._first_index = 0 if source is None else 1
         self._busy = False
         self._lists: Sequence[ListStates] = ()
         self._metrics: Sequence[Metrics] = ()
@@ -253,6 +259,9 @@ class OperatorChain:
             OperatorError: The operator failed to handle the event.
             ValueError: The chain has no operator of this id.
         """
+        if self._source is not None and operator_id == self._source[0].operator:
+            self._source[1].handle_event(event)
+            return
         index = self.ids.index(operator_id)
         self._guarded(index, self._operators[index].handle_event, event)
 
@@ -262,6 +271,9 @@ class OperatorChain:
             msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
             raise RuntimeError(msg)
         taken: dict[str, Mapping[str, SavedList]] = {}
+        if self._source is not None:
+            location, source = self._source
+            taken[location.operator] = source.snapshot(checkpoint_id)
         for index, operator in enumerate(self._operators):
             own = self._guarded(index, operator.snapshot, checkpoint_id) or {}
             asked = self._guarded(index, self._lists[index].saved)
@@ -274,6 +286,13 @@ class OperatorChain:
         return {operator: raw for operator, raw in found.items() if raw}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """Let the source's system and the sinks commit what the checkpoint covers.
+
+        Raises:
+            OperatorError: A commit failed.
+        """
+        if self._source is not None:
+            self._source[1].notify_checkpoint_complete(permit.checkpoint_id)
         self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
@@ -281,15 +300,20 @@ class OperatorChain:
 
     def statistics(self) -> Mapping[str, OperatorStatistics]:
         counted = self._located.each(lambda operator: operator.statistics())
-        own = zip(counted.items(), self._metrics or repeat(None), strict=False)
-        return {
-            id: each if metrics is None else each.with_metrics(metrics.statistics())
-            for (id, each), metrics in own
+        measured = zip(counted.items(), self._metrics or repeat(None), strict=False)
+        statistics = {
+            operator: counters if metrics is None else counters.with_metrics(metrics.statistics())
+            for (operator, counters), metrics in measured
         }
+        if self._source is not None:
+            location, source = self._source
+            statistics[location.operator] = source.statistics()
+        return statistics
 
     def close(self) -> None:
-        """Close all operators that were opened, the last one first, even when one fails."""
-        self._located.close()
+        """Close the source, then all operators that were opened, the last one first, even when one fails."""
+        sources = () if self._source is None else (self._source[1].close,)
+        close_all(*sources, self._located.close)
 
     def _drive(
         self,

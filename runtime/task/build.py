@@ -32,7 +32,7 @@ from penstock.runtime.operators.operator_state import ListStates, RawState, Rest
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
-from penstock.runtime.operators.user_code.failure import LOCATED, located
+from penstock.runtime.operators.user_code.failure import LOCATED, close_after, located
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
 from penstock.runtime.record.element_codec import BatchCodec
@@ -46,12 +46,11 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 from penstock.runtime.task.channel_restore import restore_channels
-from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.coordinator_mail import SentEvents
 from penstock.runtime.task.descriptor import SnapshotFiles, SubtaskGateway, TaskDescriptor
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.subtask import Subtask
-from penstock.runtime.task.subtask_parts import SubtaskParts
+from penstock.runtime.task.subtask_checkpoints import SubtaskParts
 from penstock.runtime.task.task_input import EndsOnlyInput, NetworkInput, SourceInput, TaskInput
 from penstock.runtime.task.task_time import TaskTimers
 from penstock.runtime.time.durations import as_seconds
@@ -125,7 +124,6 @@ class _Builder:
         outputs = self._outputs(ids)
         head = operators[0]
         source = None if head.source is None else SourceOperator(head.source, head.watermarks)
-        first = 0 if source is None else 1
         finished = self._descriptor.finished_before
 
         def emit(index: int, tag: str | None, batch: Batch) -> None:
@@ -133,25 +131,28 @@ class _Builder:
 
         timers = TaskTimers(self._clock)
         writer = self._channel_state_writer(runner)
-        made = self._make_operators(first, only_sinks=finished)
+        made = self._make_operators(0 if source is None else 1, only_sinks=finished)
         isolates = not self._only_reads(source, [operator for _, operator in made])
         if source is not None:
             source.isolates = isolates
         for _, operator in made:
             operator.isolates = isolates
-        chain = OperatorChain(made, emit, outputs.broadcast_event, first)
+        if finished:
+            source = None  # it has read everything
+        located_source = None if source is None else (self._locations[0], source)
+        chain = OperatorChain(made, emit, outputs.broadcast_event, located_source)
         backends: dict[str, KeyedStateBackend] = {}
         try:
             for location, spec in zip(self._locations, operators, strict=True):
                 if spec.keyed and not finished:
                     backends[spec.id] = self._backend(location, spec, isolates=isolates)
-            parts = self._parts(chain, outputs, None if finished else source, backends, timers, writer)
+            parts = self._parts(chain, outputs, source, backends, timers, writer)
             self._restore_channels(parts)
         except BaseException as error:
             for backend in backends.values():
                 close_after(error, backend.close)
             raise
-        self._open(parts, first)
+        self._open(parts)
         return Subtask(parts, self._gateway, runner, self._clock)
 
     def _parts(
@@ -242,7 +243,7 @@ class _Builder:
                 raise located(location, f"making {spec.name}", error) from error
         return made
 
-    def _open(self, parts: SubtaskParts, first: int) -> None:
+    def _open(self, parts: SubtaskParts) -> None:
         contexts = {
             spec.id: self._context(index, parts.backends) for index, spec in enumerate(self._vertex.operators)
         }

@@ -25,9 +25,10 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.operators.chain import Work
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator
 from penstock.runtime.operators.sources.source_watermarks import WatermarksAligned
+from penstock.runtime.operators.user_code.failure import close_all
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
-from penstock.runtime.task.closing import close_all
+from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.descriptor import (
     EventForOperator,
@@ -38,9 +39,8 @@ from penstock.runtime.task.descriptor import (
     TriggerCheckpoint,
 )
 from penstock.runtime.task.end_of_input import EndOfInput, EventTime, Phase
-from penstock.runtime.task.requested_checkpoints import RequestedCheckpoints
 from penstock.runtime.task.statistics import SubtaskStatistics
-from penstock.runtime.task.subtask_parts import SubtaskParts, SubtaskState
+from penstock.runtime.task.subtask_checkpoints import RequestedCheckpoints, SubtaskParts, SubtaskState
 from penstock.runtime.task.task_input import (
     BatchArrived,
     DataEnded,
@@ -125,6 +125,7 @@ class Subtask:
         self._requests = RequestedCheckpoints(
             self._checkpoints, self._work, self._end, source, network, descriptor.given_id
         )
+        self._attempt = descriptor.attempt
         self._source_ready_at: float | None = None
         self._has_begun = False
         self._completed_id = -1
@@ -240,7 +241,11 @@ class Subtask:
         if checkpoint_id <= self._completed_id:
             return
         self._completed_id = checkpoint_id
-        self._checkpoints.notify_checkpoint_complete(checkpoint_id, is_running=not self._end.is_leaving)
+        if not self._end.is_leaving:
+            permit = permit_of_completed_checkpoint(checkpoint_id, self._attempt)
+            self._chain.notify_checkpoint_complete(permit)
+        for backend in self._parts.backends.values():
+            backend.confirm(checkpoint_id)
         self._end.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
@@ -315,11 +320,7 @@ class Subtask:
 
     def _handle_event(self, operator_id: str, event: Any) -> None:
         """Hand an event over; the operators of a subtask that had finished before do not run again."""
-        if self._finished_before:
-            return
-        if self._source is not None and operator_id == self._head_operator:
-            self._source.handle_event(event)
-        else:
+        if not self._finished_before:
             self._chain.handle_event(operator_id, event)
 
     def _deliver_due(self) -> bool:
@@ -345,7 +346,18 @@ class Subtask:
     def _take_requested(self) -> bool:
         if self._source is None and not self._requests.waiting:
             return False  # only a source has marks
-        return self._requests.take_due()
+        barrier = self._requests.due()
+        if barrier is None:
+            return False
+        stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
+        if stops and self._network is None and self._end.is_running:
+            self._work.then(self._end.finish(barrier.options.drain))
+            return True
+        if not self._work.settle():
+            return False
+        self._requests.remove(barrier.checkpoint_id)
+        self._checkpoints.trigger(barrier, is_input_empty=True)
+        return True
 
     def _take(self, progress: InputProgress, begun: float) -> bool:
         """Handle the input's progress; checkpoints that came with it were taken before."""
@@ -421,9 +433,7 @@ class Subtask:
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
         network = self._network
-        parts, operators = self._parts, dict(self._chain.statistics())
-        if self._source is not None:
-            operators[self._head_operator] = self._source.statistics()
+        parts = self._parts
         now = self._clock.monotonic()
         busy, backpressured = self._time.until(now)
         return SubtaskStatistics(
@@ -436,7 +446,7 @@ class Subtask:
             slice_overruns=self._work.slice_overruns,
             pickled_values=parts.values.pickled + parts.batches.pickled,
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
-            operators=operators,
+            operators=self._chain.statistics(),
             checkpoints=self._checkpoints.statistics(),
             barriers=self.barriers,
             stored=None if network is None else network.gate.storage_statistics(),

@@ -8,13 +8,18 @@ innermost frame of the traceback outside of Penstock, of installed packages and 
 operator is one list comprehension; when the user's function fails in it, the message must still show the
 record. A list's iterator knows how much is left, so keeping that iterator is enough. The record that it
 returned last is the one that failed. The user's function is not called a second time to find out.
+
+Closes several resources, so that all of them are closed and no failure is lost.
+
+A failure to close is often a consequence of an earlier one. The first one is raised; the others are notes of
+it (`BaseException.add_note`), which `failure_details` gives together with the user's traceback.
 """
 
 from __future__ import annotations
 
 import reprlib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import length_hint
 from types import FrameType, TracebackType
@@ -167,3 +172,52 @@ def _traceback_text(error: BaseException) -> str:
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("penstock."):
         trace = trace.tb_next
     return traceback_text(error, trace)
+
+
+def close_all(*closers: Callable[[], None]) -> None:
+    """Call all closers in this order, even if some of them raise.
+
+    Raises:
+        BaseException: The first failure, with the others as notes.
+
+    Example:
+        >>> close_all(lambda: print("one"), lambda: print("two"))
+        one
+        two
+    """
+    failure: BaseException | None = None
+    for close in closers:
+        failure = close_after(failure, close)
+    if failure is not None:
+        raise failure
+
+
+def close_after(failure: BaseException | None, close: Callable[[], None]) -> BaseException | None:
+    """Close a resource after a possible failure; an error of `close` is returned, not raised.
+
+    Returns:
+        The failure to raise or report: the earlier one with a note of the error of `close`, else that error.
+    """
+    try:
+        close()
+    except BaseException as error:  # a SystemExit would end the task's thread silently
+        if failure is None:
+            return error
+        failure.add_note(f"Also while closing: {cause_text(error)}")
+    return failure
+
+
+def failure_details(error: OperatorError) -> str:
+    """The user's traceback, and the further errors of closing.
+
+    Example:
+        >>> from penstock.runtime.errors import OperatorLocation
+        >>> error = OperatorError(OperatorLocation("parse", 0, 1), "map failed", "Traceback ...")
+        >>> close_after(error, lambda: [].pop()) is error
+        True
+        >>> print(failure_details(error))
+        Traceback ...
+        Also while closing: IndexError: pop from empty list
+    """
+    notes = getattr(error, "__notes__", ())
+    return "\n".join([error.cause_text.rstrip("\n"), *notes]) if notes else error.cause_text

@@ -7,13 +7,14 @@ count as running from `async_begin` until the coordinator has ended them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from drivers.barrier import same_order
 from drivers.differences import different
 from manual_work import ManualAsyncRunner, ManualWork
 
+from penstock import DiscardSink, GeneratorSource, RocksDB, StreamEnvironment
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
 from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
@@ -22,12 +23,17 @@ from penstock.runtime.checkpoint.operator_snapshot import (
 )
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig, StateBackend
 from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.network.result_partition import Overtaken
-from penstock.runtime.operators.operator import SavedList
+from penstock.runtime.operators.operator import Operator, Output, SavedList
+from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import (
+    Batch,
     CancelCheckpointMarker,
     CheckpointBarrier,
+    EndOfData,
     Event,
     SnapshotKind,
 )
@@ -37,9 +43,16 @@ from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointFailureReason,
     CheckpointMetrics,
 )
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
+from penstock.runtime.task.build import build_subtask
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 SUITES = ("subtask_coordinator",)
@@ -111,6 +124,73 @@ class RecordedSnapshot(SubtaskSnapshotTask):
         return super().abandon()
 
 
+class Notified(Operator):
+    """A keyed operator that writes down its notices."""
+
+    def __init__(self, events: list[Recorded]) -> None:
+        self.events = events
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        yield batch
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        self.events.append({"operator": "notify_complete", "checkpoint": permit.checkpoint_id})
+
+
+class NotifiedBackend(HeapKeyedStateBackend):
+    """A backend that writes down its notices."""
+
+    events: list[Recorded]
+
+    def confirm(self, checkpoint_id: int) -> None:
+        self.events.append({"state_manager": "complete", "checkpoint": checkpoint_id})
+        super().confirm(checkpoint_id)
+
+
+class NotifiedSubtask:
+    """A real subtask: `Subtask` itself takes a notice that Flink passes through the coordinator."""
+
+    def __init__(self, events: list[Recorded]) -> None:
+        env = StreamEnvironment()
+        numbers = env.from_source("numbers", GeneratorSource(lambda n: n))
+        sums = numbers.key_by(lambda n: n).reduce("sum", lambda a, b: a + b)
+        object.__setattr__(sums._builder.graph.nodes[-1], "factory", lambda: Notified(events))
+        sums.sink("out", DiscardSink())
+        spec = build_execution_graph(env.build()).subtask(SubtaskId("sum", 0))
+        descriptor = TaskDescriptor("job", "job", 1, spec, JobConfig(state_backend=RocksDB()))
+
+        def open_backend(config: StateBackend, setup: BackendSetup) -> NotifiedBackend:
+            backend = NotifiedBackend(setup)
+            backend.events = events
+            return backend
+
+        self.subtask = build_subtask(
+            descriptor, self, ManualAsyncRunner(), ManualClock(), None, open_state_backend=open_backend
+        )
+
+    def leave(self) -> None:
+        """End its data; a job without checkpoints then leaves at once."""
+        self.subtask.deliver(0, 0, [encode_element(EndOfData(drain=True))])
+        while self.subtask.step().more:
+            pass
+        assert self.subtask.phase is Phase.LEAVING
+
+    def send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
+        """Its receivers take nothing."""
+
+    def consumed(self, channel: int, next_sequence_number: int) -> None: ...
+
+    def acknowledge(
+        self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics
+    ) -> None: ...
+
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None: ...
+
+    def operator_event(self, operator_id: str, event: Any) -> None: ...
+
+    def end_of_data(self) -> None: ...
+
+
 class SubtaskRun:
     """One coordinator under test; it is the state, the outputs and the responder."""
 
@@ -121,6 +201,7 @@ class SubtaskRun:
         self.runner = DirectRunner(is_manual=config["async"] == "manual")
         self.begun: dict[int, bool] = {}
         self.is_closed = self.snapshot_fails = False
+        self.notified: NotifiedSubtask | None = None
         clock = ManualClock()
         self.in_flight: InFlight | None = None
         if config["unaligned"]:
@@ -181,12 +262,6 @@ class SubtaskRun:
         task.events = self.events
         return task
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self.events.append({"operator": "notify_complete", "checkpoint": checkpoint_id})
-
-    def confirm(self, checkpoint_id: int) -> None:
-        self.events.append({"state_manager": "complete", "checkpoint": checkpoint_id})
-
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self.events.append({"operator": "notify_aborted", "checkpoint": checkpoint_id})
 
@@ -226,7 +301,11 @@ class SubtaskRun:
             case "checkpoint":
                 self.coordinator.trigger(self.options(op), is_input_empty=True)
             case "notify_complete":
-                self.coordinator.notify_checkpoint_complete(checkpoint_id, is_running=running)
+                if self.notified is None:
+                    self.notified = NotifiedSubtask(self.events)
+                if not running:
+                    self.notified.leave()
+                self.notified.subtask.notify_checkpoint_complete(checkpoint_id)
             case "notify_aborted":
                 for each in range(checkpoint_id, op.get("to", checkpoint_id) + 1):
                     self.coordinator.notify_checkpoint_aborted(each, is_running=running)

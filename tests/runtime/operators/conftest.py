@@ -12,7 +12,7 @@ import pytest
 
 from penstock.runtime.config.job_config import HeapState, RocksDB, StateBackend
 from penstock.runtime.errors import OperatorLocation, UserLocation
-from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.chain import LocatedSource, OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, Watermark
@@ -93,7 +93,7 @@ def make_context() -> Callable[..., OperatorContext]:
 def open_chain() -> Iterator[Callable[..., OpenChain]]:
     made: list[OperatorChain] = []
 
-    def make(*operators: Operator, first_index: int = 0) -> OpenChain:
+    def make(*operators: Operator, source: LocatedSource | None = None) -> OpenChain:
         contexts = {f"op{i}": context_of(i, operator) for i, operator in enumerate(operators)}
         emitted: list[tuple[int, str | None, Batch]] = []
         watermarks: list[Watermark] = []
@@ -101,7 +101,7 @@ def open_chain() -> Iterator[Callable[..., OpenChain]]:
             [(contexts[f"op{i}"].location, operator) for i, operator in enumerate(operators)],
             lambda index, tag, batch: emitted.append((index, tag, batch)),
             watermarks.append,
-            first_index,
+            source,
         )
         made.append(chain)
         chain.open(contexts)

@@ -26,11 +26,11 @@ from penstock.runtime.job.messages import (
     ReachedEndOfData,
     SubtaskReport,
 )
+from penstock.runtime.operators.user_code.failure import close_after
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.build import build_subtask
-from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.task.subtask import StepResult, Subtask

@@ -85,12 +85,6 @@ class Task:
     is_closed = False
     stored = NOTHING_STORED
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self.log.append(("complete", checkpoint_id))
-
-    def confirm(self, checkpoint_id: int) -> None:
-        self.log.append(("confirm", checkpoint_id))
-
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         pass
 

@@ -366,12 +366,6 @@ def test_a_barrier_that_waits_in_the_outputs_is_looked_after_when_something_has_
     assert asked == [], "nothing waits behind the end"
 
 
-def test_operators_hear_that_a_checkpoint_is_complete(task: Task) -> None:
-    task.coordinator.notify_checkpoint_complete(1)
-    task.coordinator.notify_checkpoint_complete(2, is_running=False)
-    assert task.log == [("complete", 1), ("confirm", 1), ("confirm", 2)]
-
-
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_keyed_state_is_told_what_was_written_or_why_it_was_not(
     task: Task, monkeypatch: pytest.MonkeyPatch, is_damaged: bool

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from chain_recorder import Recorder
 
-from penstock.runtime.errors import CodecError, OperatorError, OperatorLocation
-from penstock.runtime.operators.chain import OperatorChain
+from penstock import GeneratorSource
+from penstock.runtime.errors import CodecError, OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.operators.chain import LocatedSource, OperatorChain
 from penstock.runtime.operators.functions.record_functions import (
     FilterOperator,
     FlatMapOperator,
@@ -16,7 +17,9 @@ from penstock.runtime.operators.functions.record_functions import (
     MapOperator,
 )
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.operator_state import SavedList
 from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.testing.manual_time import ManualClock
@@ -34,6 +37,16 @@ class Splitter(Operator):
 def contexts(chain: OperatorChain) -> dict[str, OperatorContext]:
     connector = ConnectorContext("job", "job", "own", 0, 1, 1, ManualClock())
     return {id: OperatorContext(OperatorLocation(id, 0, 1), connector) for id in chain.ids}
+
+
+def a_source() -> LocatedSource:
+    """A source, opened with one split."""
+    location = OperatorLocation("numbers", 0, 1)
+    connector = ConnectorContext("job", "job", "numbers", 0, 1, 1, ManualClock())
+    generator = GeneratorSource(lambda n: n)
+    source = SourceOperator(generator)
+    source.open(OperatorContext(location, connector), generator.splits(1))
+    return location, source
 
 
 def two(fail_on: str = "", opened: bool = True) -> tuple[OperatorChain, list[str], list[tuple[int, object]]]:
@@ -79,17 +92,36 @@ def test_one_batch_goes_all_the_way_down_before_the_next_is_made():
     assert log == ["first row 1", "second row 1", "first row 2", "second row 2"]
 
 
-def test_an_empty_chain_passes_batches_on_as_the_operator_before_it():
+def test_an_empty_chain_passes_batches_on_as_the_source_before_it():
     emitted = []
-    chain = OperatorChain([], lambda *emission: emitted.append(emission), emitted.append, first_index=1)
+    chain = OperatorChain([], lambda *emission: emitted.append(emission), emitted.append, source=a_source())
     batch = RowBatch([1])
     assert [*chain.process(batch), *chain.process_watermark(Watermark(1)), *chain.end_of_data()] == [None]
     assert emitted == [(0, None, batch), Watermark(1)]
-    assert chain.snapshot(1) == {}
+
+
+def test_the_source_takes_part_in_snapshots_and_statistics_and_is_closed_first():
+    log: list[str] = []
+    location, source = a_source()
+    chain = OperatorChain(
+        [(OperatorLocation("op", 0, 1), Recorder("op", log))], *[lambda *_: None] * 2, (location, source)
+    )
+    chain.open(contexts(chain))
+    source.poll(7)
+    lists = chain.snapshot(1)
+    assert isinstance(lists["numbers"]["splits"], SavedList)
+    assert set(lists) == {"numbers", "op"}
+    assert chain.statistics()["numbers"].records_out == 7
+    with pytest.raises(PenstockError, match="GeneratorSource has no coordinator"):
+        chain.handle_event("numbers", "an event")
+    chain.close()
+    assert log[-1] == "op close"
+    with pytest.raises(AssertionError, match="open"):
+        source.poll(1)
 
 
 def test_side_outputs_leave_with_the_index_of_their_operator(open_chain):
-    running = open_chain(Splitter(), MapOperator(lambda n: n * 10), first_index=1)
+    running = open_chain(Splitter(), MapOperator(lambda n: n * 10), source=a_source())
     list(running.chain.process(RowBatch([1, 2, 3])))
     assert [(i, tag, list(batch.rows)) for i, tag, batch in running.emitted] == [
         (1, "odd", [1, 3]),

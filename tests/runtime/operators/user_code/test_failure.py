@@ -18,10 +18,9 @@ from penstock.runtime.operators.functions.record_functions import (
     KeyedReduceOperator,
     MapOperator,
 )
-from penstock.runtime.operators.user_code.failure import operator_error, short_repr
+from penstock.runtime.operators.user_code.failure import close_after, operator_error, short_repr
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.closing import close_after
 from penstock.runtime.user_location import function_location
 
 

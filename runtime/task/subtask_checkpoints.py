@@ -1,0 +1,311 @@
+"""Checkpoints in a subtask: the requests of the JobMaster, and the state that a checkpoint takes.
+
+**The way of a barrier.** Calls go in one direction; no step calls an earlier one.
+
+1. `CheckpointedInputGate` takes a barrier out of a channel and hands it to the barrier handler.
+2. The `CheckpointBarrierHandler` waits for all barriers, or for the first one, by its kind. It keeps the
+   blocked channels and the missing barriers. It asks `WorkInProgress.settle` whether the task can take a
+   checkpoint, then notifies step 3. `Subtask` does so for a request of the JobMaster.
+3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It keeps
+   the handled checkpoints, and those that are being written.
+4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
+   provides the rest of a batch and the state of the operators. All of this is written beside the task.
+5. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
+
+The handler itself captures the data in the input channels, after step 3 has returned. So the rest of a batch,
+which step 4 captures, precedes that data in its channel. An abort comes from the JobMaster and goes to step
+3. A completion goes to the operators at once: nothing of that checkpoint runs any more.
+
+**Requests** go only to subtasks that receive no barriers: sources, and subtasks all of whose senders have
+left. A request waits here until its checkpoint can be taken:
+
+* A source takes the checkpoint between two batches. If its barrier may overtake, the rest of a batch is
+  processed first.
+* A source whose reader decides the moment of a checkpoint (by a *mark* in its data) waits for that mark. The
+  mark of a checkpoint that was aborted or has ended stops no reader, whether the reader meets it before the
+  notice or after. Neither does the mark of a checkpoint from before a restart, which a reader may meet again.
+  A reader with an awaited mark reads up to it, even if it is far ahead of its alignment group.
+* A subtask with channels waits until they have ended. If the barrier comes after all, the request is dropped.
+* A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
+
+**State.** An unfinished call of an operator is in no snapshot. So work is finished before the barrier goes
+out (`prepare_barrier`), and pending slices become in-flight data (`capture_rest`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.runtime.checkpoint.channel_state_writer import InFlight
+from penstock.runtime.checkpoint.operator_snapshot import (
+    OperatorSnapshot,
+    SubtaskSnapshotTask,
+    encode_list_states,
+)
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
+    MAX_RECORDED_ABORTED,
+    SubtaskCheckpointCoordinator,
+)
+from penstock.runtime.errors import CodecError
+from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.operator import SavedList
+from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.user_code.failure import close_all, located
+from penstock.runtime.record.element_codec import BatchCodec
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.checkpoint_record import NOTHING_STORED, StoredBytes
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.task.coordinator_mail import CoordinatorMail, SentEvents
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.end_of_input import EndOfInput
+from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.task.task_input import NetworkInput, TaskInput
+from penstock.runtime.task.task_time import TaskTimers
+from penstock.runtime.task.work_in_progress import WorkInProgress
+
+
+class RequestedCheckpoints:
+    """Requests that have not been handled yet; driven by the task thread alone.
+
+    Args:
+        given_id: Highest checkpoint id assigned before this attempt.
+    """
+
+    def __init__(
+        self,
+        checkpoints: SubtaskCheckpointCoordinator,
+        work: WorkInProgress,
+        end: EndOfInput,
+        source: SourceOperator | None,
+        network: NetworkInput | None,
+        given_id: int = -1,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._given_id = given_id
+        self._work = work
+        self._end = end
+        self._source = source
+        self._network = network
+        self._waiting: deque[CheckpointBarrier] = deque()
+        #: Aborted checkpoints whose marks may still come.
+        self._aborted: deque[int] = deque(maxlen=MAX_RECORDED_ABORTED)
+
+    @property
+    def waiting(self) -> Sequence[CheckpointBarrier]:
+        """Requests that have not been handled yet, oldest first; always the same object."""
+        return self._waiting
+
+    def add(self, barrier: CheckpointBarrier) -> None:
+        """Add a request of the JobMaster.
+
+        A repeated request counts once. It may arrive late, after the request for a newer checkpoint.
+        """
+        checkpoint_id = barrier.checkpoint_id
+        is_past = checkpoint_id in self._aborted or self._checkpoints.has_dealt_with(checkpoint_id)
+        if barrier not in self._waiting and not is_past:
+            self._waiting.append(barrier)
+
+    def forget_aborted(self, checkpoint_id: int) -> None:
+        """Forget an aborted checkpoint, so that a reader that waits at its mark continues.
+
+        Any other request stays: taking it sends its cancellation downstream.
+        """
+        if self._is_induced:
+            self._aborted.append(checkpoint_id)
+            self.remove(checkpoint_id)
+
+    def due(self) -> CheckpointBarrier | None:
+        """The oldest request whose checkpoint can be taken now; `remove` it when it is taken."""
+        for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
+            self._waiting.remove(barrier)
+        self._pass_over_past_mark()
+        is_induced = self._is_induced
+        if self._source is not None:
+            self._source.await_mark(is_awaited=is_induced and bool(self._waiting))
+        if not self._waiting:
+            return None
+        if is_induced:
+            return self._marked()
+        oldest = self._waiting[0]
+        if self._network is None:
+            return oldest if self._work.is_idle or oldest.options.may_overtake else None
+        return oldest if self._network.is_exhausted else None
+
+    def remove(self, checkpoint_id: int) -> None:
+        """Drop the request of a checkpoint, and its mark, so that the reader continues."""
+        for barrier in [b for b in self._waiting if b.checkpoint_id == checkpoint_id]:
+            self._waiting.remove(barrier)
+        if self._source is not None and self._source.mark == checkpoint_id:
+            self._source.mark = None
+
+    @property
+    def _is_induced(self) -> bool:
+        """Whether the reader decides the moment of a checkpoint, which it does until the end of its data."""
+        return self._source is not None and self._source.is_externally_induced and self._end.is_running
+
+    def _marked(self) -> CheckpointBarrier | None:
+        """The request whose mark the reader has met."""
+        source = self._source
+        assert source is not None, "only a source has marks"
+        mark = source.mark
+        if mark is None or not self._work.is_idle:
+            return None
+        marked = next((b for b in self._waiting if b.checkpoint_id == mark), None)
+        if marked is None and any(b.checkpoint_id > mark for b in self._waiting):
+            source.mark = None  # the mark of a checkpoint that has ended
+        return marked
+
+    def _pass_over_past_mark(self) -> None:
+        """Clear a mark whose checkpoint has ended, so that it does not stop the reader."""
+        source = self._source
+        if source is None or source.mark is None:
+            return
+        is_past = source.mark <= self._given_id or source.mark in self._aborted
+        if is_past or self._checkpoints.has_dealt_with(source.mark):
+            source.mark = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskParts:
+    """Everything a `Subtask` drives, opened and restored.
+
+    Attributes:
+        source: The source at the head of the chain, if there is one.
+        network: The input channels, if there are any.
+        files: Makes the place for one operator's files of one checkpoint.
+        timers: Fired by `Subtask.step`.
+        sent_events: Numbers the events that operators send to their coordinators.
+        in_flight: Parts for unaligned checkpoints; `None` when no checkpoint of the job is unaligned.
+    """
+
+    descriptor: TaskDescriptor
+    chain: OperatorChain
+    outputs: SubtaskOutputs
+    source: SourceOperator | None
+    network: NetworkInput | None
+    input: TaskInput
+    backends: Mapping[str, KeyedStateBackend]
+    values: ValueCodec
+    batches: BatchCodec
+    files: Callable[[int, CheckpointOptions, str], StateFiles]
+    timers: TaskTimers
+    sent_events: SentEvents
+    in_flight: InFlight | None = None
+
+    def close(self) -> None:
+        """Close the operators and their state, and release what the input has stored.
+
+        Raises:
+            OperatorError: One of them can't be closed; all others are.
+        """
+        inputs = () if self.network is None else (self.network.gate.close,)
+        state = (backend.close for backend in self.backends.values())
+        close_all(self.chain.close, *inputs, *state)
+
+
+class SubtaskState:
+    """The `CheckpointedState` of one subtask; driven by the task thread alone.
+
+    Args:
+        mail: Waiting events of operators' coordinators.
+    """
+
+    def __init__(
+        self, parts: SubtaskParts, work: WorkInProgress, end: EndOfInput, mail: CoordinatorMail
+    ) -> None:
+        self._parts = parts
+        self._mail = mail
+        self._work = work
+        self._end = end
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def stored(self) -> StoredBytes:
+        network = self._parts.network
+        return NOTHING_STORED if network is None else network.gate.stored
+
+    def prepare_barrier(self, checkpoint_id: int) -> None:
+        """Let operators emit records that belong before the barrier; none is in the middle of a call.
+
+        `WorkInProgress.settle` was called before. After the end of the data nothing is emitted.
+        """
+        is_settled = self._work.settle()
+        assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
+        self._mail.deliver_before(checkpoint_id)
+        if self._end.is_running and not self._is_closed:
+            for _ in self._parts.chain.prepare_snapshot_pre_barrier():
+                pass  # ignores credits: the barrier must not wait, and follows this output
+
+    def capture_rest(self, checkpoint_id: int) -> None:
+        parts, rest = self._parts, self._work.rest()
+        if rest is None or parts.network is None or parts.in_flight is None:
+            return
+        try:
+            buffer = parts.batches.encode(rest)
+        except CodecError as error:
+            raise located(parts.descriptor.locations[0], "keeping what it has not begun", error) from error
+        parts.in_flight.writer.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
+
+    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+        """Take the synchronous half of a checkpoint of all operators.
+
+        Raises:
+            OperatorError: An operator failed, or a value in its state can't be encoded.
+        """
+        parts, checkpoint_id = self._parts, barrier.checkpoint_id
+        lists = parts.chain.snapshot(checkpoint_id)
+        raw = parts.chain.snapshot_raw(checkpoint_id)
+        operators = {}
+        for spec, location in zip(parts.descriptor.operators, parts.descriptor.locations, strict=True):
+            try:
+                snapshot = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
+                operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
+            except CodecError as error:
+                raise located(location, "keeping its state", error) from error
+        # A stop with savepoint ends the data, but not the job's input.
+        stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
+        self._end.checkpoint_taken(checkpoint_id)
+        return SubtaskSnapshotTask(
+            checkpoint_id,
+            operators,
+            parts.backends,
+            lambda operator: parts.files(checkpoint_id, barrier.options, operator),
+            ended=self._end.has_emitted_all and not stops,
+            events=parts.sent_events.counts,
+            max_raw_bytes=parts.descriptor.config.advanced.max_raw_state_bytes,
+        )
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self._parts.chain.notify_checkpoint_aborted(checkpoint_id)
+
+    def forget(self, checkpoint_id: int) -> None:
+        for backend in self._parts.backends.values():
+            backend.forget(checkpoint_id)
+
+    def close(self) -> None:
+        """Close the operators; after this no state can be taken.
+
+        Raises:
+            OperatorError: An operator can't be closed; all others are.
+        """
+        self._is_closed = True
+        self._mail.close()
+        self._parts.close()
+
+    def _snapshot_of(
+        self, operator: str, lists: Mapping[str, SavedList], barrier: CheckpointBarrier
+    ) -> OperatorSnapshot:
+        backend = self._parts.backends.get(operator)
+        keyed = None
+        if backend is not None:
+            is_savepoint = barrier.options.kind.is_savepoint
+            keyed = backend.snapshot(barrier.checkpoint_id, barrier.confirmed_id, self_contained=is_savepoint)
+        return OperatorSnapshot(encode_list_states(lists, self._parts.values), keyed)
