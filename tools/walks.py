@@ -69,11 +69,11 @@ WALKS: Final = (
     Walk(
         "completion, from the log's answer to the sink's writer",
         8,
-        13,
+        10,
         (
             Leg("penstock.runtime.checkpoint.log.decision_log:DecisionLog.complete", "DecisionLog.complete"),
             Leg(_PROCESSES, "CheckpointFinalizer._next.<locals>.ended", "NotifyComplete"),
-            Leg(_POST, "SubtaskActor.control"),
+            Leg(_POST, "SubtaskRunner.control"),
             Leg(
                 "penstock.runtime.operators.sinks:SinkOperator.notify_checkpoint_complete", "TaskThread._run"
             ),
@@ -82,10 +82,10 @@ WALKS: Final = (
     Walk(
         "trigger, from the coordinator to the source's subtask",
         7,
-        9,
+        7,
         (
             Leg(_PROCESSES, "CheckpointStarts._trigger_sources", "TriggerCheckpoint"),
-            Leg(_POST, "SubtaskActor.control"),
+            Leg(_POST, "SubtaskRunner.control"),
             Leg(f"{_OF_SUBTASK}:SubtaskCheckpointCoordinator.trigger", "TaskThread._run"),
         ),
     ),

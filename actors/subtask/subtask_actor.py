@@ -1,8 +1,8 @@
 """`SubtaskActor`: the Ray actor that takes the role of a subtask.
 
-[SubtaskRunner][penstock.runtime.execution.subtask_process.SubtaskRunner] decides everything; the actor
-carries its calls on its event loop. The loop only receives: frames, control, leases. The subtask itself runs
-in a task thread (`Attempt`).
+It is a [SubtaskRunner][penstock.runtime.execution.subtask_process.SubtaskRunner], which decides everything,
+on the actor's event loop. The loop only receives: frames, control, leases. The subtask itself runs in a task
+thread (`Attempt`).
 
 The actor outlives attempts and jobs, which saves starting a process. After a successful job it gives its role
 back and stays warm for a while. The next job of the same program uses it instead of starting a process.
@@ -38,15 +38,14 @@ from penstock.actors.subtask.master_link import RayMaster
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer, elements_of
 from penstock.runtime.error_text import error_text
-from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.master_guard import MasterGuard
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
-from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
+from penstock.runtime.execution.processes import Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
+from penstock.runtime.task.descriptor import TaskDescriptor
 
 if TYPE_CHECKING:
     from penstock.actors.subtask.attempt import Attempt
@@ -61,8 +60,8 @@ _KEY_TIMEOUT: Final = 5.0
 _SOON: Final = 0.05
 
 
-class SubtaskActor:
-    """Carries the calls of a `SubtaskRunner`.
+class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer]]):
+    """A `SubtaskRunner` that Ray calls: `ask`, `control` and `renew` are its own, and answer at once.
 
     Args:
         calls: Maximum number of concurrent calls.
@@ -75,31 +74,25 @@ class SubtaskActor:
 
         spare_loaded_modules()
         self._loop = asyncio.get_running_loop()
-        self._host = RayHost(self._loop, process, calls)
-        self._process: SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer]] = SubtaskRunner(
-            needs, self._host
-        )
+        self._machine = RayHost(self._loop, process, calls)
+        super().__init__(needs, self._machine)
         self._watchdog = self._loop.create_task(self._watch_lease())
-
-    async def ask(self) -> Held:
-        """The role and the place of this process, for a JobMaster that was restarted."""
-        return self._process.ask()
 
     async def prepare(self, code: tuple[bytes, ...]) -> None:
         """Load the code of a job, whose role this process may take later."""
-        self._process.renew_lease()
-        await self._host.load(code)
-        self._process.prepared()
+        self.renew_lease()
+        await self._machine.load(code)
+        self.prepared()
 
     async def take(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
         """Take a role; `Stale` when this process can't."""
-        if self._process.role is None:
-            self._host.log_key = await _log_key(role.job_id)
-        return self._process.take(role, lease_timeout, heartbeat_timeout)
+        if self.role is None:
+            self._machine.log_key = await _log_key(role.job_id)
+        return self.take_role(role, lease_timeout, heartbeat_timeout)
 
     async def leave(self, role: Role, stays: bool) -> bool:
         """Give the role back. `True` when the process then waits for another role, otherwise it ends."""
-        left: bool | ProcessEnds = await self._answer(lambda answer: self._process.leave(role, stays, answer))
+        left: bool | ProcessEnds = await self._answer(partial(self.leave_role, role, stays))
         if isinstance(left, ProcessEnds):
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         if left:
@@ -110,34 +103,25 @@ class SubtaskActor:
         self, role: Role, descriptor: TaskDescriptor, master: ActorHandle[Any]
     ) -> SubtaskFailed | None:
         """Build and restore the subtask of a new attempt; return the cause of a failure, else `None`."""
-        is_first = self._process.attempt is None
-        failed: SubtaskFailed | None = await self._answer(
-            lambda answer: self._process.deploy(role, descriptor, master, answer)
-        )
+        is_first = self.attempt is None
+        failed = await self._answer(partial(self.deploy_attempt, role, descriptor, master))
         if failed is None and not is_first:
             collect_what_has_ended()
         return failed
 
     async def run(self, role: Role, peers: Mapping[SubtaskId, RemotePeer]) -> SubtaskOutcome:
         """Run a deployed attempt to its end. This call stays open; it fails when the process dies."""
-        outcome: SubtaskOutcome = await self._answer(lambda answer: self._process.run(role, peers, answer))
-        self._host.flush_output()
+        outcome = await self._answer(partial(self.run_attempt, role, peers))
+        self._machine.flush_output()
         return outcome
-
-    async def control(self, role: Role, message: SubtaskControl) -> bool:
-        """Handle a message of the JobMaster; `False` when it is for another attempt or an ended one."""
-        return self._process.control(role, message)
 
     async def stop(self, role: Role) -> None:
         """Stop this attempt, or an older one that still runs, and wait until it is closed."""
-        stopped: asyncio.Future[None] = self._answer(
-            lambda answer: self._process.stop(role, partial(answer, None))
-        )
-        await stopped
 
-    async def renew(self, role: Role, guarded: Place | None = None) -> Counters | Stale:
-        """Renew the lease; `guarded` is where the JobMaster runs, if this process guards it."""
-        return self._process.renew(role, guarded)
+        def begin(answer: Callable[[None], None]) -> None:
+            self.stop_attempt(role, partial(answer, None))
+
+        await self._answer(begin)
 
     async def deliver(
         self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
@@ -147,9 +131,7 @@ class SubtaskActor:
         The call returns the value of a `DeliveryAnswer`. That gives the sender its credit back.
         """
         elements = elements_of(frame, pieces)
-        answer: DeliveryAnswer = await self._answer(
-            lambda answer: self._process.deliver(token, attempt, channel, first, elements, answer)
-        )
+        answer = await self._answer(partial(self.take_frame, token, attempt, channel, first, elements))
         return answer.value
 
     def _answer(self, call: Callable[[Callable[[T], None]], None]) -> asyncio.Future[T]:
@@ -164,8 +146,8 @@ class SubtaskActor:
 
     async def _watch_lease(self) -> None:
         while True:
-            await asyncio.sleep(self._process.next_look)
-            self._process.look_at_lease()
+            await asyncio.sleep(self.next_look)
+            self.look_at_lease()
 
 
 class RayHost:

@@ -1,9 +1,9 @@
 """`SubtaskRunner`: what the process of a subtask does with the calls that reach it.
 
 It takes a role, builds and runs attempts of its subtask one after the other, and gives the role back. It is
-single-threaded and knows no cluster. The actor on Ray and the simulation's process are thin shells around it.
-They carry calls and stand for the machine (`ProcessHost`, `RunningAttempt`). So the simulation proves the
-text that runs in production.
+single-threaded and knows no cluster. The actor on Ray is a `SubtaskRunner`, and the simulation's process has
+one. They carry calls and stand for the machine (`ProcessHost`, `RunningAttempt`). So the simulation proves
+the text that runs in production.
 
 - Calls may come late, twice and in any order. `RoleHolder` decides which of them fit.
 - An attempt begins when nothing of the one before runs any more. A newer deployment, or a stop that covers
@@ -229,7 +229,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         """The code of the job is loaded whose role it may take next."""
         self._is_prepared = True
 
-    def take(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
+    def take_role(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
         """Take a role; `Stale` when it holds another one, or when no other job may run here.
 
         Args:
@@ -269,7 +269,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         self._host.role_given_back()
         answer(True)
 
-    def leave(self, role: Role, stays: bool, answer: Callable[[bool | ProcessEnds], None]) -> None:
+    def leave_role(self, role: Role, stays: bool, answer: Callable[[bool | ProcessEnds], None]) -> None:
         """Give the role back, and wait for another one if that is safe.
 
         Args:
@@ -294,7 +294,9 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
 
     # -- calls of the JobMaster -----------------------------------------------------------------------------
 
-    def deploy(self, role: Role, descriptor: TaskDescriptor, master: MasterT, on_built: OnBuilt) -> None:
+    def deploy_attempt(
+        self, role: Role, descriptor: TaskDescriptor, master: MasterT, on_built: OnBuilt
+    ) -> None:
         """Build and restore the subtask of a new attempt; told why that failed, else `None`."""
         self._renew(role)
         if self._holder.deploy(role):
@@ -320,7 +322,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
 
         current.attempt.build(built)
 
-    def run(self, role: Role, peers: PeersT, on_end: OnOutcome) -> None:
+    def run_attempt(self, role: Role, peers: PeersT, on_end: OnOutcome) -> None:
         """Run a deployed attempt; told once when it has ended."""
         current = self._current_of(role)
         if current is None:
@@ -340,12 +342,12 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         current.attempt.control(message)
         return True
 
-    def stop(self, role: Role, on_stopped: Callable[[], None]) -> None:
+    def stop_attempt(self, role: Role, on_stopped: Callable[[], None]) -> None:
         """Stop this attempt, or an older one that still runs; told when nothing of them runs any more."""
         self._renew(role)
         self._stop(role, on_stopped)
 
-    def renew(self, role: Role, guarded: Place | None) -> Counters | Stale:
+    def renew(self, role: Role, guarded: Place | None = None) -> Counters | Stale:
         """Renew the lease; the answer is what the current attempt has counted.
 
         Args:
@@ -360,7 +362,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
 
     # -- frames ---------------------------------------------------------------------------------------------
 
-    def deliver(
+    def take_frame(
         self,
         token: str,
         attempt: int,

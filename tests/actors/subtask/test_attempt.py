@@ -53,12 +53,12 @@ class Deployed:
 
     async def take_and_deploy(self) -> SubtaskFailed | None:
         assert isinstance(await self.actor.take(self.role, self._lease, 8.0), Place)
-        assert await self.actor.renew(self.role) == Counters(0, None)
+        assert self.actor.renew(self.role) == Counters(0, None)
         return await self.actor.deploy(self.role, self.descriptor, self._master)
 
     @property
     def attempt(self) -> Attempt:
-        attempt = self.actor._process.attempt
+        attempt = self.actor.attempt
         assert isinstance(attempt, Attempt)
         return attempt
 
@@ -69,7 +69,7 @@ class Deployed:
         await self.actor.stop(self.role)
 
     async def give_back(self) -> bool:
-        return await self.actor._answer(lambda answer: self.actor._process.give_back(self.role, answer))
+        return await self.actor._answer(lambda answer: self.actor.give_back(self.role, answer))
 
     @property
     def peer(self) -> RemotePeer:
@@ -233,7 +233,7 @@ def test_a_checkpoint_that_the_job_master_triggers_goes_through_all_attempts(
         master = Master()
         sender, receiver = subtasks(config, None, master=master)
         running = await begun(sender, receiver)
-        await sender.actor.control(sender.role, TriggerCheckpoint(CheckpointBarrier(7, 1_000_000.0)))
+        sender.actor.control(sender.role, TriggerCheckpoint(CheckpointBarrier(7, 1_000_000.0)))
         done = [await master.reports.get() for _ in range(2)]
         assert {(type(report), report.subtask, report.checkpoint_id) for report in done} == {
             (Acknowledged, each.descriptor.id, 7) for each in (sender, receiver)
@@ -278,7 +278,7 @@ def test_messages_and_answers_for_a_subtask_that_is_not_deployed_are_errors() ->
             with pytest.raises(RuntimeError, match=r"numbers\[0\] was called before it was deployed"):
                 act()
         assert await sender.take_and_deploy() is None
-        assert await sender.actor.control(sender.role, NotifyComplete(1))
+        assert sender.actor.control(sender.role, NotifyComplete(1))
         await sender.stop()
 
     run(scenario)

@@ -68,7 +68,7 @@ async def an_actor() -> SubtaskActor:
 
 
 def attempt_in(actor: SubtaskActor) -> Attempt:
-    attempt = actor._process.attempt
+    attempt = actor.attempt
     assert isinstance(attempt, Attempt)
     return attempt
 
@@ -78,7 +78,7 @@ def attempt_of(actor: SubtaskActor) -> int:
 
 
 async def give_back(actor: SubtaskActor, role: Role) -> bool:
-    return await actor._answer(lambda answer: actor._process.give_back(role, answer))
+    return await actor._answer(lambda answer: actor.give_back(role, answer))
 
 
 def run(scenario: Any) -> None:
@@ -232,13 +232,13 @@ def test_an_attempt_that_is_stopped_before_its_run_takes_nothing_that_arrived() 
 def test_a_message_for_an_attempt_that_does_not_run_returns_false() -> None:
     async def scenario() -> None:
         actor, message = await an_actor(), NotifyComplete(1)
-        assert not await actor.control(ROLE.at(2), message)
+        assert not actor.control(ROLE.at(2), message)
         await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER)
-        assert await actor.control(ROLE.at(2), message)
-        assert not await actor.control(ROLE.at(1), message)
-        assert not await actor.control(ROLE.at(3), message)
+        assert actor.control(ROLE.at(2), message)
+        assert not actor.control(ROLE.at(1), message)
+        assert not actor.control(ROLE.at(3), message)
         await actor.stop(ROLE.at(2))
-        assert not await actor.control(ROLE.at(2), message)
+        assert not actor.control(ROLE.at(2), message)
 
     run(scenario)
 
@@ -252,12 +252,12 @@ def test_an_actor_that_holds_a_role_takes_no_other_one_and_no_call_for_one() -> 
         running = asyncio.create_task(actor.run(ROLE.at(1), {}))
 
         await actor.stop(OTHER.at(9))
-        assert await actor.renew(OTHER) == Stale()
-        assert not await actor.control(OTHER.at(1), NotifyComplete(1))
+        assert actor.renew(OTHER) == Stale()
+        assert not actor.control(OTHER.at(1), NotifyComplete(1))
         assert await actor.deliver(OTHER.token, 1, 0, 0, []) == DeliveryAnswer.STALE.value
         assert not await give_back(actor, OTHER)
 
-        assert isinstance(await actor.renew(ROLE), Counters)
+        assert isinstance(actor.renew(ROLE), Counters)
         assert not running.done()
         await actor.stop(ROLE.at(1))
         assert await running == SubtaskStopped()
@@ -281,10 +281,10 @@ def test_an_upload_that_still_runs_when_the_role_is_given_back_keeps_the_process
         assert await give_back(actor, ROLE)
 
         assert any(upload.cancelled() for upload in waiting)
-        assert "'snapshot_0' still runs" in str(actor._process._why_not_again())
+        assert "'snapshot_0' still runs" in str(actor._why_not_again())
         release.set()
         pool.shutdown(wait=True)
-        assert actor._process._why_not_again() is None
+        assert actor._why_not_again() is None
         assert isinstance(await actor.take(OTHER, LEASE, HEARTBEAT), Place)
         assert actor._host._pool.submit(lambda: 7).result(15) == 7, "the next role has threads of its own"
 
@@ -387,7 +387,7 @@ def leaves(monkeypatch: pytest.MonkeyPatch, actor: SubtaskActor, lease: float) -
 
     monkeypatch.setattr(os, "_exit", leave)
     actor._watchdog.cancel()
-    actor._process._lease.change(lease, time.monotonic())
+    actor._lease.change(lease, time.monotonic())
     return actor._watch_lease()
 
 
@@ -432,7 +432,7 @@ def test_a_process_in_which_users_code_can_not_be_closed_serves_no_other_role() 
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1, sink=StillLocked()), NO_MASTER)
         assert await give_back(actor, ROLE), "it was never told to run"
-        assert actor._process._why_not_again() == "users' code has failed here"
+        assert actor._why_not_again() == "users' code has failed here"
 
     run(scenario)
 
@@ -444,14 +444,14 @@ def test_an_actor_that_has_given_its_role_back_can_take_one_of_another_job() -> 
         running = asyncio.create_task(actor.run(ROLE.at(7), {}))
         assert await give_back(actor, ROLE)
         assert await running == SubtaskStopped(), "what ran was stopped"
-        assert (await actor.ask()).role is None
+        assert (actor.ask()).role is None
 
         assert isinstance(await actor.take(OTHER, LEASE, HEARTBEAT), Place)
         assert await actor.deploy(OTHER.at(1), descriptor(1), NO_MASTER) is None
 
         assert isinstance(await actor.deploy(ROLE.at(8), descriptor(8), NO_MASTER), SubtaskFailed)
         assert await actor.deliver(ROLE.token, 7, 0, 0, []) == DeliveryAnswer.STALE.value
-        assert (await actor.ask()).role == OTHER.at(1)
+        assert (actor.ask()).role == OTHER.at(1)
         await actor.stop(OTHER.at(1))
 
     run(scenario)
@@ -480,10 +480,10 @@ def test_who_asks_keeps_a_process_without_a_role_and_no_other_one() -> None:
             actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
             if has_role:
                 await actor.take(ROLE, LEASE, HEARTBEAT)
-            actor._process._lease.is_over(time.monotonic() + 5.0)
-            silent = actor._process._lease.silent
-            await actor.ask()
-            assert actor._process._lease.silent == (silent if has_role else 0.0)
+            actor._lease.is_over(time.monotonic() + 5.0)
+            silent = actor._lease.silent
+            actor.ask()
+            assert actor._lease.silent == (silent if has_role else 0.0)
 
     run(scenario)
 
@@ -496,15 +496,15 @@ def test_a_process_lives_though_the_code_that_it_prepares_can_not_be_loaded(
 
     async def scenario() -> None:
         actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
-        assert not (await actor.ask()).is_prepared
-        actor._process._lease.is_over(time.monotonic() + 5.0)
+        assert not (actor.ask()).is_prepared
+        actor._lease.is_over(time.monotonic() + 5.0)
         await actor.prepare(Code(raise_error, kind).chunks())
-        assert actor._process._lease.silent == 0.0
-        assert (await actor.ask()).is_prepared
+        assert actor._lease.silent == 0.0
+        assert (actor.ask()).is_prepared
         assert "the code of the job can't be loaded yet" in caplog.text
         assert "no such module" in caplog.text
         assert isinstance(await actor.take(ROLE, LEASE, HEARTBEAT), Place)
-        assert not (await actor.ask()).is_prepared, "the next role may be of another job"
+        assert not (actor.ask()).is_prepared, "the next role may be of another job"
 
     with caplog.at_level(logging.INFO):
         run(scenario)

@@ -165,12 +165,12 @@ def a_process(needs: Needs | None = None) -> tuple[Process, Machine]:
     """A process that holds `ROLE`."""
     machine = Machine()
     process = Process(needs or Needs(0.0, 0.0, 64), machine)
-    assert process.take(ROLE, LEASE, HEARTBEAT) == machine.place
+    assert process.take_role(ROLE, LEASE, HEARTBEAT) == machine.place
     return process, machine
 
 
 def deployed(process: Process, machine: Machine, attempt: int) -> PlayedAttempt:
-    process.deploy(ROLE.at(attempt), TASK, "master", lambda failed: None)
+    process.deploy_attempt(ROLE.at(attempt), TASK, "master", lambda failed: None)
     machine.attempts[-1].built()
     return machine.attempts[-1]
 
@@ -178,7 +178,7 @@ def deployed(process: Process, machine: Machine, attempt: int) -> PlayedAttempt:
 def test_an_attempt_begins_when_the_one_before_is_closed() -> None:
     process, machine = a_process()
     first, built = deployed(process, machine, 1), list[SubtaskFailed | None]()
-    process.deploy(ROLE.at(2), TASK, "master", built.append)
+    process.deploy_attempt(ROLE.at(2), TASK, "master", built.append)
     assert first.is_stopping
     assert machine.attempts == [first]
     first.end(SubtaskStopped())
@@ -192,12 +192,12 @@ def test_an_attempt_begins_when_the_one_before_is_closed() -> None:
 def test_a_deployment_that_has_waited_asks_again_whether_it_may_begin(meanwhile: str) -> None:
     process, machine = a_process()
     first, built = deployed(process, machine, 1), list[SubtaskFailed | None]()
-    process.deploy(ROLE.at(2), TASK, "master", built.append)
+    process.deploy_attempt(ROLE.at(2), TASK, "master", built.append)
     match meanwhile:
         case "a stop":
-            process.stop(ROLE.at(2), lambda: None)
+            process.stop_attempt(ROLE.at(2), lambda: None)
         case "a newer deployment":
-            process.deploy(ROLE.at(3), TASK, "master", lambda failed: None)
+            process.deploy_attempt(ROLE.at(3), TASK, "master", lambda failed: None)
         case _:
             process.give_back(ROLE, lambda given: None)
     first.end(SubtaskStopped())
@@ -215,7 +215,7 @@ def test_one_deployment_that_comes_twice_runs_one_attempt_at_a_time() -> None:
     process, machine = a_process()
     first = deployed(process, machine, 1)
     for _ in range(2):
-        process.deploy(ROLE.at(2), TASK, "master", lambda failed: None)
+        process.deploy_attempt(ROLE.at(2), TASK, "master", lambda failed: None)
     first.end(SubtaskStopped())
     assert len(machine.attempts) == 2
     assert machine.attempts[1].is_stopping
@@ -229,7 +229,7 @@ def test_a_run_of_a_role_that_is_past_says_that_it_was_stopped() -> None:
     running = deployed(process, machine, 2)
     outcomes: list[SubtaskOutcome] = []
     for past in (ROLE.at(1), OTHER.at(2)):
-        process.run(past, "peers", outcomes.append)
+        process.run_attempt(past, "peers", outcomes.append)
     assert outcomes == [SubtaskStopped()] * 2
     assert running.happened == []
 
@@ -238,11 +238,11 @@ def test_a_run_that_comes_twice_starts_once_and_both_calls_hear_of_the_end() -> 
     process, machine = a_process()
     running, outcomes = deployed(process, machine, 1), list[SubtaskOutcome]()
     for _ in range(2):
-        process.run(ROLE.at(1), "peers", outcomes.append)
+        process.run_attempt(ROLE.at(1), "peers", outcomes.append)
     assert running.happened == ["peers"]
     running.end(SubtaskFinished(None))
     assert outcomes == [SubtaskFinished(None)] * 2
-    process.run(ROLE.at(1), "peers", outcomes.append)
+    process.run_attempt(ROLE.at(1), "peers", outcomes.append)
     assert outcomes == [SubtaskFinished(None)] * 3
     assert running.happened == ["peers"]
 
@@ -260,25 +260,25 @@ def test_frames_are_answered_when_they_are_consumed_and_at_the_end(
 ) -> None:
     process, machine = a_process()
     answers: list[DeliveryAnswer] = []
-    process.deliver(ROLE.token, 1, 0, 0, [b"early"], answers.append)
+    process.take_frame(ROLE.token, 1, 0, 0, [b"early"], answers.append)
     assert answers == [DeliveryAnswer.NOT_YET]
     running = deployed(process, machine, 1)
     for token, attempt in ((OTHER.token, 1), (ROLE.token, 0)):
-        process.deliver(token, attempt, 0, 0, [b"of another"], answers.append)
+        process.take_frame(token, attempt, 0, 0, [b"of another"], answers.append)
     assert answers[1:] == [DeliveryAnswer.STALE] * 2
-    process.deliver(ROLE.token, 2, 0, 0, [b"of the next attempt"], answers.append)
+    process.take_frame(ROLE.token, 2, 0, 0, [b"of the next attempt"], answers.append)
     assert answers.pop() is DeliveryAnswer.NOT_YET
-    process.deliver(ROLE.token, 1, 3, 0, [b"one", b"two"], answers.append)
+    process.take_frame(ROLE.token, 1, 3, 0, [b"one", b"two"], answers.append)
     running.consumed(3, 1)
     assert len(answers) == 3
     running.consumed(3, 2)
     assert answers[3:] == [DeliveryAnswer.CONSUMED]
-    process.deliver(ROLE.token, 1, 3, 1, [b"two"], answers.append)
+    process.take_frame(ROLE.token, 1, 3, 1, [b"two"], answers.append)
     assert answers[4:] == [DeliveryAnswer.CONSUMED]
-    process.deliver(ROLE.token, 1, 3, 2, [b"three"], answers.append)
+    process.take_frame(ROLE.token, 1, 3, 2, [b"three"], answers.append)
     assert running.happened == [(3, 0, [b"one", b"two"]), (3, 2, [b"three"])]
     running.end(outcome)
-    process.deliver(ROLE.token, 1, 4, 0, [b"late"], answers.append)
+    process.take_frame(ROLE.token, 1, 4, 0, [b"late"], answers.append)
     assert answers[5:] == [answer] * 2
     assert ("no reports" in running.happened) is not isinstance(outcome, SubtaskFinished)
 
@@ -312,8 +312,8 @@ def test_a_process_stays_only_where_the_next_job_finds_it_as_if_it_were_new(
     machine.left = left
     deployed(process, machine, 1).end(FAILED if failed else SubtaskFinished(None))
     answers: list[bool | ProcessEnds] = []
-    process.leave(OTHER, stays, answers.append)
-    process.leave(ROLE, stays, answers.append)
+    process.leave_role(OTHER, stays, answers.append)
+    process.leave_role(ROLE, stays, answers.append)
     assert answers == [False, True if why is None else ProcessEnds(why)]
     assert machine.notes == ([] if why is None else [f"this process takes no other role: {why}"])
 
@@ -322,22 +322,22 @@ def test_a_process_ends_after_so_many_roles(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(subtask_process, "_MOST_ROLES", 2)
     process, _ = a_process()
     answers: list[bool | ProcessEnds] = []
-    process.leave(ROLE, True, answers.append)
-    assert process.take(OTHER, LEASE, HEARTBEAT) != Stale()
-    process.leave(OTHER, True, answers.append)
+    process.leave_role(ROLE, True, answers.append)
+    assert process.take_role(OTHER, LEASE, HEARTBEAT) != Stale()
+    process.leave_role(OTHER, True, answers.append)
     assert answers == [True, ProcessEnds("it has taken 2 roles")]
 
 
 def test_an_attempt_that_can_not_be_built_is_a_failure_in_the_process() -> None:
     process, machine = a_process()
     built, stops = list[SubtaskFailed | None](), list[str]()
-    process.deploy(ROLE.at(1), TASK, "master", built.append)
-    process.stop(ROLE.at(1), partial(stops.append, "stopped"))
+    process.deploy_attempt(ROLE.at(1), TASK, "master", built.append)
+    process.stop_attempt(ROLE.at(1), partial(stops.append, "stopped"))
     assert stops == []
     machine.attempts[0].built(FAILED)
     assert (built, stops) == ([FAILED], ["stopped"])
     answers: list[bool | ProcessEnds] = []
-    process.leave(ROLE, True, answers.append)
+    process.leave_role(ROLE, True, answers.append)
     assert answers == [ProcessEnds("users' code has failed here")]
 
 
@@ -345,13 +345,13 @@ def test_a_process_that_can_not_serve_again_takes_no_role() -> None:
     machine = Machine()
     process = Process(Needs(0.0, 0.0, 64), machine)
     machine.why_refused = "job.py has changed"
-    assert process.take(ROLE, LEASE, HEARTBEAT) == Stale()
+    assert process.take_role(ROLE, LEASE, HEARTBEAT) == Stale()
     assert machine.notes == ["this process takes no other role: job.py has changed"]
     assert process.role is None
     machine.why_refused = None
-    assert process.take(ROLE, LEASE, HEARTBEAT) == machine.place
+    assert process.take_role(ROLE, LEASE, HEARTBEAT) == machine.place
     machine.why_refused = "job.py has changed"
-    assert process.take(ROLE, LEASE, HEARTBEAT) == machine.place, "it serves this role already"
+    assert process.take_role(ROLE, LEASE, HEARTBEAT) == machine.place, "it serves this role already"
     assert len(machine.guards) == 1
 
 
@@ -384,11 +384,11 @@ def test_a_call_for_its_role_keeps_a_process(call: str) -> None:
     if call in ("renew", "of another role"):
         process.renew(role, None)
     if call in ("deploy", "of another role"):
-        process.deploy(role.at(2), TASK, "master", lambda failed: None)
+        process.deploy_attempt(role.at(2), TASK, "master", lambda failed: None)
     if call in ("control", "of another role"):
         process.control(role.at(1), NotifyComplete(1))
     if call in ("stop", "of another role"):
-        process.stop(role.at(1), lambda: None)
+        process.stop_attempt(role.at(1), lambda: None)
     silent_for(process, machine, LEASE)
     assert bool(machine.exits) is (call == "of another role")
 
@@ -411,8 +411,8 @@ def test_a_process_says_what_it_holds_and_whether_it_has_loaded_the_code_of_a_jo
     assert process.ask() == Held(None, needs, machine.place, is_prepared=False)
     process.prepared()
     assert process.ask() == Held(None, needs, machine.place, is_prepared=True)
-    process.take(ROLE, LEASE, HEARTBEAT)
-    assert process.take(OTHER, LEASE, HEARTBEAT) == Stale()
+    process.take_role(ROLE, LEASE, HEARTBEAT)
+    assert process.take_role(OTHER, LEASE, HEARTBEAT) == Stale()
     assert process.ask() == Held(ROLE, needs, machine.place, is_prepared=False)
 
 
@@ -439,7 +439,7 @@ def test_a_process_that_gets_no_role_ends_itself_unless_somebody_asks_it() -> No
 @pytest.mark.parametrize("is_claimed", [False, True])
 def test_a_warm_process_withdraws_its_offer_before_it_ends(is_claimed: bool) -> None:
     process, machine = a_process()
-    process.leave(ROLE, True, lambda left: None)
+    process.leave_role(ROLE, True, lambda left: None)
     silent_for(process, machine, WARM * 1.25)
     assert machine.exits == []
     [answer] = machine.offers
@@ -457,9 +457,9 @@ def test_a_warm_process_withdraws_its_offer_before_it_ends(is_claimed: bool) -> 
 
 def test_a_process_that_takes_a_role_while_its_offer_is_withdrawn_lives_on() -> None:
     process, machine = a_process()
-    process.leave(ROLE, True, lambda left: None)
+    process.leave_role(ROLE, True, lambda left: None)
     silent_for(process, machine, WARM * 1.25)
-    assert process.take(OTHER, LEASE, HEARTBEAT) == machine.place
+    assert process.take_role(OTHER, LEASE, HEARTBEAT) == machine.place
     machine.offers[0](True)
     assert machine.exits == []
 
@@ -492,14 +492,14 @@ def test_whatever_calls_come_one_attempt_runs_at_a_time_and_every_call_is_answer
         current = newest()
         match name:
             case "take":
-                heard.append(process.take(arguments[0], LEASE, HEARTBEAT))
+                heard.append(process.take_role(arguments[0], LEASE, HEARTBEAT))
             case "deploy":
-                process.deploy(arguments[0].at(arguments[1]), TASK, "master", heard.append)
+                process.deploy_attempt(arguments[0].at(arguments[1]), TASK, "master", heard.append)
             case "run":
                 runs.add(number)
-                process.run(arguments[0].at(arguments[1]), "peers", heard.append)
+                process.run_attempt(arguments[0].at(arguments[1]), "peers", heard.append)
             case "stop":
-                process.stop(arguments[0].at(arguments[1]), partial(heard.append, None))
+                process.stop_attempt(arguments[0].at(arguments[1]), partial(heard.append, None))
             case "give_back":
                 process.give_back(arguments[0], heard.append)
             case _:

@@ -308,7 +308,7 @@ class SimulatedProcess:
             else:
                 answer(given)
 
-        self.process.leave(role, stays, left)
+        self.process.leave_role(role, stays, left)
 
     @property
     def attempt(self) -> int:
@@ -375,7 +375,7 @@ class SimulatedProcess:
         if not self.is_alive:
             frame.network.answer(frame, _GONE)
             return
-        self.process.deliver(
+        self.process.take_frame(
             frame.role.token,
             frame.role.attempt,
             frame.channel.spec.channel,

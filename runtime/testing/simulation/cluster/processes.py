@@ -197,7 +197,7 @@ class MasterProcesses:
         settings = self._master.job.config.advanced
         times = as_seconds(settings.lease_timeout), as_seconds(settings.heartbeat_timeout)
         what = self._said("take", role)
-        self._call(process, what, lambda p, answer: answer(p.process.take(role, *times)), reply)
+        self._call(process, what, lambda p, answer: answer(p.process.take_role(role, *times)), reply)
 
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
@@ -207,7 +207,7 @@ class MasterProcesses:
                 self._refuses_next_deployment = False
                 answer(Raised(FailureCause("the cluster has no room")))
             else:
-                called.process.deploy(role, descriptor, self._master, answer)
+                called.process.deploy_attempt(role, descriptor, self._master, answer)
 
         self._call(process, self._said("deploy", role), act, reply)
 
@@ -232,7 +232,9 @@ class MasterProcesses:
             called = self._table.get(process)
             if called.holds(Happening.OPERATION, arrive, what):
                 return
-            called.carry_out(self._name, lambda p, answer: p.process.run(role, receivers, answer), ended)
+            called.carry_out(
+                self._name, lambda p, answer: p.process.run_attempt(role, receivers, answer), ended
+            )
 
         what = self._said("run", role)
         self._travel(process, Happening.OPERATION, what, arrive, reply)
@@ -258,7 +260,7 @@ class MasterProcesses:
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
         def stop(called: SimulatedProcess, answer: Callable[[None], None]) -> None:
-            called.process.stop(role, lambda: answer(None))
+            called.process.stop_attempt(role, lambda: answer(None))
 
         self._call(process, self._said("stop", role), stop, reply)
 
