@@ -38,6 +38,7 @@ from penstock.actors.subtask.master_link import RayMaster
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer, elements_of
 from penstock.runtime.error_text import error_text
+from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.master_guard import MasterGuard
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
@@ -104,14 +105,16 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
     ) -> SubtaskFailed | None:
         """Build and restore the subtask of a new attempt; return the cause of a failure, else `None`."""
         is_first = self.attempt is None
-        failed = await self._answer(partial(self.deploy_attempt, role, descriptor, master))
+        failed: SubtaskFailed | None = await self._answer(
+            partial(self.deploy_attempt, role, descriptor, master)
+        )
         if failed is None and not is_first:
             collect_what_has_ended()
         return failed
 
     async def run(self, role: Role, peers: Mapping[SubtaskId, RemotePeer]) -> SubtaskOutcome:
         """Run a deployed attempt to its end. This call stays open; it fails when the process dies."""
-        outcome = await self._answer(partial(self.run_attempt, role, peers))
+        outcome: SubtaskOutcome = await self._answer(partial(self.run_attempt, role, peers))
         self._machine.flush_output()
         return outcome
 
@@ -131,7 +134,8 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         The call returns the value of a `DeliveryAnswer`. That gives the sender its credit back.
         """
         elements = elements_of(frame, pieces)
-        answer = await self._answer(partial(self.take_frame, token, attempt, channel, first, elements))
+        take = partial(self.take_frame, token, attempt, channel, first, elements)
+        answer: DeliveryAnswer = await self._answer(take)
         return answer.value
 
     def _answer(self, call: Callable[[Callable[[T], None]], None]) -> asyncio.Future[T]:

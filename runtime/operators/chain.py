@@ -291,7 +291,7 @@ class OperatorChain:
         Raises:
             OperatorError: A commit failed.
         """
-        if self._source is not None:
+        if self._source is not None and permit.checkpoint_id is not None:
             self._source[1].notify_checkpoint_complete(permit.checkpoint_id)
         self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
 
