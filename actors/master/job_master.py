@@ -83,7 +83,7 @@ class JobMaster:
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good. A process calls itself; `False` says that another one got the call."""
-        return self._process.leave(incarnation)
+        return self._process.leave_if(incarnation)
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import SubmittedJob
+from penstock.runtime.execution import master_process
+from penstock.runtime.execution.master_process import Then
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.messages import ReachedEndOfData
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -71,10 +73,10 @@ def runner_of_job(storage: str | None, came_back: bool) -> JobRunner:
     env.from_source("numbers", GeneratorSource(str)).sink("out", DiscardSink())
     job = SubmittedJob("words-1", "words", time.time(), tuple(pack_job(env.build(), env.config)))
 
-    async def over(runner: JobRunner, may_stay: bool) -> None:
-        runner.retire()
+    def over(stays: bool, then: Then) -> None:
+        then()
 
-    def fenced(job_id: str) -> None:
+    def fenced() -> None:
         pytest.fail("nobody else is the JobMaster")
 
     return JobRunner(job, came_back, ClusterCalls(), on_over=over, on_fenced=fenced)
@@ -101,7 +103,7 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RayError
 
     monkeypatch.setattr(job_runner, "assemble_fleet", no_processes)
-    monkeypatch.setattr(job_runner, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
+    monkeypatch.setattr(master_process, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
 
 
 @pytest.mark.usefixtures("store", "long_pauses")
@@ -140,12 +142,12 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
     async def scenario() -> None:
         runner, reports = runner_of_job(unreachable, came_back=True), list[tuple[int, ReachedEndOfData]]()
         scheduler = SimpleNamespace(report=lambda *reported: reports.append(reported))
-        runner._scheduler = cast("Any", scheduler)
+        runner._life.scheduler = cast("Any", scheduler)
         subtask = SubtaskId("numbers", 0)
         for job_id in ("another-1", "words-1"):
             runner.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
         assert reports == [(2, ReachedEndOfData(subtask))]
-        runner._scheduler = None
+        runner._life.scheduler = None
         await runner.cancel()
         await ended(runner)
 
@@ -161,10 +163,11 @@ def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
         runner = runner_of_job(None, came_back=True)
         taken_over = asyncio.Event()
 
-        async def take_over(*_: object) -> None:
+        async def adopt() -> Any:
             taken_over.set()
+            return SimpleNamespace(leave=lambda then: then())
 
-        monkeypatch.setattr(runner, "_take_over", take_over)
+        monkeypatch.setattr(runner, "_adopt", adopt)
         report = await ended(runner)
         assert taken_over.is_set(), "its processes are looked for, to be ended"
         assert report.status is JobStatus.FAILED

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 
+from penstock.runtime.execution.master_process import MasterRunner, Then
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -64,21 +65,19 @@ class ControlPlane:
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
         self._executions[master] = execution = SimulatedExecution(
-            self._world, master, self._table, self._ledger, self._wake_the_replaced, self.restarts
+            self._world,
+            master,
+            self._table,
+            self._ledger,
+            self._wake_the_replaced,
+            self.restarts,
+            known_attempt,
+            lambda: self.end is not None,
         )
         execution.on_end = self._job_has_ended
-        execution.on_fenced = lambda: self._was_fenced(master)
         self.restarts.masters += 1
-
-        def take_up() -> None:
-            if self.end is None:
-                master.begin(execution, self._ledger, known_attempt)
-                execution.watch()
-
-        if self._table.alive:
-            execution.adopt(take_up)
-        else:
-            take_up()
+        host = SimulatedMasterHost(self._world, master, execution, self)
+        host.runner.begin(self.job)
 
     @property
     def processes(self) -> Mapping[SubtaskId, SimulatedProcess]:
@@ -253,9 +252,10 @@ class ControlPlane:
             if self._takes_checkpoints and self.end is None and was_newest:
                 self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
-    def _was_fenced(self, master: Master) -> None:
-        """Restart a fenced JobMaster, unless the cluster has replaced it already."""
-        if master not in self._succeeded:
+    def process_ends(self, master: Master, *, is_restarted: bool) -> None:
+        """End a JobMaster that gives way, and restart it unless the cluster has replaced it already."""
+        self._executions[master].leave(work_goes_on=True)
+        if is_restarted and master not in self._succeeded:
             self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def _end_all(self, names: Collection[str]) -> None:
@@ -282,6 +282,71 @@ class ControlPlane:
 
     def _later(self, act: Callable[[], None], seconds: float, what: str) -> None:
         self._world.agenda.add(Happening.OPERATION, act, what, at=self._world.clock.monotonic() + seconds)
+
+
+class SimulatedMasterHost:
+    """The `MasterHost` of one JobMaster, which is started for one job.
+
+    Attributes:
+        runner: The decisions of its process.
+    """
+
+    def __init__(
+        self, world: World, master: Master, execution: SimulatedExecution, control: ControlPlane
+    ) -> None:
+        self._world = world
+        self._master = master
+        self._execution = execution
+        self._control = control
+        is_restart = control.restarts.masters > 1
+        self.runner: MasterRunner[SimulatedJob, SimulatedExecution] = MasterRunner(
+            self, master.timers, is_restart=is_restart
+        )
+
+    def begin(self, job: SimulatedJob, *, is_restart: bool) -> SimulatedExecution:
+        self._execution.begin(
+            is_restart=is_restart,
+            on_over=self.runner.job_over,
+            on_fenced=lambda: self.runner.fenced(job.id),
+        )
+        return self._execution
+
+    def accept(self, job: SimulatedJob, answer: Callable[[bool | None], None]) -> None:
+        answer(False)  # no program of this run gives a job to a process that waits
+
+    def forget(self, job_id: str, within: float, answer: Callable[[bool | None], None]) -> None:
+        answer(True)
+
+    def is_master(self, job_id: str, answer: Callable[[bool | None], None]) -> None:
+        answer(self._control.end is None)
+
+    def count_waiting(self, answer: Callable[[int | None], None]) -> None:
+        answer(0)
+
+    def offer(self, then: Then) -> None:
+        then()
+
+    def withdraw_offer(self, answer: Callable[[bool | None], None]) -> None:
+        answer(True)
+
+    def waits(self, run: SimulatedExecution) -> None:
+        self.note("it waits for another job")
+
+    def refuses(self) -> str | None:
+        return None
+
+    def residue(self) -> str | None:
+        return None
+
+    def note(self, what: str) -> None:
+        self._world.trace.note(f"{self._master}: {what}")
+
+    def leave(self) -> None:
+        self._control.process_ends(self._master, is_restarted=False)
+
+    def die(self, why: str) -> None:
+        self.note(why)
+        self._control.process_ends(self._master, is_restarted=True)
 
 
 def describe_standstill(world: World, control: ControlPlane) -> str:

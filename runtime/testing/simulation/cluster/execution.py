@@ -1,7 +1,7 @@
-"""`SimulatedExecution`: the real `JobExecution` of a simulated JobMaster, watched by the simulation.
+"""`SimulatedExecution`: the real `JobExecution` and `JobLifecycle` of a simulated JobMaster.
 
-`runtime/execution` makes all decisions about processes. This module has the moments at which planned faults
-happen, and checks the scheduler's calls.
+`runtime/execution` makes all decisions about the job and its processes. This module has the moments at which
+planned faults happen, and checks the scheduler's calls.
 """
 
 from __future__ import annotations
@@ -10,12 +10,20 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import count
 from typing import Any
 
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.job_execution import JobExecution
+from penstock.runtime.execution.master_process import (
+    JobLifecycle,
+    KnownJob,
+    StartedJob,
+    StartFailure,
+    Then,
+)
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -33,17 +41,18 @@ from penstock.runtime.testing.simulation.world.world import World
 
 
 class SimulatedExecution:
-    """The `ExecutionGateway` of a simulated job; see the module's text.
+    """The `ExecutionGateway` and `JobHost` of a simulated job; see the module's text.
 
     Args:
         table: Where subtasks run; other JobMasters use it, too.
         on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
+        known_attempt: An attempt that the job's last report names.
+        has_ended: Whether the job's last report names its end.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as this JobMaster knows.
         end: How the job ended, and why; `None` while it lives.
         on_end: Called when the job has ended.
-        on_fenced: Called when the JobMaster has left because another one owns the job.
     """
 
     def __init__(
@@ -54,6 +63,8 @@ class SimulatedExecution:
         ledger: HookLedger,
         on_deploy: Callable[[], None],
         restarts: RestartLedger,
+        known_attempt: int,
+        has_ended: Callable[[], bool],
     ) -> None:
         job, timers = master.job, master.timers
         self._world = world
@@ -61,6 +72,9 @@ class SimulatedExecution:
         self._ledger = ledger
         self._on_deploy = on_deploy
         self._restarts = restarts
+        self._known_attempt = known_attempt
+        self._has_ended = has_ended
+        self._table = table
         self._processes = processes = MasterProcesses(world, master, table)
         tokens = count(1)
         self._fleet = fleet = Fleet(
@@ -75,7 +89,7 @@ class SimulatedExecution:
             master.clock,
             timers,
             self._job_has_ended,
-            self._leave_fenced,
+            self._fenced,
         )
         self._execution.listener = ObservedScheduler(world, master)
         self._watch = Watch(
@@ -84,13 +98,17 @@ class SimulatedExecution:
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
         self.on_end = _nothing
-        self.on_fenced = _nothing
+        self._life: JobLifecycle | None = None
 
-    def adopt(self, then: Callable[[], None]) -> None:
-        self._fleet.adopt(then)
+    @property
+    def job_id(self) -> str:
+        return self._master.job.id
 
-    def watch(self) -> None:
-        self._watch.begin(_nothing)
+    def begin(self, *, is_restart: bool, on_over: Callable[[bool, Then], None], on_fenced: Then) -> None:
+        self._life = JobLifecycle(
+            self, self._master.timers, is_restart=is_restart, on_over=on_over, on_fenced=on_fenced
+        )
+        self._life.start()
 
     def refuse_next_deployment(self) -> None:
         """Refuse the deployment in progress, or else the next one, for lack of room."""
@@ -132,17 +150,69 @@ class SimulatedExecution:
         self._world.trace.note(f"== the job has ended: {state.value} {cause} ==")
         self.end = state, cause
         self.on_end()
-        self._watch.end()
-        self._fleet.leave(_nothing)
+        self._lifecycle.job_ended()
 
-    def _leave_fenced(self) -> None:
-        self._world.trace.note(f"== {self._master} is fenced and leaves ==")
-        self.leave(work_goes_on=True)
-        self.on_fenced()
+    def _fenced(self) -> None:
+        self._world.trace.note(f"== {self._master} is fenced ==")
+        self._lifecycle.fenced()
+
+    @property
+    def _lifecycle(self) -> JobLifecycle:
+        assert self._life is not None, f"{self._master} has not begun"
+        return self._life
 
     def _ended(self, checkpoint_id: int) -> None:
         if checkpoint_id in self.running_checkpoints:
             self.running_checkpoints.remove(checkpoint_id)
+
+    # -- JobHost ------------------------------------------------------------------------------------------
+
+    def look_up(self, answer: Callable[[KnownJob | StartFailure], None]) -> None:
+        config = self._master.job.config
+        answer(
+            KnownJob(
+                has_log=config.checkpointing is not None,
+                has_ended=self._has_ended(),
+                is_cancelled=False,
+                reuses_processes=config.reuse_processes,
+            )
+        )
+
+    def open_storage(self, answer: Callable[[Fenced | StartFailure | None], None]) -> None:
+        answer(None)
+
+    def adopt(self, answer: Callable[[Fleet | StartFailure], None]) -> None:
+        def adopted() -> None:
+            answer(self._fleet)
+
+        if self._table.alive:
+            self._fleet.adopt(adopted)
+        else:
+            adopted()
+
+    def start_scheduler(self, *, is_restart: bool) -> StartedJob | StartFailure:
+        self._master.begin(self, self._ledger, self._known_attempt, is_restart=is_restart)
+        self._watch.begin(_nothing)
+        return StartedJob(self._master.scheduler, self._watch)
+
+    def note(self, what: str, error: BaseException) -> None:
+        self._world.trace.note(f"{self._master}: {what}: {error}")
+
+    def not_started(self, error: BaseException, *, is_cancelled: bool) -> None:
+        msg = f"{self._master} can't start its job"
+        raise AssertionError(msg) from error
+
+    def started(self) -> None:
+        self._world.trace.note(f"{self._master}: the job is taken up")
+
+    def keep_last_report(self, then: Then) -> None:
+        then()
+
+    def close(self, *, in_storage: bool, stays: bool, then: Callable[[bool], None]) -> None:
+        then(stays)
+
+    def ended(self) -> None:
+        self._world.trace.note(f"{self._master}: its clients hear of the end")
 
     # -- ExecutionGateway ---------------------------------------------------------------------------------
 

@@ -134,7 +134,6 @@ class Master:
         self._world = world
         self._storage = StorageOfMaster(world.storage, compaction_crash)
         self._on_death = on_death
-        self._is_new = job.is_new and number == 1
         self.place = Place(-number, "simulated")
         self._processor_time = 0.0
         self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
@@ -158,7 +157,9 @@ class Master:
         assert self._scheduler is not None, f"{self} has not begun"
         return self._scheduler
 
-    def begin(self, gateway: ExecutionGateway, ledger: HookLedger, known_attempt: int) -> None:
+    def begin(
+        self, gateway: ExecutionGateway, ledger: HookLedger, known_attempt: int, *, is_restart: bool
+    ) -> None:
         world, job = self._world, self.job
         self._scheduler = JobScheduler(
             job.id,
@@ -171,7 +172,7 @@ class Master:
             self.runner,
             known_attempt,
             open_location=world.places(self._storage),
-            is_new=self._is_new,
+            is_new=job.is_new and not is_restart,
             writer=self._name,
             submission=f"submission of {job.id}",
             compact_every=job.compact_every,
