@@ -21,9 +21,17 @@ import pyarrow as pa
 
 from penstock.bridge.arrow import UnsupportedTypeError, arrow_schema_of, readable_schema, spark_schema_of
 from penstock.runtime.errors import ConfigurationError, StorageError
-from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_frames import parts_of_table, refuse_doubles
-from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, StateQuery, rows_of, table_of
+from penstock.runtime.io.state_parts import (
+    Conversion,
+    Convert,
+    PartFiles,
+    SavepointDraft,
+    StateKind,
+    StateQuery,
+    rows_of,
+    table_of,
+)
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.names import checked_keywords
 from penstock.runtime.operators.functions.record_functions import REDUCE_STATE

@@ -31,7 +31,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, OnBuilt
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.rocksdb.backend import open_state_backend
-from penstock.runtime.io.spill_file import open_spill_file
+from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.operators.running_call import running_call
 from penstock.runtime.operators.user_code.failure import close_after

@@ -1,14 +1,19 @@
-"""`ScratchFolder`: folder of a database while its subtask runs, or of Spark's files during a session.
+"""Private files of a process in a node's temporary folder: `ScratchFolder` and `TemporarySpillFile`.
 
-The folder holds nothing that a restart needs, so its owner removes it. A killed process can't remove its
-folder. Therefore each owner locks its folder as long as it lives. A new owner removes the neighbouring
-folders whose locks are free. The operating system releases the lock of a dead process, even where several
-containers share a disk and can't see each other's processes.
+**Scratch folders** hold a database while its subtask runs, or Spark's files during a session. A restart needs
+none of it, so the owner removes its folder. A killed process can't. Therefore each owner locks its folder as
+long as it lives, and a new owner removes the neighbouring folders whose locks are free. The operating system
+releases the lock of a dead process, even where several containers share a disk and can't see each other's
+processes.
 
 RocksDB runs no code of its files, but their values are unpickled. The place may be world-writable, as `/tmp`
 is. So each folder is new, has an unguessable name and is accessible by its owner only (0700). Processes never
 share a name: the first one would own the files of the other. Folders of other users are left alone, and links
 are not followed.
+
+**A spill file** has no name. Other processes can't open it, and it disappears with its process. A write goes
+to the operating system at once and at a known position. So a failed write loses nothing: earlier writes
+remain, and the space of the failed write is released.
 """
 
 from __future__ import annotations
@@ -21,12 +26,106 @@ import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from penstock.runtime.errors import StorageError
 
+#: Bytes of one read.
+_READ_AHEAD: Final = 1024 * 1024
+
+_ROOM: Final = (
+    "Let TMPDIR of the nodes name a folder with more room, or set a larger alignment_memory or a smaller "
+    "max_alignment_bytes"
+)
+
+_DISK: Final = "Check the disk of the node, or let TMPDIR of the nodes name a folder on another one"
+
+
+def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
+    """Make a new unnamed file in a folder, by default the temporary folder of the node.
+
+    Example:
+        >>> file = open_spill_file()
+        >>> file.append(b"first")
+        >>> file.append(b"second")
+        >>> file.read(5), file.read(100)
+        (b'first', b'second')
+        >>> file.close()
+    """
+    place = Path(tempfile.gettempdir()) if folder is None else folder
+    try:
+        file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115
+    except OSError as error:
+        raise StorageError(_spill_message("made", place, error, _ROOM)) from error
+    return TemporarySpillFile(file, place)
+
+
+class TemporarySpillFile:
+    """A `SpillFile` on a local disk; owns the unbuffered file."""
+
+    def __init__(self, file: IO[bytes], place: Path) -> None:
+        self._file = file
+        self._place = place
+        self._end = 0
+        self._position = 0
+        self._ahead = b""
+        self._ahead_from = 0
+
+    def append(self, data: bytes) -> None:
+        end, left = self._end, memoryview(data)
+        try:
+            while left:
+                written = os.pwrite(self._file.fileno(), left, end)
+                end += written
+                left = left[written:]
+        except OSError as error:
+            self._give_room_back()
+            raise StorageError(_spill_message("written", self._place, error, _ROOM)) from error
+        self._end = end
+
+    def read(self, size: int) -> bytes:
+        size = min(size, self._end - self._position)
+        first = self._position - self._ahead_from
+        if first + size > len(self._ahead):
+            self._read_ahead(size)
+            first = 0
+        self._position += size
+        return self._ahead[first : first + size]
+
+    def close(self) -> None:
+        self._ahead = b""
+        self._file.close()
+
+    def _read_ahead(self, size: int) -> None:
+        wanted = min(max(size, _READ_AHEAD), self._end - self._position)
+        parts, at = [], self._position
+        try:
+            while at < self._position + wanted:
+                part = os.pread(self._file.fileno(), self._position + wanted - at, at)
+                if not part:
+                    raise OSError(f"it ends after {at} of {self._end} bytes")  # noqa: EM102
+                parts.append(part)
+                at += len(part)
+        except OSError as error:
+            raise StorageError(_spill_message("read", self._place, error, _DISK)) from error
+        self._ahead, self._ahead_from = b"".join(parts), self._position
+
+    def _give_room_back(self) -> None:
+        """Truncate a failed write; the next write overwrites it, so a failure here changes nothing."""
+        try:
+            os.ftruncate(self._file.fileno(), self._end)
+        except OSError:
+            return
+
+
+def _spill_message(what: str, place: Path, error: OSError, advice: str) -> str:
+    return f"elements of blocked channels could not be {what} in {place}: {error}. {advice}"
+
+
 _LOCK: Final = "owner"
+
 _STATE: Final = "state"
+
 _REMEDY: Final = "Give RocksDB(folder=...) a folder that can be written, or let TMPDIR of the nodes name one"
 
 

@@ -24,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_parts import (
     MAP_KEY,
     POSITION,
     Conversion,
     Convert,
     PartFiles,
+    SavepointDraft,
+    StateKind,
     StateQuery,
     rows_of,
     stamps_of,

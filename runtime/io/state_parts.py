@@ -1,33 +1,45 @@
-"""Reads and writes a part of a state for `read_state` and `write_state`, in a program or a Spark task.
+"""The work of `read_state` and `write_state` on parts of a state, in a program or a Spark task.
 
-Each part opens the storages by itself. So only these small descriptions are sent, and a table or the handles
-of written files are returned.
+Each part opens the storages by itself. So only small descriptions are sent, and a table or the handles of
+written files are returned. `SavepointDraft` joins the parts in a savepoint, and cleans up after an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
-from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.storage import open_location
-from penstock.runtime.names import normal_name
+from penstock.runtime.errors import ConfigurationError, ObjectExistsError, StorageError
+from penstock.runtime.graph.stream_graph import problem_with_id
+from penstock.runtime.io.storage import absolute_location, open_location
+from penstock.runtime.names import checked_name, normal_name
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.arrow_values import from_arrow, to_arrow
 from penstock.runtime.record.column_key import one_nan
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.restore import saved_states
-from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
-from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.snapshot.handles import (
+    KeyGroupRange,
+    OperatorSubtaskState,
+    RedistributionMode,
+    StateHandle,
+)
+from penstock.runtime.snapshot.metadata import StateFiles, encode_metadata
 from penstock.runtime.snapshot.metadata import read_state as read_bytes
-from penstock.runtime.snapshot.paths import escape_name
+from penstock.runtime.snapshot.paths import METADATA, escape_name
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.keyed_chunk import ColumnBlock
 from penstock.runtime.state_processor.state_reading import (
@@ -39,19 +51,29 @@ from penstock.runtime.state_processor.state_reading import (
     read_keyed,
     read_listed,
 )
+from penstock.runtime.state_processor.state_writing import (
+    StatePlace,
+    copy_operators,
+    place_in,
+    with_state,
+)
 
 Convert = Callable[[Any], Any]
 
 #: Columns of keyed state and of list state.
 KEYED_COLUMNS: Final = ("key_group", "key", "value")
+
 LISTED_COLUMNS: Final = ("subtask", "value")
 
 #: Columns of the entries of maps and of the elements of lists, and of state with a TTL.
 MAP_KEY: Final = "map_key"
+
 POSITION: Final = "position"
+
 LAST_USED: Final = "last_used"
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -60,7 +82,6 @@ class Conversion:
     """Conversion between a state's keys and values and those of a column.
 
     Attributes:
-        key: Applied to each key; `None` leaves it unchanged.
         encoded: Whether values are bytes of the value codec.
         classes: Classes of the state's values that can't be found through their modules.
     """
@@ -94,20 +115,13 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class StateQuery:
-    """One state of one operator of a snapshot."""
-
     snapshot: str
     operator: str
     state: str
     conversion: Conversion
 
     def open(self) -> OpenState:
-        """Read the snapshot's metadata; blocks.
-
-        Raises:
-            RestoreError: The snapshot does not exist or is incomplete.
-            ConfigurationError: The snapshot lacks this operator.
-        """
+        """Read the snapshot's metadata; blocks."""
         query = replace(self, state=normal_name(self.state))
         return OpenState(query, open_snapshot(self.snapshot, open_location))
 
@@ -140,11 +154,7 @@ class OpenState:
             raise no_such_state(self._state, self._query.state, known)
 
     def columns(self, part: tuple[int, int]) -> dict[str, Sequence[Any]] | None:
-        """Return the columns of a part as Python values; `None` when the part lacks the state.
-
-        Raises:
-            CorruptSnapshotError: A file is damaged, or its content can't be decoded.
-        """
+        """Return the columns of a part as Python values; `None` when the part lacks the state."""
         query, codec = self._query, self._query.conversion.codec()
         if not self.is_keyed:
             subtasks = range(part[0], part[1] + 1)
@@ -165,12 +175,7 @@ class OpenState:
         return columns
 
     def blocks(self) -> list[ColumnBlock] | None:
-        """Return all blocks of a columnar state; `None` when no part has the state.
-
-        Raises:
-            ConfigurationError: The state is not columnar.
-            CorruptSnapshotError: A file is damaged.
-        """
+        """Return all blocks of a columnar state; `None` when no part has the state."""
         return read_columns(self._state, self._query.state, self._read, self._query.conversion.codec())
 
     def _read(self, handle: StateHandle) -> bytes:
@@ -178,7 +183,6 @@ class OpenState:
 
 
 def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None) -> pa.Table:
-    """Return columns as a table; refuses a column without an Arrow type."""
     arrays = []
     for name, values in columns.items():
         kind = pa.int32() if name in ("key_group", "subtask") else None
@@ -201,12 +205,7 @@ def stamps_of(table: pa.Table) -> list[int | None] | None:
 
 
 def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
-    """Return the keys (none for list state) and values of a table.
-
-    Raises:
-        ConfigurationError: A column is missing.
-        NoArrowTypeError: A column can't be read as Python values.
-    """
+    """Return the keys (none for list state) and values of a table."""
     wanted = ("key", "value") if keyed else ("value",)
     missing = [name for name in wanted if name not in table.schema.names]
     if missing:
@@ -252,3 +251,110 @@ def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
     if location is None or location == opened.storage.url:
         return opened.storage
     return open_location(location)
+
+
+#: Keyed state: one value per key, a list, a map, or columns. Or the redistribution of an operator's list
+#: state when a job starts.
+StateKind: TypeAlias = Literal["keyed", "list", "map", "columns", "split_distribute", "union", "broadcast"]
+
+#: Kinds of state by key.
+_BY_KEY: Final = ("keyed", "list", "map", "columns")
+
+
+class SavepointDraft:
+    """A savepoint in the making; see `write_state` for the arguments.
+
+    Raises:
+        ConfigurationError: The folder holds a snapshot already, an argument does not fit the base, or a name
+            is invalid.
+        RestoreError: The base does not exist.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        operator: str,
+        state: str,
+        kind: StateKind,
+        base: str | Path | None,
+        parallelism: int | None,
+        max_parallelism: int | None,
+    ) -> None:
+        if problem := problem_with_id(operator):
+            raise ConfigurationError(problem)
+        state = checked_name("the name of the state", state)
+        self.folder = absolute_location(folder)
+        self.kind: StateKind = kind
+        self.mode = None if kind in _BY_KEY else _mode(kind)
+        self._base: OpenedSnapshot | None = None
+        self._began = time.time()
+        self.token = secrets.token_hex(4)
+        if base is not None:
+            self._base = open_snapshot(absolute_location(base), open_location)
+        checkpoint = None if self._base is None else self._base.checkpoint
+        self.place: StatePlace = place_in(checkpoint, operator, state, parallelism, max_parallelism)
+        if METADATA in open_location(self.folder, create=True).list(""):
+            raise _taken(self.folder)
+
+    def write(self, make: Callable[[PartFiles], Mapping[int, OperatorSubtaskState]]) -> str:
+        """Write the new state, copy the base, and write the metadata; return the folder.
+
+        A failure deletes all files of this draft, whichever process wrote them.
+
+        Args:
+            make: Writes the new state into files of the folder, and returns it by subtask.
+        """
+        source = None if self._base is None else storage_of(self._base)
+        files = PartFiles(self.folder, self.token, source)
+        try:
+            return self._finish(make(files), files)
+        except BaseException:
+            with suppress(StorageError):  # report the first error
+                self._remove(frozenset())
+            raise
+
+    def remove_unused(self) -> None:
+        checkpoint = open_snapshot(self.folder, open_location).checkpoint
+        self._remove(frozenset(file.path for file in checkpoint.files()))
+
+    def _remove(self, used: frozenset[str]) -> None:
+        storage = open_location(self.folder)
+        mine = [path for path in storage.list("") if f"-{self.token}-" in path]
+        storage.delete([path for path in mine if path not in used])
+
+    def _finish(self, parts: Mapping[int, OperatorSubtaskState], files: PartFiles) -> str:
+        base = None if self._base is None else self._base.checkpoint
+        copied = {}
+        if self._base is not None and base is not None:
+            source = storage_of(self._base)
+            copied = copy_operators(base, lambda h: read_bytes(source, h), files.of, self.place)
+        operators = with_state(copied, self.place, parts)
+        masters = () if base is None else base.master_states
+        savepoint = CompletedCheckpoint(
+            1 if base is None else base.checkpoint_id,
+            1 if base is None else base.attempt,
+            SnapshotKind.SAVEPOINT,
+            operators,
+            self._began,
+            time.time(),
+            size=state_size(operators, masters),
+            master_states=masters,
+        )
+        try:
+            files.storage.put(METADATA, encode_metadata(savepoint, METADATA), create=True)
+        except ObjectExistsError as error:
+            raise _taken(self.folder) from error
+        return self.folder
+
+
+def _mode(kind: str) -> RedistributionMode:
+    try:
+        return RedistributionMode(kind)
+    except ValueError:
+        known = ", ".join(map(repr, [*_BY_KEY, *(mode.value for mode in RedistributionMode)]))
+        msg = f"kind={kind!r} is not allowed; kinds are {known}"
+        raise ConfigurationError(msg) from None
+
+
+def _taken(folder: str) -> ConfigurationError:
+    return ConfigurationError(f"{folder} holds a snapshot already; give the new one a folder of its own")

@@ -52,7 +52,7 @@ HOMES: Final[dict[str, str]] = {
     "Executor": "penstock.runtime.graph.executor.Executor",
     "ExponentialBackoff": "penstock.runtime.config.restart.ExponentialBackoff",
     "FailureRate": "penstock.runtime.config.restart.FailureRate",
-    "FileInfo": "penstock.runtime.io.connectors.filesystems.filesystem.FileInfo",
+    "FileInfo": "penstock.runtime.io.connectors.filesystem.FileInfo",
     "FileSink": "penstock.runtime.io.connectors.files.file_sink.FileSink",
     "FileSource": "penstock.runtime.io.connectors.files.file_source.FileSource",
     "FileSplit": "penstock.runtime.io.connectors.formats.splitting.FileSplit",

@@ -31,8 +31,13 @@ from penstock.runtime.record.leaf_types import (
     scalar_from_payload,
     scalars_from_payload,
 )
-from penstock.runtime.record.pickle_fallback import PickleFallback
-from penstock.runtime.record.record_classes import ClassDirectory, RecordShape, describe_type, shape_of
+from penstock.runtime.record.record_classes import (
+    ClassDirectory,
+    PickleFallback,
+    RecordShape,
+    describe_type,
+    shape_of,
+)
 from penstock.runtime.record.value_encoder import TypeLowering, ValueEncoder
 from penstock.runtime.trust.pickles import PicklePolicy
 

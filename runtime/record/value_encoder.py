@@ -41,8 +41,13 @@ from penstock.runtime.record.leaf_types import (
     scalar_to_payload,
     scalars_to_payload,
 )
-from penstock.runtime.record.pickle_fallback import PickleFallback
-from penstock.runtime.record.record_classes import ClassDirectory, RecordShape, describe_type, shape_of
+from penstock.runtime.record.record_classes import (
+    ClassDirectory,
+    PickleFallback,
+    RecordShape,
+    describe_type,
+    shape_of,
+)
 
 #: Lowers one value that is this deep in the whole.
 Lower: TypeAlias = Callable[[Any, int], Any]

@@ -25,7 +25,7 @@ from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.config.checkpointing import CheckpointingMode
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StorageError
-from penstock.runtime.io.spill_file import open_spill_file
+from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import (
     BufferStorage,
     CachedBufferStorage,

@@ -42,8 +42,8 @@ ALSO_ALLOWED = {
     "runtime/trust/paths.py": {"fnmatch"},  # turns a pattern into a regular expression
     "runtime/state/dirty_entries.py": {"gc"},  # collects young objects before they are many
     "runtime/record/row_columns.py": {"eval"},  # compiles the literal of a row, of names that are quoted
-    "runtime/record/record_classes.py": {"importlib", "sys"},  # finds the user's class of a decoded value
-    "runtime/record/pickle_fallback.py": {"io", "pickle"},  # the codec's last resort
+    # finds the user's class of a decoded value; pickles what has no codec of its own
+    "runtime/record/record_classes.py": {"importlib", "io", "pickle", "sys"},
     # finds calls of clocks and of randomness in the code of users' functions
     "runtime/testing/simulation/run/uncontrolled.py": {"dis"},
     # copies users' objects for each process, as the cluster does

@@ -1,8 +1,8 @@
 """The built-in sources and sinks. `penstock.connectors` has their public names.
 
-- `files/`: `FileSource` and `FileSink`. Uses `formats/` and `filesystems/`.
+- `files/`: `FileSource` and `FileSink`.
 - `formats/`: text, JSON lines, CSV and Parquet: how records are read from bytes and written to them.
-- `filesystems/`: where bytes are: local disks and object stores.
+- `filesystem`: the port to where bytes are, and local disks. `object_files`: object stores.
 - `generator_source`: records that are made up. `collect_sink`: rows for the program, for a quick look, or
   dropped.
 - `errors`, `arrow_batches`: what several connectors share.

@@ -14,7 +14,7 @@ from penstock.runtime.barrier.checkpointed_input_gate import (
     StoringInputGate,
     stored_size,
 )
-from penstock.runtime.io.spill_file import open_spill_file
+from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import (
     ELEMENT_OVERHEAD,
     BufferStorage,

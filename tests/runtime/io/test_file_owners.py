@@ -12,8 +12,7 @@ import pytest
 
 from penstock.actors.shared.output_capture import LogFile
 from penstock.runtime.errors import StorageError
-from penstock.runtime.io.scratch import ScratchFolder, remove_abandoned
-from penstock.runtime.io.spill_file import open_spill_file
+from penstock.runtime.io.scratch import ScratchFolder, open_spill_file, remove_abandoned
 from penstock.runtime.io.storage import open_location, open_storage
 
 STRANGER = 65_534

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.errors import StorageError
-from penstock.runtime.io.spill_file import TemporarySpillFile, open_spill_file
+from penstock.runtime.io.scratch import TemporarySpillFile, open_spill_file
 
 LARGEST = 4096
 
@@ -56,7 +56,7 @@ def test_nothing_in_the_folder_names_the_file(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, signal, sys\n"
-        "from penstock.runtime.io.spill_file import open_spill_file\n"
+        "from penstock.runtime.io.scratch import open_spill_file\n"
         "file = open_spill_file(pathlib.Path(sys.argv[1]))\n"
         "file.append(b'x' * 100_000)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -69,7 +69,7 @@ def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
 def test_the_temporary_folder_of_the_node_is_where_files_are(tmp_path: Path) -> None:
     program = (
         "import os\n"
-        "from penstock.runtime.io.spill_file import open_spill_file\n"
+        "from penstock.runtime.io.scratch import open_spill_file\n"
         "file = open_spill_file()\n"
         "places = [os.readlink(entry.path) for entry in os.scandir('/proc/self/fd') if entry.is_symlink()]\n"
         "print(*places, sep='\\n')\n"

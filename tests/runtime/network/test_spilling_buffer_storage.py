@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.errors import StorageError
-from penstock.runtime.io.spill_file import open_spill_file
+from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage, StoredElement
 from penstock.runtime.ports import SpillFile
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, Watermark

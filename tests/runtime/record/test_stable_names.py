@@ -14,8 +14,7 @@ from door import public_values
 from penstock import JobStatus
 from penstock.connectors import DeadLetter
 from penstock.runtime.errors import CodecError, OperatorLocation
-from penstock.runtime.record.pickle_fallback import PickleFallback
-from penstock.runtime.record.record_classes import ClassDirectory, shape_of
+from penstock.runtime.record.record_classes import ClassDirectory, PickleFallback, shape_of
 from penstock.runtime.record.stable_names import (
     HOMES,
     home_of,

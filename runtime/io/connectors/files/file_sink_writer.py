@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import shown
-from penstock.runtime.io.connectors.filesystems.filesystem import FileSystem, OutputFile, Publication
+from penstock.runtime.io.connectors.filesystem import FileSystem, OutputFile, Publication
 from penstock.runtime.io.connectors.formats.encoders import CountingOutput, Encoder
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_on_error
-from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader
+from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader, list_files
 from penstock.runtime.io.connectors.files.hive_partitions import (
     Partitioning,
     Partitions,
@@ -26,9 +26,7 @@ from penstock.runtime.io.connectors.files.hive_partitions import (
     open_split,
     with_path_columns,
 )
-from penstock.runtime.io.connectors.files.paths import list_files
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
-from penstock.runtime.io.connectors.filesystems.local_files import filesystem_for
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute, filesystem_for
 from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types, has_arrow_types
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat

@@ -21,7 +21,7 @@ from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import PathColumns
 from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, SplitReader
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
 from penstock.runtime.io.connectors.formats.csv_dialect import checked_column, inferred_type
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat

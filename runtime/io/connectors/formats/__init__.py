@@ -6,6 +6,4 @@
   columns. `csv_reader` gives both. `csv_dialect` says how CSV is written and has the types of its texts,
   `csv_columns` makes dicts and Arrow batches of its rows.
 - Writers: `encoders` (CSV, JSON lines), `parquet_encoder`.
-
-Imports `filesystems` and what connectors share.
 """

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import UnreadableInputError
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.line_blocks import head_of, line_end_of, lines_of
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for_lines
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import PathColumns, arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError, shown
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import (
     ArrowPlan,
     BadRowError,

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Protocol
 
 from penstock.runtime.io.connectors.arrow_batches import rows_of
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.io.connectors.filesystems.filesystem import OutputFile
+from penstock.runtime.io.connectors.filesystem import OutputFile
 from penstock.runtime.record.elements import Batch
 
 

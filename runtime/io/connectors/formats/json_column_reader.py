@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.json_reader import warnings_of_arrays
 from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks, head_of, offset_of_line, some_of
 from penstock.runtime.io.connectors.formats.lines import line_splits

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecords
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
 from penstock.runtime.io.connectors.formats.line_blocks import head_of, some_of
 from penstock.runtime.io.connectors.formats.lines import LineFormat, LineReader, line_splits
 from penstock.runtime.io.connectors.formats.splitting import FileSplit

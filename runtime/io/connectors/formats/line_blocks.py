@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import UnreadableInputError
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.splitting import (
     DAMAGED,
     UNKNOWN_END,

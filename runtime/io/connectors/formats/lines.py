@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, LineBlocks, offset_of_line
 from penstock.runtime.io.connectors.formats.splitting import (
     FileSplit,

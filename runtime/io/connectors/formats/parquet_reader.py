@@ -46,7 +46,7 @@ from penstock.runtime.io.connectors.arrow_batches import (
     rows_of_arrow,
 )
 from penstock.runtime.io.connectors.errors import BadRecordError, UnreadableInputError
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit, open_listed
 from penstock.runtime.operators.expressions.expressions import columns_of_expression
 from penstock.runtime.operators.protocols import NeededColumns, Polled

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.errors import UnreadableInputError
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 
 #: UTF-32 marks come first: one of them begins with a UTF-16 mark.
 _MARKS: Final = (

@@ -12,7 +12,7 @@ from penstock import ConnectorError, FileSink
 from penstock.connectors import UntrustedPathError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.files.file_source import FileSource
-from penstock.runtime.io.connectors.filesystems.object_files import ObjectFileSystem
+from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 from penstock.runtime.operators.protocols import RemovesLeftovers
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.record.value_codec import ValueCodec

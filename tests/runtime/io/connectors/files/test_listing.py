@@ -6,7 +6,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from penstock import ConnectorError, FileSource
-from penstock.runtime.io.connectors.filesystems.object_files import ObjectFileSystem
+from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 
 NAMES = [
     "a.txt",

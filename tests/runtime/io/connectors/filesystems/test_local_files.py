@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.io.connectors.filesystems.filesystem import Publication
-from penstock.runtime.io.connectors.filesystems.local_files import LocalFileSystem
+from penstock.runtime.io.connectors.filesystem import LocalFileSystem, Publication
 
 PROGRAM = """
 import os, sys
-from penstock.runtime.io.connectors.filesystems.local_files import LocalFileSystem
+from penstock.runtime.io.connectors.filesystem import LocalFileSystem
 files, out = LocalFileSystem(), sys.argv[1]
 os.write(2, b"begin directory\\n")
 files.make_directory(out, "_probe")

@@ -4,8 +4,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from penstock import ConnectorError, FileSource
-from penstock.runtime.io.connectors.filesystems.filesystem import Publication
-from penstock.runtime.io.connectors.filesystems.object_files import (
+from penstock.runtime.io.connectors.filesystem import Publication
+from penstock.runtime.io.connectors.object_files import (
     READ_AHEAD_BYTES,
     ObjectFileSystem,
     object_file_system,

@@ -4,28 +4,186 @@ An object appears, complete, when its upload ends. A failed upload leaves nothin
 rule for incomplete uploads removes its parts. Publishing is a copy without overwriting, then a delete. In
 stores without such a copy, the final name is looked up first. That is enough because only one subtask of one
 attempt uses a name.
+
+**Odd keys** have an empty part (`a//b`), a part of one or two dots, or a control character. Obstore can't
+read such a key, and a single one makes it refuse to list all the others. Arrow then lists the place with
+every key. Arrow also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or
+`..` may turn the key into that of another object, so such keys are never requested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
+import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, NotSupportedError
-from obstore.store import ObjectStore, from_url
+from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Store, from_url
 
 from penstock.runtime.errors import ConnectorError
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
-from penstock.runtime.io.connectors.filesystems.odd_keys import (
-    WHY_UNREADABLE,
-    ArrowBucket,
-    is_odd,
-    is_unreadable,
-    without_odd_parts,
-)
+from penstock.runtime.io.connectors.filesystem import FileInfo, InputFile, OutputFile, Publication
 from penstock.runtime.trust.paths import compile_glob, is_glob, literal_folder
+
+#: Reason why a key is not read, and the remedy.
+WHY_UNREADABLE: Final = (
+    "an empty part, or a part '.' or '..', in a key can't be read; copy the object to another key"
+)
+
+_YES: Final = ("true", "1", "yes", "on")
+
+
+def is_odd(key: str) -> bool:
+    r"""Whether obstore can't hold a key.
+
+    Example:
+        >>> [is_odd(key) for key in ("a/[b] #?.txt", "a//b", "a/./b", "/a", "a/\n")]
+        [False, True, True, True, True]
+    """
+    if key.startswith("/"):
+        return True  # obstore would drop the slash and read another object
+    try:
+        obstore.head(MemoryStore(), key)
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        return True
+    return False
+
+
+def is_unreadable(key: str) -> bool:
+    r"""Whether neither obstore nor Arrow can read a key.
+
+    Example:
+        >>> [is_unreadable(key) for key in ("a//b", "a/../b", "/a", "a/\n.b")]
+        [True, True, True, False]
+    """
+    return key != "" and any(part in ("", ".", "..") for part in key.split("/"))
+
+
+def without_odd_parts(key: str) -> str:
+    return "/".join(part for part in key.split("/") if part not in ("", ".", ".."))
+
+
+class ArrowBucket:
+    """A bucket accessed through Arrow, for keys that obstore refuses; an `OSError` if it does not respond."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._bucket = store.config["container_name" if isinstance(store, AzureStore) else "bucket"]
+
+    def objects(self, folder: str) -> Iterator[tuple[str, int]]:
+        import pyarrow.fs as arrow_fs  # slow to load, and not needed for most places
+
+        selector = arrow_fs.FileSelector(
+            f"{self._bucket}/{folder}".rstrip("/"), recursive=True, allow_not_found=True
+        )
+        with _os_errors():
+            for info in self._files().get_file_info(selector):
+                if info.type is arrow_fs.FileType.File:
+                    yield info.path[len(self._bucket) + 1 :], info.size
+
+    def size(self, key: str) -> int | None:
+        import pyarrow.fs as arrow_fs
+
+        with _os_errors():
+            info = self._files().get_file_info(f"{self._bucket}/{key}")
+        return info.size if info.type is arrow_fs.FileType.File else None
+
+    def open_input(self, key: str) -> InputFile:
+        with _os_errors():
+            opened: InputFile = self._files().open_input_file(f"{self._bucket}/{key}")
+        return opened
+
+    def _files(self) -> Any:
+        """Return the store for Arrow; settings default to the environment, as in obstore."""
+        if isinstance(self._store, S3Store):
+            return _s3(dict(self._store.config))
+        if isinstance(self._store, GCSStore):
+            return _gcs(dict(self._store.config))
+        return _azure(dict(self._store.config))
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
+
+
+def _s3(config: dict[str, Any]) -> Any:
+    import pyarrow.fs as arrow_fs
+
+    environment = os.environ.get
+    endpoint = (
+        config.get("endpoint")
+        or environment("AWS_ENDPOINT_URL_S3")
+        or environment("AWS_ENDPOINT_URL")
+        or environment("AWS_ENDPOINT")
+    )
+    region = config.get("region") or environment("AWS_REGION") or environment("AWS_DEFAULT_REGION")
+    settings = {
+        "access_key": config.get("access_key_id"),
+        "secret_key": config.get("secret_access_key"),
+        "session_token": config.get("session_token"),
+        "region": region or "us-east-1",
+        "endpoint_override": endpoint,
+    }
+    return arrow_fs.S3FileSystem(anonymous=_is_anonymous(config), **_given(settings))
+
+
+def _gcs(config: dict[str, Any]) -> Any:
+    """Return Arrow's GCS; Arrow accepts a service account's key only from the environment."""
+    import pyarrow.fs as arrow_fs
+
+    account: dict[str, Any] = {}
+    if "service_account_key" in config:
+        account = json.loads(config["service_account_key"])
+    if ("service_account_key" in config or "service_account" in config) and not account.get("disable_oauth"):
+        msg = (
+            "a key of a service account in storage_options is not known to Arrow, which lists places with "
+            "odd keys; set GOOGLE_APPLICATION_CREDENTIALS on every node instead"
+        )
+        raise OSError(msg)
+    base = urlsplit(account.get("gcs_base_url", ""))
+    settings = {"scheme": base.scheme or None, "endpoint_override": base.netloc or None}
+    anonymous = _is_anonymous(config) or bool(account.get("disable_oauth"))
+    return arrow_fs.GcsFileSystem(anonymous=anonymous, **_given(settings))
+
+
+def _azure(config: dict[str, Any]) -> Any:
+    import pyarrow.fs as arrow_fs
+
+    emulated = str(config.get("use_emulator", "")).lower() in _YES
+    endpoint = urlsplit(config.get("endpoint") or ("http://127.0.0.1:10000" if emulated else ""))
+    scheme, authority = endpoint.scheme or None, endpoint.netloc or None
+    settings = {
+        "account_key": config.get("account_key"),
+        "sas_token": config.get("sas_key"),
+        "tenant_id": config.get("tenant_id"),
+        "client_id": config.get("client_id"),
+        "client_secret": config.get("client_secret"),
+        "blob_storage_scheme": scheme,
+        "blob_storage_authority": authority,
+        "dfs_storage_scheme": scheme,
+        "dfs_storage_authority": authority,
+    }
+    account = config.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    return arrow_fs.AzureFileSystem(account, **_given(settings))
+
+
+def _is_anonymous(config: dict[str, Any]) -> bool:
+    return str(config.get("skip_signature", "")).lower() in _YES
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
 
 T = TypeVar("T")
 
@@ -60,11 +218,7 @@ _CLIENT_OPTIONS: Final = frozenset(
 
 
 def object_file_system(location: str, storage_options: Mapping[str, str]) -> ObjectFileSystem:
-    """Open the bucket that a URL names.
-
-    Args:
-        location: Any URL in the bucket, for example `s3://bucket/folder/*.csv`.
-        storage_options: Settings of the store as obstore names them (`region`, `endpoint`, ...).
+    """Open the bucket of a URL such as `s3://bucket/folder/*.csv`.
 
     Raises:
         ConnectorError: The store can't be set up with these options.
@@ -125,7 +279,6 @@ class ObjectOutputFile:
         _as_os_error(self._writer.close)
 
     def discard(self) -> None:
-        """Abandon the upload: no object appears."""
         del self._writer
 
 

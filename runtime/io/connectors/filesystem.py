@@ -1,16 +1,19 @@
-"""Files on a local or mounted disk.
+"""`FileSystem`, the port through which file sources and sinks reach files, and the local disk behind it.
 
-Publishing is `link` then `unlink`. `link` fails when the final name is taken, so nothing is ever overwritten.
-A crash between the two leaves both names on one inode, which the next attempt recognises.
+A path of the local disk is a plain absolute path. An object in a store is a full URL (`s3://bucket/key`).
+
+On a local or mounted disk, publishing is `link` then `unlink`. `link` fails when the final name is taken, so
+nothing is ever overwritten. A crash between the two leaves both names on one inode, which the next attempt
+recognises.
 
 A power cut must not lose output that a checkpoint counts as written or committed. The next checkpoint after a
 commit forgets the old name, so no attempt would search for the file again. Three syncs prevent that loss.
 
 1. Content and name of a file are synced before it counts as written (`LocalOutputFile.finish`).
 2. `publish` syncs the directory before it returns, even when the file already has its final name. Another
-process may have renamed it and died before its own sync.
+   process may have renamed it and died before its own sync.
 3. The directory's name is synced in its parent, and so on up to the root, before any file is written there.
-Another writer may have made the directory, so every writer syncs it.
+   Another writer may have made the directory, so every writer syncs it.
 """
 
 from __future__ import annotations
@@ -20,33 +23,119 @@ import glob
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
+from urllib.parse import unquote, urlsplit
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.filesystems.filesystem import (
-    FileInfo,
-    FileSystem,
-    InputFile,
-    OutputFile,
-    Publication,
-)
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.redaction import has_password
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file found by a listing.
+
+    Attributes:
+        path: Absolute path or full URL.
+        size: Bytes.
+        unreadable: Reason for leaving the file out of a folder or pattern; empty for readable files.
+    """
+
+    path: str
+    size: int
+    unreadable: str = ""
+
+
+class Publication(Enum):
+    PUBLISHED = "published"
+    ALREADY_PUBLISHED = "already published"
+    MISSING = "missing"
+    OCCUPIED = "occupied"
+
+
+class InputFile(Protocol):
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to `size` bytes from the position; empty at the end."""
+        ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class OutputFile(Protocol):
+    def write(self, data: Any, /) -> Any: ...
+
+    def finish(self) -> None:
+        """End the file and make everything written durable."""
+        ...
+
+    def discard(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Finds and reads files, writes them under a temporary name and publishes them."""
+
+    def find(self, pattern: str) -> Sequence[FileInfo]:
+        """Return all files that match a path, a folder, or a glob pattern, sorted by path."""
+        ...
+
+    def size(self, path: str) -> int | None:
+        """Return the bytes of a file, `None` when it doesn't exist."""
+        ...
+
+    def open_input(self, path: str) -> InputFile:
+        """Open a file for reading."""
+        ...
+
+    def make_directory(self, directory: str, probe: str) -> None:
+        """Make a directory if it is missing, and prove with a file named `probe` that it can be written."""
+        ...
+
+    def names(self, directory: str, prefix: str) -> Sequence[str]:
+        """Return the names of the files directly in a directory that begin with `prefix`."""
+        ...
+
+    def create(self, directory: str, name: str) -> OutputFile:
+        """Begin a new file; existing files are never touched."""
+        ...
+
+    def publish(self, directory: str, name: str, final: str) -> Publication:
+        """Rename a finished file from `name` to `final` without overwriting; idempotent."""
+        ...
+
+    def delete(self, directory: str, names: Sequence[str]) -> None:
+        """Delete files; missing files are no error."""
+        ...
+
+
+def absolute(location: str | os.PathLike[str]) -> str:
+    """Make a location independent of the working directory; `file://` URLs become paths.
+
+    Example:
+        >>> absolute("/data/../in/*.txt"), absolute("file:///in/a%20b"), absolute("s3://bucket/key")
+        ('/in/*.txt', '/in/a b', 's3://bucket/key')
+    """
+    text = os.fspath(location)
+    if not text:
+        msg = "a file location is empty: give a path, a folder, a glob pattern or a URL"
+        raise ConfigurationError(msg)
+    if "://" not in text:
+        return os.path.abspath(os.path.expanduser(text))
+    if urlsplit(text).scheme == "file":
+        return os.path.abspath(unquote(text.removeprefix("file://").removeprefix("localhost")))
+    return text
+
 
 #: Error numbers of `link` on file systems without hard links.
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 class LocalOutputFile:
-    """A new file on disk; fails if the name is taken.
-
-    Args:
-        path: Path of the file; its folder must exist.
-
-    Raises:
-        OSError: The name is taken, or the folder can't be written.
-    """
+    """A new file in an existing folder; an `OSError` if the name is taken."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -214,7 +303,7 @@ def filesystem_for(location: str, storage_options: Mapping[str, str]) -> FileSys
     if has_password(location):
         msg = f"{location} has a password in it, which snapshots and pages would show: use storage_options"
         raise ConfigurationError(msg)
-    from penstock.runtime.io.connectors.filesystems.object_files import (
+    from penstock.runtime.io.connectors.object_files import (
         object_file_system,  # most jobs need no obstore here
     )
 
