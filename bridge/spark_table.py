@@ -42,7 +42,8 @@ from penstock.runtime.errors import (
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_sink_writer import IN_PROGRESS, FileSinkWriter, PendingFile
-from penstock.runtime.io.connectors.filesystem import OBJECT_STORE_SCHEMES, absolute, filesystem_for
+from penstock.runtime.io.connectors.filesystem import absolute
+from penstock.runtime.io.connectors.local_files import OBJECT_STORE_SCHEMES, filesystem_for
 from penstock.runtime.io.storage import ObjectStorage, open_location, open_storage
 from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext

@@ -47,7 +47,8 @@ from penstock import (
 )
 from penstock.connectors import ConnectorContext, DeadLetter, OnRequest, Polled, Source, SourceReader
 from penstock.runtime.io.connectors.collect_sink import CollectedRows
-from penstock.runtime.io.connectors.filesystem import FileInfo, LocalFileSystem
+from penstock.runtime.io.connectors.filesystem import FileInfo
+from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.windows import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 
 #: Where the jobs believe their files to be.

@@ -12,7 +12,7 @@ from penstock import Checkpointing, FileSink, FileSource, JobConfig, StorageErro
 from penstock.runtime.config.job_config import settings_as_text
 from penstock.runtime.error_text import error_text, fit_text
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.filesystem import filesystem_for
+from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.redaction import redacted

@@ -2,7 +2,7 @@
 
 - `files/`: `FileSource` and `FileSink`.
 - `formats/`: text, JSON lines, CSV and Parquet: how records are read from bytes and written to them.
-- `filesystem`: the port to where bytes are, and local disks. `object_files`: object stores.
+- `filesystem`: the port to where bytes are. `local_files`, `object_files`: its two implementations.
 - `generator_source`: records that are made up. `collect_sink`: rows for the program, for a quick look, or
   dropped.
 - `errors`, `arrow_batches`: what several connectors share.

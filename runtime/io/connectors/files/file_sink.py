@@ -24,9 +24,10 @@ from penstock.runtime.io.connectors.files.file_sink_writer import (
     PartNames,
     PendingFile,
 )
-from penstock.runtime.io.connectors.filesystem import FileSystem, absolute, filesystem_for
+from penstock.runtime.io.connectors.filesystem import FileSystem, absolute
 from penstock.runtime.io.connectors.formats.encoders import CsvSinkFormat, JsonSinkFormat, SinkFormat
 from penstock.runtime.io.connectors.formats.parquet_encoder import ParquetSinkFormat
+from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.redaction import without_secrets

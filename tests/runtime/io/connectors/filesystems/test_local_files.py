@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.io.connectors.filesystem import LocalFileSystem, Publication
+from penstock.runtime.io.connectors.filesystem import Publication
+from penstock.runtime.io.connectors.local_files import LocalFileSystem
 
 PROGRAM = """
 import os, sys
-from penstock.runtime.io.connectors.filesystem import LocalFileSystem
+from penstock.runtime.io.connectors.local_files import LocalFileSystem
 files, out = LocalFileSystem(), sys.argv[1]
 os.write(2, b"begin directory\\n")
 files.make_directory(out, "_probe")
