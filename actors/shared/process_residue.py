@@ -59,7 +59,7 @@ class ProcessResidue:
     def __init__(self, own_files: str | None = None) -> None:
         prepare_settings()
         self._own_files = own_files
-        self._environment = dict(os.environ)
+        self._environment = _environment()
         self._folder = _working_folder()
         self._path = list(sys.path)
         self._threads = set(threading.enumerate())
@@ -94,7 +94,7 @@ class ProcessResidue:
 
     def left(self) -> str | None:
         """Return why no other job may run here; `None` when one may. Call it after a role's end."""
-        changed = sorted({name for name, _ in dict(os.environ).items() ^ self._environment.items()})
+        changed = sorted({name for name, _ in _environment().items() ^ self._environment.items()})
         if changed:
             return f"environment variables have changed: {', '.join(changed)}"
         if _working_folder() != self._folder:
@@ -181,6 +181,12 @@ def _is_installed(module: str) -> bool:
 
 #: The function at the start of the process: a job may replace it.
 _now: Final = time.time
+
+
+def _environment() -> dict[str, str]:
+    """The environment variables; another thread may remove one meanwhile."""
+    values = ((name, os.environ.get(name)) for name in list(os.environ))
+    return {name: value for name, value in values if value is not None}
 
 
 def _working_folder() -> str | None:

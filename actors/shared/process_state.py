@@ -288,7 +288,8 @@ class Patches:
     """
 
     def __init__(self) -> None:
-        self._modules = {name: module for name, module in sys.modules.items() if name != "__main__"}
+        loaded = list(sys.modules.items())  # in one step: other threads import modules meanwhile
+        self._modules = {name: module for name, module in loaded if name != "__main__"}
         self._code = {name: _code_of(module) for name, module in self._modules.items() if _is_watched(name)}
         self._classes = {cls: _code_in(vars(cls)) for cls in self._standard_classes()}
         self._builtins = set(vars(builtins))
@@ -320,8 +321,10 @@ class Patches:
 
     def _in_later_modules(self) -> str | None:
         """A function from elsewhere in a part of the standard library that was loaded later."""
-        for name in [name for name in sys.modules if _is_standard(name) and name not in self._modules]:
-            for attribute, value in _code_of(sys.modules[name]).items():
+        for name, module in list(sys.modules.items()):
+            if not _is_standard(name) or name in self._modules:
+                continue
+            for attribute, value in _code_of(module).items():
                 if isinstance(value, types.FunctionType):
                     home = value.__globals__.get("__name__")
                     if isinstance(home, str) and not _is_standard(home):

@@ -20,7 +20,7 @@ from penstock.runtime.job.failover import regions_of, restart_strategy
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
 from penstock.runtime.job.job_operators import JobOperators
-from penstock.runtime.job.states.deploying import Created, Deploying
+from penstock.runtime.job.states.deploying import Beginning, Created
 from penstock.runtime.job.states.running import Running
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.value_codec import ValueCodec
@@ -88,7 +88,7 @@ def assemble(
         user_runner=around.user_runner,
         deployment_timeout=as_seconds(config.deployment_timeout),
         created=Created,
-        deploying=Deploying,
+        beginning=Beginning,
         running=Running,
     )
     codec = ValueCodec(config.pickles_state, graph.job.classes)

@@ -142,7 +142,7 @@ class JobContext:
         user_runner: AsyncRunner,
         deployment_timeout: float,
         created: Callable[[JobContext], State],
-        deploying: Callable[[JobContext], State],
+        beginning: Callable[[JobContext], State],
         running: Callable[[JobContext, Iterable[SubtaskId]], State],
     ) -> None:
         self.graph = graph
@@ -160,7 +160,7 @@ class JobContext:
         self.transitions = TransitionHistory()
         self.rescales = RescaleHistory()
         self.state: State = created(self)
-        self._deploying = deploying
+        self._beginning = beginning
         self._running = running
         self._end = EndOfJob(self)
         self._before_end: dict[object, Callable[[], None]] = {}
@@ -175,7 +175,7 @@ class JobContext:
         state.enter()
 
     def deploy_again(self) -> None:
-        self.enter(self._deploying(self))
+        self.enter(self._beginning(self))
 
     def running(self, reported: Iterable[SubtaskId]) -> State:
         return self._running(self, reported)

@@ -1,8 +1,7 @@
-"""From the first state of a scheduler to subtasks that begin to run.
+"""The states from the first one of a scheduler to subtasks that begin to run, named by what they wait for.
 
-`Deploying`: writes an attempt into the decision log, then deploys its subtasks.
-
-The record comes first: it fences older attempts. While it is being written, the outcome is unknown, so a
+`Created`, `Beginning`, `Delaying`, `Restoring`, `Deploying`, `Initialising`, in this order. The record of the
+attempt comes first: it fences older attempts. While it is being written, its outcome is unknown, so a
 cancellation waits for it. A JobMaster that was restarted several times in a row waits before it deploys, as
 after any other failure.
 """
@@ -21,7 +20,6 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
 from penstock.runtime.job.states.ending import Cancelling, Failed, Failing, Suspended, enter_earlier_end
 from penstock.runtime.job.states.running import Running
-from penstock.runtime.ports import Cancellable
 from penstock.runtime.snapshot.ids import SubtaskId
 
 
@@ -59,17 +57,14 @@ class Initialising(State):
         return True
 
 
-class Deploying(State):
-    """Begins an attempt and deploys it."""
+class Beginning(State):
+    """Waits until the attempt is in the decision log, or for why it can't be."""
 
     name = JobState.DEPLOYING
 
     def __init__(self, job: JobContext) -> None:
         super().__init__(job)
-        self._begun = False
-        self._deploying = False
-        self._cancelled = False
-        self._timer: Cancellable | None = None
+        self._is_cancelled = False
 
     def enter(self) -> None:
         job = self.job
@@ -80,33 +75,12 @@ class Deploying(State):
             self._on_error,
         )
 
-    def leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
     def cancel(self) -> bool:
-        self._cancelled = True
-        if self._begun:
-            self.job.enter(
-                Cancelling(self.job, AttemptStop(self.job, is_deployed=self._deploying)), "cancelled"
-            )
-        return True
-
-    def deployed(self) -> bool:
-        if not self._deploying:
-            return False
-        self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))
-        return True
-
-    def failed(self, cause: FailureCause) -> bool:
-        if not self._deploying:
-            return False
-        self.job.enter(Failing(self.job, cause), str(cause))
+        self._is_cancelled = True
         return True
 
     def _on_begun(self, outcome: AttemptStart | EndedBefore | LostToOther) -> None:
         job = self.job
-        self._begun = True
         match outcome:
             case LostToOther():
                 job.fence()
@@ -114,51 +88,19 @@ class Deploying(State):
                 enter_earlier_end(job, outcome)
             case AttemptStart():
                 decision = job.begin_attempt(outcome)
-                if self._cancelled:
+                if self._is_cancelled:
                     job.enter(Cancelling(job, AttemptStop(job, is_deployed=False)), "cancelled")
                 elif isinstance(decision, GiveUp):
                     text = f"attempt {outcome.attempt} is one too many: {decision.reason}"
                     job.enter(Failing(job, FailureCause(text, recoverable=False), is_deployed=False), text)
                 elif decision.delay > 0:
-                    self._timer = job.timers.call_later(decision.delay, lambda: self._deploy(outcome))
+                    job.enter(Delaying(job, outcome, decision.delay))
                 else:
-                    self._deploy(outcome)
-
-    def _deploy(self, start: AttemptStart) -> None:
-        self._deploying = True
-        job = self.job
-        self._timer = job.timers.call_later(job.deployment_timeout, self._not_restored)
-        try:
-            job.restore_operators(start.restore, lambda cause: self._restored(start, cause))
-        except BaseException as error:  # a coordinator may raise anything
-            may_heal = not isinstance(error, PenstockError)
-            self._restored(start, FailureCause(cause_text(error), recoverable=may_heal))
-
-    def _restored(self, start: AttemptStart, cause: FailureCause | None) -> None:
-        job = self.job
-        if job.state is not self or job.is_fenced:
-            return
-        self.leave()
-        if cause is not None:
-            text = f"what runs in the JobMaster could not be restored: {cause.message}"
-            self.failed(replace(cause, message=text))
-            return
-        job.start_operators()
-        if job.state is self:  # no coordinator has failed at its start
-            job.gateway.deploy(start.attempt, start.restore)
-
-    def _not_restored(self) -> None:
-        job = self.job
-        busy = () if job.operators is None else job.operators.busy_hooks
-        text = (
-            f"master hooks did not come back within {job.deployment_timeout:g} s (deployment_timeout), so "
-            f"they are not restored: {', '.join(map(repr, busy))}"
-        )
-        self.failed(FailureCause(text))
+                    job.enter(Restoring(job, outcome))
 
     def _on_error(self, error: BaseException) -> None:
         job = self.job
-        if self._cancelled:
+        if self._is_cancelled:
             job.enter(Cancelling(job, AttemptStop(job, is_deployed=False)), "cancelled")
             return
         text = f"the attempt could not begin: {error_text(error)}"
@@ -171,13 +113,111 @@ class Deploying(State):
         job.enter(Failing(job, cause, is_deployed=False), text)
 
 
+class Delaying(State):
+    """Waits for the delay after a restart of the JobMaster.
+
+    Args:
+        delay: Seconds.
+    """
+
+    name = JobState.DEPLOYING
+
+    def __init__(self, job: JobContext, start: AttemptStart, delay: float) -> None:
+        super().__init__(job)
+        self._timer = job.timers.call_later(delay, lambda: job.enter(Restoring(job, start)))
+
+    def leave(self) -> None:
+        self._timer.cancel()
+
+    def cancel(self) -> bool:
+        self.job.enter(Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled")
+        return True
+
+
+class Restoring(State):
+    """Waits until operator coordinators and master hooks are restored."""
+
+    name = JobState.DEPLOYING
+
+    def __init__(self, job: JobContext, start: AttemptStart) -> None:
+        super().__init__(job)
+        self._start = start
+        self._timer = job.timers.call_later(job.deployment_timeout, self._not_restored)
+
+    def enter(self) -> None:
+        try:
+            self.job.restore_operators(self._start.restore, self._restored)
+        except BaseException as error:  # a coordinator may raise anything
+            if self.job.state is not self:
+                raise
+            may_heal = not isinstance(error, PenstockError)
+            self._restored(FailureCause(cause_text(error), recoverable=may_heal))
+
+    def leave(self) -> None:
+        self._timer.cancel()
+
+    def cancel(self) -> bool:
+        self.job.enter(Cancelling(self.job), "cancelled")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def _restored(self, cause: FailureCause | None) -> None:
+        job = self.job
+        if job.state is not self or job.is_fenced:
+            return
+        if cause is not None:
+            text = f"what runs in the JobMaster could not be restored: {cause.message}"
+            self.failed(replace(cause, message=text))
+            return
+        job.start_operators()
+        if job.state is self:  # no coordinator has failed at its start
+            job.enter(Deploying(job, self._start))
+
+    def _not_restored(self) -> None:
+        job = self.job
+        busy = () if job.operators is None else job.operators.busy_hooks
+        text = (
+            f"master hooks did not come back within {job.deployment_timeout:g} s (deployment_timeout), so "
+            f"they are not restored: {', '.join(map(repr, busy))}"
+        )
+        self.failed(FailureCause(text))
+
+
+class Deploying(State):
+    """Waits until every subtask is deployed."""
+
+    name = JobState.DEPLOYING
+
+    def __init__(self, job: JobContext, start: AttemptStart) -> None:
+        super().__init__(job)
+        self._start = start
+
+    def enter(self) -> None:
+        self.job.gateway.deploy(self._start.attempt, self._start.restore)
+
+    def cancel(self) -> bool:
+        self.job.enter(Cancelling(self.job), "cancelled")
+        return True
+
+    def deployed(self) -> bool:
+        self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+
 class Created(State):
     """Waits for `start`."""
 
     name = JobState.CREATED
 
     def start(self) -> bool:
-        self.job.enter(Deploying(self.job))
+        self.job.deploy_again()
         return True
 
     def cancel(self) -> bool:

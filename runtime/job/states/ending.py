@@ -8,6 +8,8 @@ is being written: the job may restart from that checkpoint.
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.runtime.config.restart import GiveUp, RestartAfter, RestartDecision
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
@@ -15,6 +17,9 @@ from penstock.runtime.job.job_ledger import EndedBefore
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
 from penstock.runtime.ports import Cancellable
+
+#: The answer to requests for checkpoints after the job's last savepoint.
+STOPPED: Final = "the job was stopped with a savepoint"
 
 
 class Terminal(State):
@@ -58,20 +63,46 @@ def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
     job.enter(kinds[found.state](job, found.cause), "it had ended before")
 
 
-class Suspended(State):
+class Finishing(State):
+    """Waits until the end of a job whose subtasks have all finished is in the log.
+
+    Args:
+        why: The answer to requests for checkpoints.
+    """
+
+    name = JobState.RUNNING
+
+    def __init__(self, job: JobContext, why: str = "every subtask has finished") -> None:
+        super().__init__(job)
+        self._why = why
+
+    def enter(self) -> None:
+        self.job.end_checkpoints(self._why, for_good=True)
+        self.job.when_log_is_known(self._record)
+
+    def _record(self) -> None:
+        job = self.job
+        job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
+
+
+class FinishingStop(Finishing):
+    """Waits for the same, after the job's last savepoint."""
+
+    name = JobState.STOPPING
+
+
+class Suspended(FinishingStop):
     """Ends an attempt that has begun from the savepoint that the job was stopped with.
 
     All operators are open with the state of the savepoint, so the sinks have committed what it covers.
     """
 
-    name = JobState.STOPPING
-
     def __init__(self, job: JobContext) -> None:
-        super().__init__(job)
+        super().__init__(job, STOPPED)
         self._stop = AttemptStop(job)
 
     def enter(self) -> None:
-        self.job.end_checkpoints("the job was stopped with a savepoint", for_good=True)
+        self.job.end_checkpoints(self._why, for_good=True)
         self._stop.begin(self._record)
 
     def all_stopped(self) -> bool:
@@ -79,10 +110,6 @@ class Suspended(State):
 
     def failed(self, cause: FailureCause) -> bool:
         return True
-
-    def _record(self) -> None:
-        job = self.job
-        job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
 
 
 class Cancelling(State):

@@ -55,7 +55,7 @@ from penstock.runtime.job.messages import (
     StopRequest,
 )
 from penstock.runtime.job.states.base import AttemptStop, State
-from penstock.runtime.job.states.ending import Cancelling, Failing, Finished
+from penstock.runtime.job.states.ending import STOPPED, Cancelling, Failing, Finishing, FinishingStop
 from penstock.runtime.job.states.restarting_region import StoppingRegion
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -78,7 +78,6 @@ class Stopping(State):
         self._request = request
         self._on_answer = on_answer
         self._reported = list(reported)
-        self._ending = False
 
     def enter(self) -> None:
         coordinator = self.job.coordinator
@@ -92,15 +91,11 @@ class Stopping(State):
         )
 
     def cancel(self) -> bool:
-        if self._ending:
-            return False
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
         """End the attempt; the next one begins from the newest record in the log."""
-        if self._ending:
-            return False
         self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
@@ -128,14 +123,8 @@ class Stopping(State):
             job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
 
     def _finish_if_all_have(self) -> None:
-        if self._ending or self.job.stopped_with is None or self.job.planner.unfinished:
-            return
-        self._ending = True
-        job = self.job
-        job.end_checkpoints("the job was stopped with a savepoint", for_good=True)
-        job.when_log_is_known(
-            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
-        )
+        if self.job.stopped_with is not None and not self.job.planner.unfinished:
+            self.job.enter(FinishingStop(self.job, STOPPED))
 
 
 def _why(answer: CheckpointFailed) -> str:
@@ -233,7 +222,6 @@ class Running(State):
     def __init__(self, job: JobContext, reported: Iterable[SubtaskId] = ()) -> None:
         super().__init__(job)
         self._final: FinalCheckpoint | None = None
-        self._ending = False
         self._early = tuple(reported)
 
     def enter(self) -> None:
@@ -253,26 +241,22 @@ class Running(State):
             self._final.stop()
 
     def cancel(self) -> bool:
-        if self._ending:
-            return False
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
-        if self._ending or self.job.coordinator is None:
+        if self.job.coordinator is None:
             return False
         self.job.enter(Stopping(self.job, request, on_answer, self._reported), "stop with a savepoint")
         return True
 
     def rescale(self, request: RescaleRequest) -> bool:
-        if self._ending or self.job.coordinator is None:
+        if self.job.coordinator is None:
             return False
         self.job.enter(Rescaling(self.job, request, self._reported), "rescale")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        if self._ending:
-            return False
         job = self.job
         region = job.region_to_restart(cause)
         if region is None:
@@ -299,12 +283,5 @@ class Running(State):
         return self._early if self._final is None else self._final.reported
 
     def _finish_if_all_have(self) -> None:
-        if self._ending or self.job.planner.unfinished_count:
-            return
-        self._ending = True
-        self.leave()
-        job = self.job
-        job.end_checkpoints("every subtask has finished", for_good=True)
-        job.when_log_is_known(
-            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
-        )
+        if self.job.state is self and not self.job.planner.unfinished_count:
+            self.job.enter(Finishing(self.job))

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import leaks
 import numpy as np
@@ -107,9 +108,49 @@ def test_threads_that_outlive_roles_do_not_count() -> None:
     traces, release = ProcessResidue(), threading.Event()
     thread = threading.Thread(target=release.wait, daemon=True, name="fsspecIO")
     thread.start()
-    assert "fsspecIO" not in str(traces.left())  # threads of other tests may just be changing the environment
+    assert "fsspecIO" not in str(traces.left())  # a thread of another test may be left
     release.set()
     thread.join()
+
+
+class Importing(str):
+    """The name of a module; another thread imports one whenever it is looked at."""
+
+    imported = 0
+
+    def _import(self) -> None:
+        Importing.imported += 1
+        sys.modules[f"imported_meanwhile_{Importing.imported}"] = ModuleType("imported_meanwhile")
+
+    def __ne__(self, other: object) -> bool:
+        self._import()
+        return str.__ne__(self, other)
+
+    def partition(self, sep: str) -> tuple[str, str, str]:
+        self._import()
+        return super().partition(sep)
+
+    __hash__ = str.__hash__
+
+
+def test_modules_that_other_threads_import_meanwhile_disturb_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    sys.modules[Importing("looked_at")] = ModuleType("looked_at")
+    traces = ProcessResidue()
+    sys.modules[Importing("looked_at_later")] = ModuleType("looked_at_later")
+    assert "changed size" not in str(traces.left())
+    assert Importing.imported > 1
+
+
+def test_variables_that_other_threads_remove_meanwhile_disturb_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Shrinking(dict[str, str]):
+        def __iter__(self) -> Iterator[str]:
+            return iter(["HOME_BEFORE", *dict.keys(self)])
+
+    monkeypatch.setattr(os, "environ", Shrinking(os.environ))
+    assert "variables" not in str(ProcessResidue().left())
 
 
 def test_a_users_module_is_kept_while_its_file_stays_as_it_is(module: Path) -> None:

@@ -352,6 +352,7 @@ def test_an_attempt_is_collected_when_the_next_one_is_deployed() -> None:
         await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
         attempt = weakref.ref(attempt_in(actor))
         await actor.stop(ROLE.at(1))
+        await asyncio.to_thread(_join_task_threads)  # its last frame has the attempt
         assert await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER) is None
         assert attempt() is None
         await actor.stop(ROLE.at(2))
