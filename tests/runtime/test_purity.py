@@ -27,7 +27,7 @@ ALSO_ALLOWED = {
     "runtime/graph/executor.py": {"importlib.metadata"},  # finds the installed executor
     "runtime/graph/drawing.py": {"html", "statistics"},  # escapes text; medians
     # shows rows in the program that builds the graph: prints them, or makes a DataFrame
-    "runtime/graph/streams/quick_look.py": {"importlib.util", "pandas", "print"},
+    "runtime/graph/streams/stream.py": {"importlib.util", "pandas", "print"},
     "runtime/testing/harness_state.py": {"importlib"},  # loads real backends for jobs that ask for them
     "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
     "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback

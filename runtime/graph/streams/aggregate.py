@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast, get_args
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import Upstream
@@ -38,13 +38,16 @@ from penstock.runtime.time.windows import (
     slide_of,
 )
 
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
+
 
 class AggregateCall(NamedTuple):
     """Arguments of a call of `aggregate`: one `AggregateFunction`, or functions of columns.
 
     Attributes:
-        function: The object; `None` where `columns` are meant.
-        columns: By the name of their result, not checked yet.
+        function: The object; `None` if columns are given.
+        columns: Functions by the name of their result, not checked yet.
     """
 
     function: AggregateFunction[Any, Any, Any] | None
@@ -60,12 +63,9 @@ def function_or_columns(
     """Sort the arguments of `aggregate`, which means the same on every kind of stream.
 
     Args:
-        named: Everything that was named: options, settings, and functions of columns.
-        settings: Those that functions of columns have beside the options.
+        named: Options, settings, and functions of columns.
+        settings: Names of the settings that functions of columns have beside the options.
         other_call: The call beside `reduce` that takes plain functions, for messages.
-
-    Raises:
-        GraphError: They don't fit together; names the user's line.
     """
     options = cast(OperatorOptions, {name: named[name] for name in OPTION_NAMES if name in named})
     own = {name: named[name] for name in settings if name in named}
@@ -97,38 +97,26 @@ def add_aggregate(
     inputs: tuple[Upstream, ...],
     operator_id: str,
     key_selector: Callable[[Any], Any],
-    functions: Mapping[str, AnyAggregate],
-    options: OperatorOptions,
-    *,
-    emit_every: Duration | None,
-    combine: bool,
-) -> Upstream:
-    """Add an aggregation; its output comes back.
-
-    Args:
-        emit_every: Time between two outputs; `None` for one a batch.
-
-    Raises:
-        GraphError: A name or a function can't be meant; names the user's line.
-    """
+    call: AggregateCall,
+) -> DataStream[Any]:
+    """Add an aggregation by key."""
     key = _column_key(key_selector)
-    aggregation = _checked_aggregation(functions, key)
+    aggregation = _checked_aggregation(call.columns, key)
     try:
-        every = None if emit_every is None else seconds_in("emit_every", emit_every, above=0.0)
+        every = None if call.emit_every is None else seconds_in("emit_every", call.emit_every, above=0.0)
     except ConfigurationError as error:
         refuse(f"aggregate: {error}")
-    is_combined = combine and aggregation.combines
+    is_combined = call.combine and aggregation.combines
     if is_combined:
         factory = partial(CombineOperator, key, aggregation)
         inputs = _combined(builder, inputs, key, factory, operator_id)
-    what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
     return builder.add(
         "aggregate",
-        what,
+        _shown(call),
         partial(KeyedAggregateOperator, key, aggregation, every, is_combined=is_combined),
         inputs,
         operator_id,
-        options,
+        call.options,
         stateful=True,
         keyed=True,
         in_columns=True,
@@ -141,18 +129,11 @@ def add_windowed_aggregate(
     operator_id: str,
     key_selector: Callable[[Any], Any],
     settings: WindowSettings,
-    functions: Mapping[str, AnyAggregate],
-    options: OperatorOptions,
-    *,
-    combine: bool,
-) -> Upstream:
-    """Add an aggregation by windows; its output comes back.
-
-    Raises:
-        GraphError: A name, a function or the windows can't be meant; names the user's line.
-    """
+    call: AggregateCall,
+) -> DataStream[Any]:
+    """Add an aggregation by windows, and by key if there is one."""
     key = _column_key(key_selector)
-    aggregation = _checked_aggregation(functions, key, WINDOW_START, WINDOW_END)
+    aggregation = _checked_aggregation(call.columns, key, WINDOW_START, WINDOW_END)
     windows = settings.assigner
     if not settings.is_plain:
         refuse(
@@ -164,7 +145,7 @@ def add_windowed_aggregate(
         operator = _sessions(key, aggregation, windows, settings.late_tag)
     elif _suits_columns(windows):
         operator = partial(WindowedAggregateOperator, key, aggregation, windows, settings.late_tag)
-        if combine and aggregation.combines and not (aggregation.is_ordered and Panes(windows).overlap):
+        if call.combine and aggregation.combines and not (aggregation.is_ordered and Panes(windows).overlap):
             combiner = partial(WindowCombineOperator, key, aggregation, windows)
             inputs = _combined(builder, inputs, key, combiner, operator_id, stateful=True)
     else:
@@ -173,19 +154,22 @@ def add_windowed_aggregate(
             f"aggregate: functions of columns need {known} or EventTimeSessionWindows with one gap, not "
             f"{windows!r:.80}; use reduce, apply or aggregate(id, AggregateFunction)"
         )
-    what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
     return builder.add(
         "window",
-        f"{windows!r}, {what}",
+        f"{windows!r}, {_shown(call)}",
         operator,
         inputs,
         operator_id,
-        options,
+        call.options,
         stateful=True,
         keyed=True,
         in_columns=True,
         side_outputs=(settings.late_tag,),
     )
+
+
+def _shown(call: AggregateCall) -> str:
+    return ", ".join(f"{name}={function!r}" for name, function in call.columns.items())
 
 
 def _are_sessions(windows: object) -> TypeGuard[EventTimeSessionWindows[Any]]:
@@ -220,7 +204,7 @@ def _combined(
     *,
     stateful: bool = False,
 ) -> tuple[Upstream, ...]:
-    combined = []
+    combined: list[Upstream] = []
     for number, upstream in enumerate(inputs):
         options: OperatorOptions = {"parallelism": builder.graph.node(upstream.node).parallelism}
         combiner = builder.add(
@@ -232,7 +216,7 @@ def _combined(
             options,
             stateful=stateful,
         )
-        combined.append(replace(combiner, partitioner=upstream.partitioner))
+        combined += [replace(output, partitioner=upstream.partitioner) for output in combiner._inputs]
     return tuple(combined)
 
 

@@ -1,4 +1,4 @@
-"""State shared by streams and their environment: the growing graph, and the defaults for new operators."""
+"""The growing graph of a program, which its streams and their environment share."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 
@@ -25,11 +26,19 @@ class GraphBuilder:
     """Adds operators to a stream graph.
 
     Args:
+        stream_type: `DataStream`, which can't be imported here: it imports this module.
         max_parallelism: Number of key groups; `None` computes it from each operator's parallelism.
     """
 
-    def __init__(self, environment: StreamEnvironment, parallelism: int, max_parallelism: int | None) -> None:
+    def __init__(
+        self,
+        environment: StreamEnvironment,
+        stream_type: type[DataStream[Any]],
+        parallelism: int,
+        max_parallelism: int | None,
+    ) -> None:
         self.environment = environment
+        self.stream_type = stream_type
         self.graph = StreamGraph()
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
@@ -53,19 +62,14 @@ class GraphBuilder:
         side_outputs: tuple[str, ...] = (),
         watermarks: WatermarkStrategy[Any] | None = None,
         in_columns: bool = False,
-    ) -> Upstream:
-        """Add an operator; its main output comes back.
+    ) -> DataStream[Any]:
+        """Add an operator, and return the stream of its main output.
 
         Args:
             kind: Name of the API's method: `map`.
-            what: What the user gave it: `split_words`.
-            factory: Makes the operator; `None` for a source.
+            what: Name of what the user gave it: `split_words`.
             function: The user's object, or class of objects, whose class may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
-
-        Raises:
-            GraphError: The id is taken, an option is wrong, or a declared state has no key or a name that is
-                taken. Names the user's line.
         """
         check_options(kind, options)
         backend = options.get("state_backend")
@@ -99,7 +103,7 @@ class GraphBuilder:
             state_backend=backend,
             in_columns=in_columns,
         )
-        return Upstream(self.graph.add(node))
+        return self.stream_type(self, (Upstream(self.graph.add(node)),))
 
     def _key_groups_for(self, kind: str, parallelism: int) -> int:
         if self._max_parallelism is None:

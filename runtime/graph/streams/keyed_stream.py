@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.graph.streams.aggregate import add_aggregate, function_or_columns
@@ -16,8 +15,6 @@ from penstock.runtime.graph.streams.checked_call import (
     need_function,
     need_object,
 )
-from penstock.runtime.graph.streams.data_stream import DataStream
-from penstock.runtime.graph.streams.steps import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
@@ -25,13 +22,16 @@ from penstock.runtime.operators.functions.aggregate_function import (
     AggregateFunction,
     KeyedAggregateFunctionOperator,
 )
-from penstock.runtime.operators.functions.process import KeyedProcessOperator
+from penstock.runtime.operators.functions.process import process_operator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -69,10 +69,10 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """
         need_function("reduce", function)
         factory = partial(KeyedReduceOperator, self._key_selector, function)
-        added = self._builder.add(
-            "reduce", function_name(function), factory, self._inputs, id, options, stateful=True, keyed=True
+        what = function_name(function)
+        return self._builder.add(
+            "reduce", what, factory, self._inputs, id, options, stateful=True, keyed=True
         )
-        return DataStream(self._builder, (added,))
 
     @overload
     def aggregate(
@@ -115,30 +115,13 @@ class KeyedStream(GroupedStream, Generic[T, K]):
                 number; `combine=False` turns this off. State in columns is always on the heap.
         """
         call = function_or_columns(function, named, ("combine", "emit_every"), "process")
-        if call.function is not None:
-            factory = partial(KeyedAggregateFunctionOperator, self._key_selector, call.function)
-            added = self._builder.add(
-                "aggregate",
-                type(function).__name__,
-                factory,
-                self._inputs,
-                id,
-                call.options,
-                stateful=True,
-                keyed=True,
-            )
-            return DataStream(self._builder, (added,))
-        added = add_aggregate(
-            self._builder,
-            self._inputs,
-            id,
-            self._key_selector,
-            call.columns,
-            call.options,
-            emit_every=call.emit_every,
-            combine=call.combine,
+        if call.function is None:
+            return add_aggregate(self._builder, self._inputs, id, self._key_selector, call)
+        what = type(function).__name__
+        factory = partial(KeyedAggregateFunctionOperator, self._key_selector, call.function)
+        return self._builder.add(
+            "aggregate", what, factory, self._inputs, id, call.options, stateful=True, keyed=True
         )
-        return DataStream(self._builder, (added,))
 
     @_options
     def process(
@@ -153,9 +136,9 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """
         hint = "; for a plain function use map or flat_map before key_by" if callable(function) else ""
         need_object("process", function, KeyedProcessFunction, hint)
-        factory = partial(process_operator, self._key_selector, function)
+        factory = partial(process_operator, function, self._key_selector)
         what = type(function).__name__
-        added = self._builder.add(
+        return self._builder.add(
             "process",
             what,
             factory,
@@ -166,7 +149,6 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             keyed=True,
             function=function,
         )
-        return DataStream(self._builder, (added,))
 
     @_options
     def transform(self, id: str, operator: Operator, **options: Unpack[OperatorOptions]) -> DataStream[Any]:
@@ -177,8 +159,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             operator: An object of a subclass of `Operator`; each subtask works with a copy of it.
             **options: See `OperatorOptions`.
         """
-        added = add_transform(self._builder, self._inputs, id, operator, options, self._key_selector)
-        return DataStream(self._builder, (added,))
+        return self._transformed(id, operator, options, self._key_selector)
 
     @_plain
     def window(self, assigner: WindowAssigner | RecordWindowAssigner[T]) -> WindowedStream[T, K]:
@@ -209,14 +190,3 @@ class KeyedStream(GroupedStream, Generic[T, K]):
 
     def __repr__(self) -> str:
         return f"KeyedStream({function_name(self._key_selector)})"
-
-
-def process_operator(
-    key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
-) -> KeyedProcessOperator:
-    """Make the operator with a function object of its own.
-
-    Subtasks of a simulation live in one process. Each gets a function object of its own, as if it had
-    been pickled.
-    """
-    return KeyedProcessOperator(key_selector, copy.deepcopy(function))

@@ -105,7 +105,7 @@ class StreamEnvironment(NearestMembers):
         self._config = replace(config if config is not None else JobConfig(), **changes)
         self._chaining = chaining
         self._executor = executor
-        self._builder = GraphBuilder(self, parallelism, max_parallelism)
+        self._builder = GraphBuilder(self, DataStream, parallelism, max_parallelism)
 
     @property
     def name(self) -> str:
@@ -162,10 +162,9 @@ class StreamEnvironment(NearestMembers):
         if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
             refuse(f"from_source: watermarks must be a WatermarkStrategy, not {watermarks!r:.80}")
         what = type(source).__name__
-        added = self._builder.add(
+        return self._builder.add(
             "source", what, None, (), id, options, source=source, stateful=True, watermarks=watermarks
         )
-        return DataStream(self._builder, (added,))
 
     @checked_call(OPTION_NAMES)
     def from_collection(

@@ -19,7 +19,6 @@ from typing import (
 )
 
 from penstock.runtime.config.job_config import StateBackend
-from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.aggregate import add_windowed_aggregate, function_or_columns
 from penstock.runtime.graph.streams.checked_call import (
@@ -30,9 +29,8 @@ from penstock.runtime.graph.streams.checked_call import (
     need_function,
     refuse,
 )
-from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
-from penstock.runtime.graph.streams.quick_look import picture_of
+from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
 from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
@@ -49,10 +47,12 @@ from penstock.runtime.operators.windows.window_contents import (
     PreAggregatedContents,
     ReducedContents,
 )
-from penstock.runtime.record.column_key import NoKey
 from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -67,7 +67,7 @@ _plain = checked_call()
 _any = checked_call(takes_others=True)
 
 
-class GroupedStream:
+class GroupedStream(Stream):
     """Records in groups; an early call of a `DataStream` method raises an error that names the next step."""
 
     #: The next step, for messages.
@@ -76,18 +76,14 @@ class GroupedStream:
     def __init__(
         self, builder: GraphBuilder, inputs: tuple[Upstream, ...], key_selector: Callable[[Any], Any]
     ) -> None:
-        self._builder = builder
-        self._inputs = inputs
+        super().__init__(builder, inputs)
         self._key_selector = key_selector
-
-    def _repr_html_(self) -> str:
-        return picture_of(self._builder, self._inputs, repr(self))
 
     if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain why a method of `DataStream` is not here."""
-            if name.startswith("_") or not hasattr(DataStream, name):
+            if name.startswith("_") or not hasattr(self._builder.stream_type, name):
                 raise unknown_attribute(self, name)
             kind = type(self).__name__
             article = "an" if kind.startswith("A") else "a"
@@ -240,18 +236,10 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         if call.function is None:
             if window_function is not None:
                 refuse("aggregate: a window_function needs an AggregateFunction in front of it")
-            options = self._checked_options("aggregate", call.options)
-            added = add_windowed_aggregate(
-                self._builder,
-                self._inputs,
-                id,
-                self._key_selector,
-                self._settings,
-                call.columns,
-                options,
-                combine=call.combine,
+            call = call._replace(options=self._checked_options("aggregate", call.options))
+            return add_windowed_aggregate(
+                self._builder, self._inputs, id, self._key_selector, self._settings, call
             )
-            return DataStream(self._builder, (added,))
         if self._settings.records.is_merging and not has_merge(call.function):
             refuse(
                 f"aggregate: windows of {self._settings.assigner!r} merge, so {type(function).__name__} "
@@ -306,7 +294,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             what += f", {function_name(window_function)}"
             contents = partial(PreAggregatedContents, contents, self._with_key(window_function))
         options = self._checked_options(call, options)
-        added = self._builder.add(
+        return self._builder.add(
             "window",
             f"{self._settings}, {what}",
             self._settings.factory(call, self._key_selector, contents),
@@ -317,7 +305,6 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             keyed=True,
             side_outputs=(self._settings.late_tag,),
         )
-        return DataStream(self._builder, (added,))
 
 
 class WindowedStream(Windows[T, K]):
@@ -370,9 +357,3 @@ class WithoutKey:
 
     def __call__(self, key: object, window: TimeWindow, contents: Any) -> Any:
         return self.__wrapped__(window, contents)
-
-
-def window_all(stream: DataStream[T], settings: WindowSettings) -> AllWindowedStream[T]:
-    key = NoKey()
-    keyed = stream._partitioned(Partitioner(Partitioning.KEY_GROUP, key))
-    return AllWindowedStream(keyed._builder, keyed._inputs, key, settings)

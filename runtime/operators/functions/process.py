@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from types import GeneratorType
@@ -279,3 +280,14 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     def _counters(self) -> Mapping[str, int]:
         return {TIMERS: len(self._timers)} if self._has_timers and self._timers is not None else {}
+
+
+def process_operator(
+    function: Any, key_selector: Callable[[Any], Any] | None = None
+) -> ProcessOperator | KeyedProcessOperator:
+    """Make the operator with a function object of its own, as if it had been pickled for the subtask.
+
+    Subtasks of a simulation live in one process.
+    """
+    own = copy.deepcopy(function)
+    return ProcessOperator(own) if key_selector is None else KeyedProcessOperator(key_selector, own)

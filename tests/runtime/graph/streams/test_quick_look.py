@@ -14,7 +14,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.streams.quick_look import frame_of, job_of_part
+from penstock.runtime.graph.streams.stream import frame_of, job_of_part
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector, PreviewSink, newest_rows
 from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
 

@@ -83,8 +83,7 @@ class Job:
 
 
 def keep(stream: DataStream[int], restored: Restored, parallelism: int) -> DataStream[int]:
-    builder = stream._builder
-    added = builder.add(
+    return stream._builder.add(
         "keep",
         "all kinds",
         lambda: KeepsAllKinds(restored),
@@ -93,7 +92,6 @@ def keep(stream: DataStream[int], restored: Restored, parallelism: int) -> DataS
         {"parallelism": parallelism},
         stateful=True,
     )
-    return DataStream(builder, (added,))
 
 
 def values_of(restored: Restored, name: str) -> list[list[Any]]:

@@ -1,0 +1,445 @@
+"""`RecordOperations`: the methods of a `DataStream` that look at each record or batch alone.
+
+Functions, expressions, splits and classes are checked where they are given, so errors name the user's line.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, cast, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.runtime.graph.streams.checked_call import (
+    OPTION_NAMES,
+    OperatorOptions,
+    checked_call,
+    need_function,
+    refuse,
+)
+from penstock.runtime.graph.streams.stream import QuickLooks
+from penstock.runtime.operators.expressions.expression_operators import (
+    FilterExpressionOperator,
+    SelectOperator,
+    shown,
+)
+from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
+from penstock.runtime.operators.functions.record_functions import (
+    FilterOperator,
+    FlatMapOperator,
+    MapOperator,
+)
+from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.user_code.function_class import FunctionClass, is_function_class
+from penstock.runtime.state.known_states import list_states_of
+from penstock.runtime.user_location import function_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
+
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R")
+
+
+def _columns_and_options(
+    call: str,
+    names: Sequence[str] | None,
+    columns: Mapping[str, pc.Expression] | None,
+    others: Mapping[str, Any],
+) -> tuple[dict[str, pc.Expression], OperatorOptions]:
+    """Tell computed columns from options, and refuse what is neither."""
+    computed: dict[str, Any] = {}
+    if columns is not None:
+        if not isinstance(columns, Mapping):
+            refuse(f"{call}: columns are given by name, as keywords or in a dict, not {columns!r:.80}")
+        computed.update(columns)
+    options = {}
+    for name, value in others.items():
+        if name in OPTION_NAMES and not isinstance(value, pc.Expression):
+            options[name] = value
+        elif name in computed:
+            refuse(f"{call}: the column {name!r} is given twice")
+        else:
+            computed[name] = value
+    _check_columns(call, names or (), computed)
+    if names is not None and not names and not computed:
+        refuse("select needs at least one column")
+    if names is None and not computed:
+        refuse("with_columns needs at least one column, such as total=pc.field('a') + pc.field('b')")
+    return computed, cast(OperatorOptions, options)
+
+
+def _check_columns(call: str, names: Iterable[object], computed: Mapping[str, Any]) -> None:
+    seen = set()
+    for name in (*names, *computed):
+        if isinstance(name, pc.Expression):
+            refuse(f"{call}: give the expression {shown({'': name})} a name: {call}(name=...)")
+        if not isinstance(name, str):
+            refuse(f"{call}: {name!r:.80} is no name of a column")
+        if name in seen:
+            refuse(f"{call}: the column {name!r} is given twice")
+        seen.add(name)
+    for name, value in computed.items():
+        if not isinstance(value, pc.Expression):
+            refuse(
+                f"{call}: {name}={value!r:.80} is no expression of pyarrow.compute; "
+                f"for a column write pc.field(name), for a constant pc.scalar(value)"
+            )
+
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+
+
+class FunctionObject(Protocol[In, Out]):
+    """An object that is called as a function."""
+
+    def __call__(self, given: In, /) -> Out:
+        """Called with a record or a batch."""
+        ...
+
+
+def _given_function(
+    call: str, function: object, args: Iterable[Any], kwargs: Mapping[str, Any] | None
+) -> Callable[..., Any] | FunctionClass:
+    """A function as it is, or a class with the arguments of its constructor."""
+    if isinstance(args, str | bytes) or not isinstance(args, Iterable):
+        refuse(f"{call}: fn_constructor_args is a tuple or a list of arguments, not {args!r:.80}")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        refuse(f"{call}: fn_constructor_kwargs is a dict of arguments by name, not {kwargs!r:.80}")
+    positional, named = tuple(args), dict(kwargs or {})
+    if inspect.isclass(function) and is_function_class(function):
+        _check_constructor(call, function, positional, named)
+        return FunctionClass(function, positional, named)
+    need_function(call, function)
+    if positional or named:
+        refuse(
+            f"{call}: fn_constructor_args and fn_constructor_kwargs are for a class with a method __call__, "
+            f"whose objects are made in the subtasks, not for {function!r:.80}"
+        )
+    if list_states_of(type(function)):
+        kind = type(function).__name__
+        refuse(
+            f"{call}: {kind} declares state, so each subtask makes an object of its own: give the class, "
+            f"{call}({kind}, fn_constructor_args=(...)), not an object"
+        )
+    own: Any = function
+    return own  # type: ignore[no-any-return]
+
+
+def _check_constructor(call: str, kind: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    try:
+        signature = inspect.signature(kind)
+    except (TypeError, ValueError):  # one that is written in C tells nothing
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        refuse(
+            f"{call}: {kind.__name__}{signature} can't be made: {error}. Give its arguments with "
+            "fn_constructor_args=(...) and fn_constructor_kwargs={...}"
+        )
+
+
+_options = checked_call(OPTION_NAMES)
+_columns = checked_call(takes_others=True)
+
+
+class RecordOperations(QuickLooks[T_co]):
+    """Methods of a `DataStream` that look at each record or batch alone."""
+
+    @overload
+    def map(
+        self, function: Callable[[T_co], R], *, id: str | None = None, **options: Unpack[OperatorOptions]
+    ) -> DataStream[R]: ...
+
+    @overload
+    def map(
+        self,
+        function: type[FunctionObject[T_co, R]],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
+
+    @_options
+    def map(
+        self,
+        function: Callable[..., Any],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Replace each record by `function(record)`.
+
+        The function may be a class with a method `__call__`, made with the constructor's arguments that are
+        given beside it; see `map_batches`.
+        """
+        given = _given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
+        return self._apply("map", given, partial(MapOperator, given), id, options)
+
+    @overload
+    def flat_map(
+        self,
+        function: Callable[[T_co], Iterable[R] | None],
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
+
+    @overload
+    def flat_map(
+        self,
+        function: type[FunctionObject[T_co, Iterable[R] | None]],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
+
+    @_options
+    def flat_map(
+        self,
+        function: Callable[..., Any],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Replace each record by all of `function(record)`: a list, a generator of any length, or `None`.
+
+        The function may be a class with a method `__call__`, made with the constructor's arguments that are
+        given beside it; see `map_batches`.
+        """
+        given = _given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
+        return self._apply("flat_map", given, partial(FlatMapOperator, given), id, options)
+
+    @overload
+    def filter(
+        self,
+        function: Callable[[T_co], object] | pc.Expression,
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]: ...
+
+    @overload
+    def filter(
+        self,
+        function: type[FunctionObject[T_co, object]],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]: ...
+
+    @_options
+    def filter(
+        self,
+        function: Callable[..., object] | pc.Expression,
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]:
+        """Keep the records for which a function or an expression is true.
+
+        Args:
+            function: Takes a record. Or an expression of columns, such as `pc.field("v") > 3` of
+                `pyarrow.compute`: Arrow batches then stay Arrow batches. Records may be dicts, too. Null is
+                not true. Or a class with a method `__call__`; see `map_batches`.
+            fn_constructor_args: See `map_batches`, as for the arguments below.
+            fn_constructor_kwargs: Of a class.
+            **options: See `OperatorOptions`.
+        """
+        if isinstance(function, pc.Expression):
+            factory = partial(FilterExpressionOperator, function)
+            return self._builder.add(
+                "filter", shown({"filter": function}), factory, self._inputs, id, options
+            )
+        given = _given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
+        return self._apply("filter", given, partial(FilterOperator, given), id, options)
+
+    @_columns
+    def select(
+        self,
+        *names: str,
+        columns: Mapping[str, pc.Expression] | None = None,
+        id: str | None = None,
+        **others: Any,
+    ) -> DataStream[dict[str, Any]]:
+        """Keep some columns, and compute others: `select("k", total=pc.field("a") + pc.field("b"))`.
+
+        Works on Arrow batches, and with the same results on records that are dicts.
+
+        Args:
+            *names: Columns that are kept.
+            columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
+            **others: Computed columns, and options; see `OperatorOptions`.
+        """
+        return self._selected("select", names, columns, id, others)
+
+    @_columns
+    def with_columns(
+        self,
+        columns: Mapping[str, pc.Expression] | None = None,
+        *,
+        id: str | None = None,
+        **others: Any,
+    ) -> DataStream[dict[str, Any]]:
+        """Add computed columns, or replace columns: `with_columns(total=pc.field("a") + pc.field("b"))`.
+
+        Works on Arrow batches, and with the same results on records that are dicts. All expressions see the
+        columns as they were.
+
+        Args:
+            columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
+            **others: Computed columns, and options; see `OperatorOptions`.
+        """
+        return self._selected("with_columns", None, columns, id, others)
+
+    @overload
+    def map_batches(
+        self,
+        function: Callable[[list[T_co]], list[R] | Iterator[list[R]] | None],
+        batch_format: Literal["rows"] = "rows",
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
+
+    @overload
+    def map_batches(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | Iterator[pa.RecordBatch]],
+        batch_format: Literal["arrow"],
+        *,
+        schema: pa.Schema | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[dict[str, Any]]: ...
+
+    @overload
+    def map_batches(
+        self,
+        function: type[FunctionObject[list[T_co], list[R] | Iterator[list[R]] | None]],
+        batch_format: Literal["rows"] = "rows",
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
+
+    @overload
+    def map_batches(
+        self,
+        function: type[FunctionObject[pa.RecordBatch, pa.RecordBatch | pa.Table | Iterator[pa.RecordBatch]]],
+        batch_format: Literal["arrow"],
+        *,
+        schema: pa.Schema | None = None,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[dict[str, Any]]: ...
+
+    @_options
+    def map_batches(
+        self,
+        function: Callable[..., Any],
+        batch_format: Literal["rows", "arrow"] = "rows",
+        *,
+        schema: pa.Schema | None = None,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Replace whole batches: the fast way to numpy, pandas, models and Arrow.
+
+        How many records come together depends on the load, so the result must not depend on it. Event time
+        stays only if the function returns one batch that is as long as its input, with the i-th record made
+        of the i-th. So keep the order, or assign timestamps after it.
+
+        Args:
+            function: Takes the records of a batch and returns any number of records in the same format, or
+                yields several such results. Or a class with a method `__call__` that does so, such as a
+                model. Each subtask makes an object of it before the first batch, and calls its method
+                `close` at the end, if it has one.
+            batch_format: `rows` hands in a list of records, `arrow` a `pyarrow.RecordBatch`. Rows must be
+                dicts for it. They come together only with rows of the same names and types, nulls included.
+            schema: The columns of all Arrow batches. Give it where rows lack values: then they stay together.
+                A row or batch that does not fit it unchanged ends the job.
+            fn_constructor_args: Arguments that objects of the class are made with.
+            fn_constructor_kwargs: Likewise, by name.
+            **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> class Model:
+            ...     def __init__(self, weight, bias=0):
+            ...         self.weight, self.bias = weight, bias  # or load it from a file
+            ...
+            ...     def __call__(self, batch):
+            ...         return [self.weight * number + self.bias for number in batch]
+            >>> def scored(n):
+            ...     return n.map_batches(Model, fn_constructor_args=(10,), fn_constructor_kwargs={"bias": 1})
+            >>> with OperatorHarness.of(scored) as harness:
+            ...     harness.push([1, 2])
+            [11, 21]
+        """
+        if batch_format not in ("rows", "arrow"):
+            refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
+        if schema is not None and (batch_format != "arrow" or not isinstance(schema, pa.Schema)):
+            refuse(f"map_batches: schema= is a pyarrow.Schema for batch_format='arrow', not {schema!r:.80}")
+        given = _given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
+        factory = partial(MapBatchesOperator, given, batch_format, schema)
+        return self._apply("map_batches", given, factory, id, options)
+
+    def _apply(
+        self,
+        kind: str,
+        given: Callable[..., Any] | FunctionClass,
+        factory: OperatorFactory,
+        operator_id: str | None,
+        options: OperatorOptions,
+    ) -> DataStream[Any]:
+        """Add an operator of a function; one of a class may have state, if it has an id."""
+        if not isinstance(given, FunctionClass):
+            name = function_name(given)
+            return self._builder.add(kind, name, factory, self._inputs, operator_id, options)
+        return self._builder.add(
+            kind,
+            function_name(given.kind),
+            factory,
+            self._inputs,
+            operator_id,
+            options,
+            stateful=operator_id is not None,
+            function=given,
+        )
+
+    def _selected(
+        self,
+        kind: str,
+        names: Sequence[str] | None,
+        columns: Mapping[str, pc.Expression] | None,
+        operator_id: str | None,
+        others: Mapping[str, Any],
+    ) -> DataStream[Any]:
+        computed, options = _columns_and_options(kind, names, columns, others)
+        parts = [*(names or ()), *(f"{name}={shown({name: e})}" for name, e in computed.items())]
+        factory = partial(SelectOperator, names, computed)
+        return self._builder.add(kind, ", ".join(parts), factory, self._inputs, operator_id, options)

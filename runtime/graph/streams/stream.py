@@ -1,0 +1,257 @@
+"""`Stream`: the base of all streams; quick looks at their rows, and pictures of the graph before them.
+
+`take`, `collect`, `show` and `to_pandas` run the part of the graph that leads to the stream, with a sink that
+brings rows back. Other streams and all of the program's sinks are left out, so a look changes nothing
+outside. The job of a look takes no checkpoints, is not restarted, and starts from no snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    runtime_checkable,
+)
+
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import NoRestart
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.chaining import build_job_graph
+from penstock.runtime.graph.drawing import graph_page
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
+from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_call, need_object, refuse
+from penstock.runtime.operators.coordinators import HasCoordinator
+from penstock.runtime.operators.operator import BatchFormats, Operator
+from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.user_operator import UserOperator
+from penstock.runtime.time.durations import Duration, seconds_in
+from penstock.runtime.user_location import user_location
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from penstock.runtime.graph.streams.data_stream import DataStream
+    from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+    from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+
+#: pandas is not imported before a caller wants one.
+DataFrame: TypeAlias = "pd.DataFrame"
+
+_SINK: Final = "quick-look"
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@runtime_checkable
+class BringsRows(Protocol):
+    """An executor that can bring rows of a job back to the program."""
+
+    def rows(
+        self,
+        job: Callable[[Sink[Any]], JobGraph],
+        config: JobConfig,
+        limit: int | None,
+        timeout: Duration | None,
+    ) -> list[Any]:
+        """Run a job, and return the records that reach its sink.
+
+        Args:
+            limit: Number of records at which the job is cancelled; `None` waits for its end.
+            timeout: Seconds after which the job is cancelled; `None` waits for ever.
+
+        Raises:
+            JobFailedError: The job failed.
+            JobTimeoutError: The time was over first.
+        """
+        ...
+
+
+def job_of_part(
+    environment: StreamEnvironment, graph: StreamGraph, inputs: Sequence[Upstream], sink: Sink[Any]
+) -> JobGraph:
+    """The job of the operators that lead to a stream, with a sink behind it."""
+    part, places = part_before(graph, [upstream.node for upstream in inputs])
+    node = StreamNode(
+        kind="sink",
+        name="sink(quick look)",
+        defined_at=user_location(),
+        parallelism=1,
+        id=_SINK,
+        factory=partial(SinkOperator, sink),
+        inputs=tuple(replace(upstream, node=places[upstream.node]) for upstream in inputs),
+        stateful=True,
+        is_sink=True,
+    )
+    part.add(node)
+    return build_job_graph(part, f"{environment.name} (quick look)", chaining=environment.chaining)
+
+
+def part_before(graph: StreamGraph, ends: Sequence[int]) -> tuple[StreamGraph, dict[int, int]]:
+    """The graph of some nodes and all that lead to them; operators keep their ids of the whole job.
+
+    Also returns the number of each node by its number in the whole graph.
+    """
+    wanted = set(ends)
+    for number in range(len(graph.nodes) - 1, -1, -1):  # producers have lower numbers
+        if number in wanted:
+            wanted.update(upstream.node for upstream in graph.node(number).inputs)
+    ids, part, places = graph.operator_ids(), StreamGraph(), dict[int, int]()
+    for number in sorted(wanted):
+        node = graph.node(number)
+        inputs = tuple(replace(upstream, node=places[upstream.node]) for upstream in node.inputs)
+        places[number] = part.add(replace(node, id=ids[number], inputs=inputs))
+    return part, places
+
+
+def frame_of(rows: Sequence[Any]) -> DataFrame:
+    """Rows as a `pandas.DataFrame`: dicts give columns by name, anything else the column `item`."""
+    import pandas as pd
+
+    if rows and all(isinstance(row, dict) for row in rows):
+        return pd.DataFrame.from_records(list(rows))
+    return pd.DataFrame({"item": list(rows)})
+
+
+class Stream:
+    """Outputs of operators, from which the methods of streams add the next operator."""
+
+    def __init__(self, builder: GraphBuilder, inputs: tuple[Upstream, ...]) -> None:
+        """Made by a `StreamEnvironment` and by other streams, not by users."""
+        self._builder = builder
+        self._inputs = inputs
+
+    def _repr_html_(self) -> str:
+        def build() -> JobGraph:
+            environment = self._builder.environment
+            part, _ = part_before(self._builder.graph, [upstream.node for upstream in self._inputs])
+            return build_job_graph(part, environment.name, chaining=environment.chaining)
+
+        return graph_page(repr(self), build)
+
+    def _transformed(
+        self,
+        operator_id: str,
+        operator: Operator,
+        options: OperatorOptions,
+        key_selector: Callable[[Any], Any] | None = None,
+    ) -> DataStream[Any]:
+        """Add an operator of the user's; without a key selector it can't be keyed."""
+        hint = "; for a plain function use map, flat_map or map_batches" if callable(operator) else ""
+        need_object("transform", operator, Operator, hint)
+        name, known = type(operator).__name__, get_args(BatchFormats)
+        if type(operator).process is Operator.process and "process" not in vars(operator):
+            refuse(f"transform: {name} has no method process(batch): write one that yields batches")
+        if operator.batch_format not in known:
+            allowed = ", ".join(map(repr, known))
+            refuse(f"transform: {name}.batch_format is {operator.batch_format!r}; it is one of {allowed}")
+        if operator.keyed and key_selector is None:
+            refuse(
+                f"transform: {name}.keyed is True, so it needs a keyed stream: call key_by(function) first"
+            )
+        return self._builder.add(
+            "transform",
+            name,
+            partial(UserOperator, operator, key_selector),
+            self._inputs,
+            operator_id,
+            options,
+            stateful=True,
+            keyed=key_selector is not None,
+            makes_watermarks=operator.makes_watermarks,
+            coordinator=operator if isinstance(operator, HasCoordinator) else None,
+            function=operator,
+        )
+
+
+class QuickLooks(Stream, Generic[T_co]):
+    """Methods of a `DataStream` that bring its rows into the program."""
+
+    @checked_call()
+    def take(self, limit: int = 20, *, timeout: Duration | None = None) -> list[T_co]:
+        """Run what leads to this stream until so many records are here; brings them back.
+
+        No sink of the program gets anything, and the job ends with this call. So streams without end may be
+        looked at, too. With several subtasks the records are those that came first.
+
+        Args:
+            limit: How many at most.
+            timeout: Seconds after which to give up; `None` waits for ever.
+
+        Raises:
+            JobFailedError: A function failed; the message begins with the root cause.
+            JobTimeoutError: The time was over first.
+        """
+        return self._look(limit, timeout)
+
+    @checked_call()
+    def collect(self, *, timeout: Duration | None = None) -> list[T_co]:
+        """Run what leads to this stream to its end; brings all records back. Use `take` if there is no end.
+
+        All of them must fit into the memory of this program.
+
+        Args:
+            timeout: Seconds after which to give up; `None` waits for ever.
+
+        Raises:
+            JobFailedError: A function failed; the message begins with the root cause.
+            JobTimeoutError: The time was over first.
+        """
+        return self._look(None, timeout)
+
+    @checked_call()
+    def show(self, limit: int = 20, *, timeout: Duration | None = None) -> None:
+        """Print the records of `take`, one a line.
+
+        Args:
+            limit: How many at most.
+            timeout: Seconds after which to give up; `None` waits for ever.
+        """
+        for row in self._look(limit, timeout):
+            print(row)
+
+    @checked_call()
+    def to_pandas(self, limit: int | None = None, *, timeout: Duration | None = None) -> DataFrame:
+        """The records of `collect`, or of `take(limit)`, as a `pandas.DataFrame`.
+
+        Dicts and Arrow batches give columns by name; anything else is in the column `item`.
+
+        Args:
+            limit: How many at most; `None` for all.
+            timeout: Seconds after which to give up; `None` waits for ever.
+
+        Raises:
+            ConfigurationError: pandas is not installed.
+        """
+        if find_spec("pandas") is None:
+            msg = "to_pandas needs pandas: `pip install pandas`, or use take(n) or collect()"
+            raise ConfigurationError(msg)
+        return frame_of(self._look(limit, timeout))
+
+    def _look(self, limit: int | None, timeout: Duration | None) -> list[T_co]:
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            refuse(f"a quick look needs a number of rows from 0 on, not {limit!r:.80}")
+        if timeout is not None:
+            seconds_in("timeout", timeout)
+        environment = self._builder.environment
+        executor = environment.executor
+        if not isinstance(executor, BringsRows):
+            msg = (
+                f"{type(executor).__name__} has no method `rows(job, config, limit, timeout)`, so it brings "
+                "no rows back; write them with a sink"
+            )
+            raise ConfigurationError(msg)
+        config = replace(environment.config, checkpointing=None, restart=NoRestart())
+        job = partial(job_of_part, environment, self._builder.graph, self._inputs)
+        return executor.rows(job, config, limit, timeout)
