@@ -1,12 +1,10 @@
 """From the stream graph to the job graph: chaining, and push-down into sources.
 
-Chaining: from the operators that the user wrote to the vertices that are deployed.
-
 Two chained operators run in the same subtask and hand each other batches by plain calls, which costs almost
 nothing. Two operators that are not chained exchange encoded buffers between actors. So everything is chained
 that can be (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is chained to its producer when
 
-* it reads nothing else, and reads the main output without an explicit partitioning,
+* it reads only the producer's main output, without an explicit partitioning,
 * both have the same parallelism and the same number of key groups,
 * it asks for no other CPUs or GPUs than the chain has,
 * no other operator reads the producer's main output (readers of side outputs don't count: they get edges),
@@ -15,27 +13,22 @@ that can be (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is cha
   outputs of a source have no event time before, unless the source has a strategy,
 * chaining is not switched off for either of them.
 
-What is not chained becomes an edge: forward between equal parallelisms, else rebalance, unless the user asked
-for a partitioning. What must never happen: a chain that forks. The operator graph inside of a vertex is a
-line, and edges lead only to the first operator of a chain.
+All other connections become edges: forward between equal parallelisms, else rebalance, unless the user asked
+for a partitioning. A chain never forks, and edges lead only to the first operator of a chain.
 
-Push-down: sources leave out what the steps right behind them drop.
+Push-down: `source.filter(pc.field("v") > 3).select("k", "v")` needs two columns, and only those parts of the
+files that may hold such rows. So the source receives the needed columns and the filter as a hint, which it
+may use in part or not at all. The operators, their ids and their states stay as the user wrote them.
 
-`source.filter(pc.field("v") > 3).select("k", "v")` needs two columns, and only those parts of the files that
-may hold such rows. So the source receives the list of needed columns. The steps stay as they are, and do
-their work on what is left. What is pushed is only a hint, which a source may take in part or not at all.
-Operators, their ids and their states are those that the user wrote.
-
-The pass follows a source as long as exactly one step reads what comes out:
+The pass follows a source as long as exactly one step reads its output:
 
 * Filters by expressions are pushed up to the first step that computes columns or gives timestamps. A row that
-  a filter drops behind the timestamps has moved the watermark before.
-* Columns are pushed only if a step is found behind which no other column passes: `select`, or an
-  aggregation. All that the steps up to there look at is needed.
+  is dropped by a filter after the timestamps has moved the watermark before.
+* Columns are pushed only up to a step that passes on no other column: `select`, or an aggregation. All
+  columns that the steps up to there read are needed.
 
-What must never happen: a column is left out that an operator reads. So a step of another kind ends the walk,
-and so does a key by a function. A second reader ends it, and one of a side output: late records have all
-columns.
+A column that an operator reads is never left out. So a step of another kind ends the walk, and so does a key
+by a function. So does a second reader, and a reader of a side output: late records have all columns.
 """
 
 from __future__ import annotations
@@ -44,7 +37,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.compute as pc
 
@@ -69,10 +62,17 @@ from penstock.runtime.operators.expressions.expression_operators import (
 from penstock.runtime.operators.protocols import NeededColumns, ReadsInPart
 from penstock.runtime.record.column_key import ColumnKey
 
+_AGGREGATIONS: Final = (
+    CombineOperator,
+    KeyedAggregateOperator,
+    WindowedAggregateOperator,
+    SessionAggregateOperator,
+)
+
 
 @dataclass(slots=True)
 class _Walk:
-    """Needs of the steps that were seen so far."""
+    """The needs of the steps that a walk has passed."""
 
     names: list[str] = field(default_factory=list)
     expressions: list[pc.Expression] = field(default_factory=list)
@@ -87,15 +87,15 @@ class _Walk:
         return NeededColumns(tuple(dict.fromkeys(self.names)), tuple(self.expressions), self.wanted)
 
     def reads(self, names: Sequence[str]) -> None:
-        """A step looks at columns, some of which steps before may have computed."""
+        """Note the columns that a step reads, except those that earlier steps have computed."""
         self.names += [name for name in names if name not in self.computed]
 
 
 def with_push_down(graph: StreamGraph) -> tuple[StreamNode, ...]:
-    return tuple(_told(number, node, graph) for number, node in enumerate(graph.nodes))
+    return tuple(_pushed_down(number, node, graph) for number, node in enumerate(graph.nodes))
 
 
-def _told(number: int, node: StreamNode, graph: StreamGraph) -> StreamNode:
+def _pushed_down(number: int, node: StreamNode, graph: StreamGraph) -> StreamNode:
     if not isinstance(node.source, ReadsInPart):
         return node
     walk = _Walk()
@@ -111,7 +111,7 @@ def _told(number: int, node: StreamNode, graph: StreamGraph) -> StreamNode:
 
 
 def _steps_behind(number: int, graph: StreamGraph) -> Iterator[StreamNode]:
-    """The steps behind a node, as long as each is the only one that reads the step before."""
+    """The steps after a node, as long as each is the only reader of the one before."""
     while True:
         readers = [(at, up) for at, node in enumerate(graph.nodes) for up in node.inputs if up.node == number]
         if len(readers) != 1:
@@ -128,7 +128,7 @@ def _is_read_aside(number: int, graph: StreamGraph) -> bool:
 
 
 def _takes(walk: _Walk, step: StreamNode) -> bool:
-    """Note what a step needs; whether it is a step that is understood."""
+    """Note what a step needs; return whether the walk may pass it."""
     (upstream,) = step.inputs
     selector = None if upstream.partitioner is None else upstream.partitioner.key_selector
     if selector is not None:
@@ -158,7 +158,7 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
             walk.reads([] if strategy.timestamp_column is None else [strategy.timestamp_column])
             walk.pushes_filters = False
         case _, (key, aggregation, *_) if operator is WindowCombineOperator:
-            # It hands late records on as they are; the windows behind it say whether an operator reads them.
+            # It passes on late records as they are; the windows after it decide whether they are read.
             walk.reads([*key.names, *aggregation.inputs])
         case _, (key, aggregation, *_) if operator in _AGGREGATIONS:
             walk.reads([*key.names, *aggregation.inputs])
@@ -166,14 +166,6 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
         case _:
             return False
     return True
-
-
-_AGGREGATIONS = (
-    CombineOperator,
-    KeyedAggregateOperator,
-    WindowedAggregateOperator,
-    SessionAggregateOperator,
-)
 
 
 @dataclass(slots=True)
@@ -198,11 +190,7 @@ class _Chain:
 
 
 def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> JobGraph:
-    """Chain a stream graph and lay its edges.
-
-    Args:
-        chaining: `False` gives every operator a vertex of its own.
-    """
+    """Chain a stream graph; without `chaining` every operator gets a vertex of its own."""
     ids = graph.operator_ids()
     readers = Counter(up.node for node in graph.nodes for up in node.inputs if up.tag is None)
     read_aside = {up.node for node in graph.nodes for up in node.inputs if up.tag is not None}

@@ -1,6 +1,6 @@
-"""`CollectionSource`: values that are at hand, as a source.
+"""`CollectionSource`: values of the program as a source.
 
-It touches nothing outside, so it lives here and not among the connectors, which this package may not import.
+It touches nothing outside, so it is not among the connectors, which this package may not import.
 """
 
 from __future__ import annotations
@@ -36,23 +36,17 @@ class CollectionSource(Generic[T], metaclass=NearestNames):
         self._values = tuple(values)
 
     def splits(self, parallelism: int) -> Sequence[tuple[int, int]]:
-        """Ranges of positions, one a subtask; none that is empty."""
+        """Ranges `(start, stop)` of positions, one a subtask; none is empty."""
         size = len(self._values)
         bounds = [size * i // parallelism for i in range(parallelism + 1)]
         return [(start, stop) for start, stop in itertools.pairwise(bounds) if start < stop]
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> CollectionReader[T]:
-        """Read these ranges."""
+        """Make the reader of one subtask."""
         return CollectionReader(self._values, splits)
 
 
 class CollectionReader(Generic[T]):
-    """Reads ranges of a tuple, one after the other.
-
-    Args:
-        splits: Ranges `(start, stop)` of their indices.
-    """
-
     def __init__(self, values: tuple[T, ...], splits: Sequence[Any]) -> None:
         self._values = values
         self._ranges = [(int(start), int(stop)) for start, stop in splits]

@@ -1,48 +1,34 @@
 """Draws a `GraphInfo` as SVG.
 
 Lines and letters have the colour of the text around them (`currentColor`), so the picture is light or dark
-as the page is. Letters are of one width, so their room is known without a font. All that a user named is
-escaped, and there is no script, no link and no file outside.
+as the page is. The font has a fixed width, so the room of a text is known without the font. All text of users
+is escaped, and the picture has no script, no link and no reference to another file.
 
-The layout of a picture: boxes, and the curves between them, from top to bottom.
-
-Layers: each vertex lies below all that it reads.
-
-A vertex lies one layer below its lowest producer. A source lies right above its highest reader, so that its
-edges are short. An edge that passes layers gets a *bend* in each of them. Then every link joins two
-neighbouring layers, and the next steps need to know of nothing else.
-
-The order of nodes in each layer, so that few links cross.
-
-The order with the fewest crossings is NP-hard to find. The median heuristic comes near: layer by layer, a
-node moves to the median place of its neighbours, down and up again some times. The best order on the way is
-kept. Ties keep their order, so the same graph always gives the same picture.
-
-The place of every node from left to right, in a given order.
-
-A node wants to be at the mean of its neighbours. The nodes of a layer must keep their order and distance.
-The places that are nearest to the wanted ones, by the sum of squares, are those of an isotonic regression.
-It takes each node's distance from the first one away, pools neighbours that are in the wrong order, and adds
-the distance again. Some sweeps down and up bring the layers into agreement.
+1. Layers: a vertex lies one layer below its lowest producer, and a source right above its highest reader. An
+   edge that passes layers gets a *bend* in each of them. So every link joins two neighbouring layers.
+2. Order: the order with the fewest crossings is NP-hard to find. The median heuristic comes near. Layer by
+   layer, down and up, a node moves to the median place of its neighbours. The best order on the way is kept.
+   Ties keep their order, so the same graph always gives the same picture.
+3. Places: a node wants to be at the mean of its neighbours, and the nodes of a layer keep their order and
+   distance. The places nearest to the wanted ones, by the sum of squares, are those of an isotonic
+   regression. Some sweeps down and up bring the layers into agreement.
 """
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate, pairwise
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.graph_info import (
     EdgeInfo,
     GraphInfo,
-    OperatorInfo,
     VertexInfo,
     edge_label,
     graph_head,
@@ -58,7 +44,7 @@ class Layered:
 
     Attributes:
         layers: The nodes of each layer, the highest first. Nodes below `vertices` are vertices, others bends.
-        routes: For each edge the nodes that it passes, from its source to its target.
+        routes: The nodes that each edge passes, from its source to its target.
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -66,21 +52,17 @@ class Layered:
     vertices: int
 
     def neighbours(self, *, above: bool) -> dict[int, list[int]]:
-        """For each node the nodes that it is linked with, in the layer above or in the one below."""
+        """The nodes in the layer above or below that each node is linked with."""
         found: dict[int, list[int]] = {}
         for route in self.routes:
-            for upper, lower in itertools.pairwise(route):
+            for upper, lower in pairwise(route):
                 node, other = (lower, upper) if above else (upper, lower)
                 found.setdefault(node, []).append(other)
         return found
 
 
 def into_layers(vertices: int, edges: Sequence[tuple[int, int]]) -> Layered:
-    """Put a graph into layers.
-
-    Args:
-        vertices: How many there are. They are numbered in topological order.
-        edges: Source and target of each; two vertices may have several.
+    """Put a graph into layers; vertices are numbered in topological order.
 
     Example:
         >>> into_layers(3, [(0, 1), (1, 2), (0, 2)])
@@ -104,7 +86,7 @@ def into_layers(vertices: int, edges: Sequence[tuple[int, int]]) -> Layered:
 
 def _layers(vertices: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     layer_of = [0] * vertices
-    for source, target in sorted(edges, key=lambda edge: edge[1]):  # all that leads to a source comes before
+    for source, target in sorted(edges, key=lambda edge: edge[1]):  # producers come first
         layer_of[target] = max(layer_of[target], layer_of[source] + 1)
     read = {target for _, target in edges}
     for vertex in range(vertices):
@@ -121,7 +103,6 @@ def order_layers(graph: Layered) -> list[list[int]]:
     """The nodes of each layer from left to right.
 
     Example:
-        >>> from penstock.runtime.graph.drawing import into_layers
         >>> order_layers(into_layers(4, [(0, 3), (1, 2)]))
         [[0, 1], [3, 2]]
     """
@@ -132,10 +113,10 @@ def order_layers(graph: Layered) -> list[list[int]]:
         if not fewest:
             break
         if sweep % 2 == 0:
-            for upper, layer in itertools.pairwise(order):
+            for upper, layer in pairwise(order):
                 _sort(layer, upper, above)
         else:
-            for layer, lower in reversed(list(itertools.pairwise(order))):
+            for layer, lower in reversed(list(pairwise(order))):
                 _sort(layer, lower, below)
         crossed = crossings(order, below)
         if crossed < fewest:
@@ -145,7 +126,7 @@ def order_layers(graph: Layered) -> list[list[int]]:
 
 def crossings(order: Sequence[Sequence[int]], below: Mapping[int, Sequence[int]]) -> int:
     count = 0
-    for upper, lower in itertools.pairwise(order):
+    for upper, lower in pairwise(order):
         place = {node: index for index, node in enumerate(lower)}
         seen: list[int] = []
         for node in upper:
@@ -157,7 +138,7 @@ def crossings(order: Sequence[Sequence[int]], below: Mapping[int, Sequence[int]]
 
 
 def _sort(layer: list[int], fixed: Sequence[int], neighbours: Mapping[int, Sequence[int]]) -> None:
-    """Sort a layer by the places of its neighbours in the fixed layer; nodes without any stay about there."""
+    """Sort a layer by the places of its neighbours in the fixed layer; others stay near their place."""
     place = {node: index for index, node in enumerate(fixed)}
     scale = len(fixed) / len(layer)
     wanted = {
@@ -173,13 +154,9 @@ _PLACE_SWEEPS: Final = 8
 def place_nodes(
     graph: Layered, order: Sequence[Sequence[int]], widths: Mapping[int, float], gap: float
 ) -> dict[int, float]:
-    """The middle of each node; the left edge of the picture is 0.
-
-    Args:
-        gap: Least distance of two nodes in a layer.
+    """The middle of each node, from the left edge of the picture; `gap` is the least distance of two nodes.
 
     Example:
-        >>> from penstock.runtime.graph.drawing import into_layers
         >>> place_nodes(into_layers(3, [(0, 1), (0, 2)]), [[0], [1, 2]], {0: 10, 1: 10, 2: 10}, gap=20)
         {0: 20.0, 1: 5.0, 2: 35.0}
     """
@@ -194,20 +171,20 @@ def place_nodes(
     for sweep in range(_PLACE_SWEEPS):
         neighbours, sequence = (above, rows) if sweep % 2 == 0 else (below, rows[::-1])
         for layer, layer_offsets in sequence:
-            wanted = [_mean(middle, neighbours.get(node, (node,))) for node in layer]
+            wanted = [fmean(middle[other] for other in neighbours.get(node, (node,))) for node in layer]
             middle.update(zip(layer, nearest_in_order(wanted, layer_offsets), strict=True))
     left = min((middle[node] - widths[node] / 2 for node in middle), default=0.0)
     return {node: round(middle[node] - left, 1) for node in sorted(middle)}
 
 
 def nearest_in_order(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """The nearest places whose distances are at least those of the offsets.
+    """The nearest places whose distances are at least those of the offsets: an isotonic regression.
 
     Example:
         >>> nearest_in_order([0, 0, 50], [0, 10, 20])
         [-5.0, 5.0, 50.0]
     """
-    pools: list[tuple[float, int]] = []  # sum and number of those that are moved together
+    pools: list[tuple[float, int]] = []  # sum and number of nodes that move together
     for place, offset in zip(wanted, offsets, strict=True):
         total, count = place - offset, 1
         while pools and pools[-1][0] / pools[-1][1] >= total / count:
@@ -223,23 +200,17 @@ def _offsets(layer: Sequence[int], widths: Mapping[int, float], gap: float) -> l
     return list(accumulate(steps, initial=0.0))
 
 
-def _mean(middle: Mapping[int, float], nodes: Sequence[int]) -> float:
-    return sum(middle[node] for node in nodes) / len(nodes)
-
-
-#: Between two boxes of a layer, and between two layers.
+#: Distance of two boxes of a layer, and of two layers.
 _GAP: Final = 36.0
-
 _RISE: Final = 64.0
-#: Width of a bend, and the most between two ends of edges at a box.
+#: Width of a bend, and the largest distance of two ends of edges at a box.
 _BEND: Final = 8.0
-
 _SPREAD: Final = 28.0
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The place of a vertex; `x` and `y` are of its corner at the top left."""
+    """The place of a vertex; `x` and `y` are its top left corner."""
 
     x: float
     y: float
@@ -253,11 +224,10 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A picture without its words.
+    """A picture without its text.
 
     Attributes:
-        curves: Of each edge: the points between which it runs, from top to bottom. It leaves and enters all
-            of them straight down.
+        curves: The points of each edge from top to bottom; it passes each of them straight down.
     """
 
     width: float
@@ -267,10 +237,7 @@ class Layout:
 
 
 def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]) -> Layout:
-    """Lay a graph out.
-
-    Args:
-        sizes: Width and height of each vertex; vertices are in topological order.
+    """Lay a graph out, given the width and height of each vertex in topological order.
 
     Example:
         >>> layout = lay_out([(100, 20), (60, 20)], [(0, 1)])
@@ -315,7 +282,7 @@ def _spans(graph: Layered, sizes: Sequence[tuple[float, float]]) -> list[tuple[f
 def _ports(
     graph: Layered, middles: Mapping[int, float], boxes: Mapping[int, Box], *, leaving: bool
 ) -> dict[int, float]:
-    """Points where edges leave their source or enter their target; edges side by side do not cross there."""
+    """The x of each edge where it leaves its source or enters its target; edges do not cross there."""
     at_box: dict[int, list[int]] = defaultdict(list)
     for number, route in enumerate(graph.routes):
         at_box[route[0 if leaving else -1]].append(number)
@@ -329,24 +296,21 @@ def _ports(
     return found
 
 
-#: Sizes in pixels: of a letter, of a line of text, and around the text of a box.
+#: Pixels of a letter, of a line of text, around the text of a box, and around the picture.
 _LETTER: Final = 7.3
-
 _LINE: Final = 18.0
-
 _PADDING: Final = 12.0
-#: Around the picture.
 _MARGIN: Final = 6.0
 #: Letters of a line that are shown; the whole text is shown when the mouse is over it.
 _LONGEST: Final = 56
-
 _FONT: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
 def draw_graph(graph: GraphInfo) -> str:
-    """The picture as one `<svg>` element.
+    """A graph as one `<svg>` element.
 
     Example:
+        >>> from penstock.runtime.graph.graph_info import OperatorInfo
         >>> read = VertexInfo("lines", 2, 128, (OperatorInfo("lines", "source(<Files>)", "lines", 2),))
         >>> picture = draw_graph(GraphInfo("words", (read,)))
         >>> picture.startswith("<svg "), "source(&lt;Files&gt;)" in picture
@@ -355,7 +319,7 @@ def draw_graph(graph: GraphInfo) -> str:
     lines = [_lines(vertex) for vertex in graph.vertices]
     number = {vertex.id: index for index, vertex in enumerate(graph.vertices)}
     sizes = [
-        (max(map(len, each)) * _LETTER + 2 * _PADDING, len(each) * _LINE + 1.3 * _PADDING) for each in lines
+        (max(map(len, text)) * _LETTER + 2 * _PADDING, len(text) * _LINE + 1.3 * _PADDING) for text in lines
     ]
     layout = lay_out(sizes, [(number[edge.source], number[edge.target]) for edge in graph.edges])
     shapes = [
@@ -394,7 +358,8 @@ def _box(vertex: VertexInfo, box: Box, lines: list[str]) -> Iterator[str]:
     yield _text(left, line, lines[0], 'opacity="0.65"')
     for operator, text in zip(vertex.operators, lines[1:], strict=True):
         line += _LINE
-        yield _text(left, line, text, title=_whole(operator))
+        defined_at = "" if operator.defined_at is None else f"\n{operator.defined_at}"
+        yield _text(left, line, text, title=f"{operator.id}  {operator.name}{defined_at}")
 
 
 def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int) -> Iterator[str]:
@@ -413,20 +378,15 @@ def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int)
 
 
 def _label(edge: EdgeInfo) -> str:
-    """An edge in short; `edge_label` says all of it."""
+    """The short label of an edge; `edge_label` is the whole one."""
     key = "" if edge.key is None else f" by {edge.key}"
     tag = "" if edge.side_output is None else f", {edge.side_output!r}"
     return _cut(f"{edge.partitioning}{key}{tag}")
 
 
-def _whole(operator: OperatorInfo) -> str:
-    line = "" if operator.defined_at is None else f"\n{operator.defined_at}"
-    return f"{operator.id}  {operator.name}{line}"
-
-
 def _text(x: float, y: float, text: str, more: str = "", *, title: str = "") -> str:
-    told = f"<title>{escape(title)}</title>" if title else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" xml:space="preserve" {more}>{told}{escape(text)}</text>'
+    tooltip = f"<title>{escape(title)}</title>" if title else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" xml:space="preserve" {more}>{tooltip}{escape(text)}</text>'
 
 
 def _cut(text: str) -> str:
@@ -434,11 +394,7 @@ def _cut(text: str) -> str:
 
 
 def graph_page(what: str, build: Callable[[], JobGraph], note: str = "") -> str:
-    """A picture with a caption; a graph that can't be built is answered with the reason.
-
-    Args:
-        build: Called once; what it raises of Penstock's own is shown instead of the picture.
-    """
+    """A picture with a caption; if `build` raises an error of Penstock's, its text instead."""
     try:
         graph = graph_info(build())
     except PenstockError as error:  # a cell that shows an object must not fail

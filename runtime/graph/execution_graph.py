@@ -28,7 +28,8 @@ class InputChannelSpec:
     """One incoming channel of a subtask.
 
     Attributes:
-        forced_aligned: Barriers stay in line although what is in flight could be redistributed; see
+        gate: Number of the edge among those of the receiver.
+        forced_aligned: Barriers stay in line although in-flight data could be redistributed; see
             `edges_to_align`.
     """
 
@@ -41,7 +42,7 @@ class InputChannelSpec:
 
     @property
     def can_be_redistributed(self) -> bool:
-        """Whether what is in flight here may go to another subtask after a restart."""
+        """Whether in-flight data may go to another subtask after a restart."""
         return self.partitioner.partitioning.can_be_redistributed
 
     @property
@@ -62,9 +63,8 @@ class ResultPartitionSpec:
     """The output of a subtask on one edge.
 
     Attributes:
-        tag: Side output, or `None` for the main one.
-        channels: One a receiving subtask, in the order of subtasks (a forward edge has one channel).
-        forced_aligned: As in `InputChannelSpec`.
+        tag: Name of a side output; `None` for the main output.
+        channels: One for each receiving subtask, in order; a forward edge has one channel.
     """
 
     operator: str
@@ -108,29 +108,19 @@ class ExecutionGraph:
     subtasks: tuple[ExecutionSubtask, ...]
 
     def subtask(self, subtask_id: SubtaskId) -> ExecutionSubtask:
-        """The subtask with this id.
-
-        Raises:
-            KeyError: There is none.
-        """
         for subtask in self.subtasks:
             if subtask.id == subtask_id:
                 return subtask
         raise KeyError(subtask_id)
 
-    @property
-    def sources(self) -> tuple[ExecutionSubtask, ...]:
-        return tuple(s for s in self.subtasks if s.vertex.is_source)
-
 
 class CurrentGraph:
-    """A job at its current parallelism. What depends on that asks here: a rescale changes this object alone.
+    """A job at its current parallelism; a rescale changes only this object.
 
     Attributes:
-        parallelism: Of the vertices that were rescaled since the job was submitted.
-        execution: All subtasks and channels.
+        parallelism: Parallelism of the vertices that were rescaled since the job was submitted.
         subtasks: All subtasks, sources first.
-        senders: By subtask, those that send to it.
+        senders: The subtasks that send to each subtask.
     """
 
     def __init__(self, submitted: ExecutionGraph) -> None:
@@ -143,11 +133,7 @@ class CurrentGraph:
         return self.execution.job
 
     def rescale(self, parallelism: Mapping[str, int]) -> None:
-        """The next attempt runs at this parallelism; no subtask runs now.
-
-        Args:
-            parallelism: Of all vertices that were rescaled since the job was submitted.
-        """
+        """Set the parallelism of all vertices that differ from the submitted job; no subtask runs now."""
         if parallelism != self.parallelism:
             self._lay_out(build_execution_graph(with_parallelism(self._submitted, parallelism)))
             self.parallelism = parallelism
@@ -157,11 +143,6 @@ class CurrentGraph:
         return with_parallelism(self._submitted, {**self.parallelism, **parallelism})
 
     def subtask(self, subtask: SubtaskId) -> ExecutionSubtask:
-        """The subtask with this id.
-
-        Raises:
-            KeyError: There is none.
-        """
         return self._by_id[subtask]
 
     def _lay_out(self, execution: ExecutionGraph) -> None:
@@ -175,11 +156,6 @@ class CurrentGraph:
 
 
 def build_execution_graph(job: JobGraph) -> ExecutionGraph:
-    """Lay a job graph out into subtasks and channels.
-
-    Raises:
-        ValueError: A forward edge between different parallelisms (the graph builder never makes one).
-    """
     inputs: dict[SubtaskId, list[InputChannelSpec]] = {
         SubtaskId(v.id, i): [] for v in job.vertices for i in range(v.parallelism)
     }
@@ -223,7 +199,7 @@ def _connect(
     *,
     forced_aligned: bool,
 ) -> Iterator[tuple[SubtaskId, tuple[OutputChannelSpec, ...]]]:
-    """Add the channels of one edge to its receivers; gives each sender with its ends of them."""
+    """Add the channels of one edge to its receivers; yield each sender with its ends of the channels."""
     sender, receiver = job.vertex(edge.source_vertex), job.vertex(edge.target_vertex)
     forward = edge.partitioner.partitioning is Partitioning.FORWARD
     if forward and sender.parallelism != receiver.parallelism:

@@ -1,16 +1,13 @@
-"""Executors, which run job graphs, and the handle of a job that one starts.
+"""Executors, which run job graphs, and the handle of a submitted job.
 
-`Executor` is the port; `find_executor` finds the installed one. `JobHandle` is what a program holds of a
-submitted job. State backends are checked before a job starts.
-
-This package only builds graphs. Whatever runs them says so in an entry point of the group
-`penstock.executors`; `penstock.actors` registers `ray`. Reading the list of installed entry points is the
-only effect that is allowed here. It happens once, when a job is submitted, and never while one runs.
+This package only builds graphs. An executor is an entry point of the group `penstock.executors`;
+`penstock.actors` registers `ray`. Reading the installed entry points is the only effect that is allowed here.
+It happens when a job is submitted, never while one runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -19,7 +16,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock.runtime.config.job_config import JobConfig, RocksDB
 from penstock.runtime.errors import ConfigurationError, GraphError
-from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
@@ -58,11 +55,11 @@ class JobStatistics(NearestMembers):
     Attributes:
         status: Its state.
         attempt: Number of the attempt that runs, from 1; 0 before the first.
-        restarts: How often it restarted because something failed; rescales are none.
-        completed_checkpoints: Checkpoints completed, over all attempts. Those of the last two seconds before
-            a JobMaster's death may be missing: it did not live to tell.
-        failed_checkpoints: Checkpoints failed or aborted, in the same way.
-        last_checkpoint_id: The newest completed one; `None` when there is none.
+        restarts: Number of restarts after failures; a rescale is none.
+        completed_checkpoints: Completed checkpoints of all attempts. Those of the last two seconds before a
+            JobMaster's death may be missing.
+        failed_checkpoints: Failed or aborted checkpoints, counted likewise.
+        last_checkpoint_id: The newest completed checkpoint; `None` without any.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
     """
 
@@ -133,7 +130,7 @@ class JobInterface(Protocol):
         ...
 
     def close(self) -> None:
-        """End the server; jobs go on."""
+        """End the server; jobs continue."""
         ...
 
 
@@ -176,7 +173,7 @@ class JobHandle(Protocol):
         """Show the job in a browser, as long as this program runs.
 
         Args:
-            open_browser: Open one; without it the answer says where to look.
+            open_browser: Whether to open one; the returned object has the page's address.
         """
         ...
 
@@ -188,7 +185,7 @@ class JobHandle(Protocol):
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
-            CheckpointError: There is none; says why.
+            CheckpointError: The checkpoint failed; the message says why.
             JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         ...
@@ -197,7 +194,7 @@ class JobHandle(Protocol):
         """Take a savepoint while the job continues.
 
         Args:
-            savepoint: Folder (path or URL) in which it gets a folder of its own; by default it is in the
+            savepoint: Path or URL of the parent folder of the savepoint's own folder; by default the
                 checkpoint storage.
             timeout: Seconds to wait at most; `None` waits for ever.
 
@@ -209,7 +206,7 @@ class JobHandle(Protocol):
                 would restart from it. Its files must stay until the job has completed a checkpoint.
 
         Raises:
-            SavepointError: There is none; says why.
+            SavepointError: The savepoint failed; the message says why.
             JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         ...
@@ -220,16 +217,16 @@ class JobHandle(Protocol):
         """Take a savepoint and end the job; nothing is read after it.
 
         Args:
-            savepoint: Folder in which the savepoint gets a folder of its own, as for `savepoint`.
-            drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
-                unfinished. Without it they stay in the savepoint, for the job that continues from there.
+            savepoint: Parent folder, as in `savepoint`.
+            drain: Advance event time to its end first, so that open windows fire unfinished. Without it they
+                stay in the savepoint, for the job that continues from there.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder.
 
         Raises:
-            SavepointError: The job was not stopped, or is being stopped already in another way; says why.
+            SavepointError: The job was not stopped, or is being stopped already in another way.
             JobTimeoutError: It has not ended after `timeout`; it continues stopping.
         """
         ...
@@ -241,15 +238,15 @@ class JobHandle(Protocol):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, redeploy, go on.
+        """Change the parallelism of operators while the job runs: save state, redeploy, continue.
 
         Args:
-            parallelism: By operator id; an operator takes its chain along.
+            parallelism: Number of subtasks by operator id; operators of one chain change together.
             timeout: Seconds to wait at most; `None` waits for ever.
             **operators: The same, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
-            RescaleError: The job continues as it was; says why.
+            RescaleError: The job continues as it was; the message says why.
             JobTimeoutError: It does not run at the new parallelism after `timeout`; the change continues.
         """
         ...
@@ -269,9 +266,8 @@ class JobHandle(Protocol):
 
 #: The group of entry points; each names a class or function that is called without arguments.
 EXECUTOR_GROUP: Final = "penstock.executors"
-
-#: Taken when several are installed.
-DEFAULT_EXECUTOR: Final = "ray"
+#: The executor among several installed ones.
+_DEFAULT_EXECUTOR: Final = "ray"
 
 
 @runtime_checkable
@@ -297,56 +293,46 @@ class HoldsInterrupts(Protocol):
         ...
 
 
-def find_executor(name: str | None = None) -> Executor:
-    """The installed executor.
-
-    Args:
-        name: Which one; `None` takes the only one, or `ray` among several.
+def find_executor() -> Executor:
+    """The only installed executor, or `ray` among several.
 
     Raises:
-        ConfigurationError: None is installed, or none of that name, or it is no executor.
+        ConfigurationError: No executor is installed, none of several is `ray`, or it can't run jobs.
     """
-    return load_executor(list(entry_points(group=EXECUTOR_GROUP)), name)
+    return load_executor(entry_points(group=EXECUTOR_GROUP))
 
 
-def load_executor(installed: list[EntryPoint], name: str | None = None) -> Executor:
-    """Choose among entry points and load the choice; see `find_executor`.
-
-    Args:
-        name: Which one; the only one or the default when left out.
-
-    Raises:
-        ConfigurationError: There is none, none of this name, or it can't run jobs.
-    """
-    names = sorted({point.name for point in installed})
-    if not names:
+def load_executor(installed: Iterable[EntryPoint]) -> Executor:
+    """See `find_executor`."""
+    points = {point.name: point for point in installed}
+    if not points:
         msg = (
             f"nothing is installed that can run a job: no entry point in the group {EXECUTOR_GROUP!r}. "
             "Install penstock itself (`pip install penstock`), or pass `executor=` to the StreamEnvironment"
         )
         raise ConfigurationError(msg)
-    wanted = name or (names[0] if len(names) == 1 else DEFAULT_EXECUTOR)
-    for point in installed:
-        if point.name == wanted:
-            executor = point.load()()
-            if not isinstance(executor, Executor):
-                msg = f"the executor {wanted!r} ({point.value}) has no method `submit(job, config)`"
-                raise ConfigurationError(msg)
-            return executor
-    msg = f"no executor {wanted!r} is installed; there are: {', '.join(names)}"
-    raise ConfigurationError(msg)
+    wanted = _DEFAULT_EXECUTOR if len(points) > 1 else next(iter(points))
+    if wanted not in points:
+        there = ", ".join(sorted(points))
+        msg = f"no executor {wanted!r} is installed; there are: {there}. Pass one to the StreamEnvironment"
+        raise ConfigurationError(msg)
+    executor = points[wanted].load()()
+    if not isinstance(executor, Executor):
+        msg = f"the executor {wanted!r} ({points[wanted].value}) has no method `submit(job, config)`"
+        raise ConfigurationError(msg)
+    return executor
 
 
 #: The package that RocksDB comes with.
-PACKAGE: Final = "rocksdict"
+_PACKAGE: Final = "rocksdict"
 
 
 def check_state_backends(job: JobGraph, config: JobConfig) -> None:
-    """Refuse what could not run.
+    """Refuse operators whose state RocksDB can't hold, and RocksDB without its package.
 
     Raises:
-        GraphError: An operator whose state is in columns is to keep it in RocksDB.
-        ConfigurationError: An operator needs RocksDB, and its package is not installed.
+        GraphError: An operator that keeps its state in columns is to use RocksDB.
+        ConfigurationError: RocksDB is not installed.
     """
     on_rocksdb = [
         operator
@@ -356,24 +342,18 @@ def check_state_backends(job: JobGraph, config: JobConfig) -> None:
     ]
     for operator in on_rocksdb:
         if operator.in_columns:
-            raise GraphError(_in_columns(operator))
+            where = "" if operator.defined_at is None else f"{operator.defined_at}: "
+            msg = (
+                f"{where}operator {operator.id!r}, {operator.name}, keeps its state in columns, which "
+                "RocksDB can't hold: give it state_backend=HeapState()"
+            )
+            raise GraphError(msg)
     if on_rocksdb:
         try:
-            version(PACKAGE)
+            version(_PACKAGE)
         except PackageNotFoundError:
-            raise ConfigurationError(_missing_package(on_rocksdb[0].id)) from None
-
-
-def _missing_package(operator: str) -> str:
-    return (
-        f"operator {operator!r} keeps its state in RocksDB, and the package {PACKAGE!r} is not installed "
-        "here: pip install 'penstock[rocksdb]', here and on every node of the cluster"
-    )
-
-
-def _in_columns(operator: OperatorSpec) -> str:
-    where = "" if operator.defined_at is None else f"{operator.defined_at}: "
-    return (
-        f"{where}operator {operator.id!r}, {operator.name}, keeps its state in columns, which RocksDB can't "
-        "hold: give it state_backend=HeapState()"
-    )
+            msg = (
+                f"operator {on_rocksdb[0].id!r} keeps its state in RocksDB, and the package {_PACKAGE!r} is "
+                "not installed here: pip install 'penstock[rocksdb]', here and on every node of the cluster"
+            )
+            raise ConfigurationError(msg) from None

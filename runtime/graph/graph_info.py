@@ -27,7 +27,6 @@ class OperatorInfo:
         name: Readable description, such as `map(parse)`.
         vertex: Id of the vertex (the chain) that it is in.
         parallelism: Number of its subtasks.
-
         states: The keyed states that its function's class declares.
         defined_at: The user's line that put it into the graph; `None` when it is not known.
     """
@@ -48,7 +47,7 @@ class OperatorInfo:
         return cls(
             **{
                 **data,
-                "states": tuple(StateInfo(**each) for each in states),
+                "states": tuple(StateInfo(**state) for state in states),
                 "defined_at": None if line is None else UserLocation(**line),
             }
         )
@@ -143,7 +142,7 @@ class GraphInfo:
         return cls(
             data["name"],
             tuple(map(VertexInfo.from_dict, data["vertices"])),
-            tuple(EdgeInfo(**each) for each in data["edges"]),
+            tuple(EdgeInfo(**edge) for edge in data["edges"]),
         )
 
 
@@ -193,7 +192,6 @@ def describe(graph: GraphInfo) -> str:
     """Draw a job graph.
 
     Example:
-        >>> from penstock.runtime.graph.graph_info import OperatorInfo
         >>> read = VertexInfo("lines", 2, 128, (OperatorInfo("lines", "source", "lines", 2),))
         >>> count = VertexInfo("count", 4, 128, (OperatorInfo("count", "reduce(add)", "count", 4),))
         >>> edge = EdgeInfo("lines", "count", "key_group", key="hash")

@@ -1,16 +1,12 @@
-"""The job graph: chains of operators and the exchanges between them, at any parallelism.
+"""The job graph: chains of operators (vertices) and the exchanges between them (edges), as they are deployed.
 
-The job graph: what is deployed. Chains of operators (vertices) and the exchanges between them (edges).
+It is plain data, and the only part of a job that is pickled (with Ray's cloudpickle), because its factories
+hold users' functions.
 
-It is plain data. It is also the only part of a job that is pickled, because its factories hold users'
-functions (with Ray's cloudpickle, like every Ray task).
-
-A job graph at another parallelism.
-
-Vertices are rescaled, and with each its whole chain. A forward edge between two vertices whose parallelism
-now differs becomes a rebalance, as if the program had said so. Edges by key need no change, because keys keep
-their key groups. Always begin with the graph that was submitted: then a forward edge whose ends are equal
-again is forward again.
+At another parallelism a vertex is rescaled with its whole chain. A forward edge between two vertices whose
+parallelism now differs becomes a rebalance, as if the program had said so. Edges by key need no change,
+because keys keep their key groups. A rescale always begins with the submitted graph. So a forward edge whose
+ends are equal again is forward again.
 """
 
 from __future__ import annotations
@@ -35,8 +31,6 @@ DEAD_LETTERS: Final = "dead_letters"
 
 
 class Partitioning(Enum):
-    """Partitioning of the records of an edge."""
-
     FORWARD = "forward"
     REBALANCE = "rebalance"
     BROADCAST = "broadcast"
@@ -51,13 +45,8 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partitioner:
-    """The partitioning of one edge.
-
-    Attributes:
-        key_selector: For `KEY_GROUP`: the user's function from a record to its key.
-    """
-
     partitioning: Partitioning
+    #: The user's function from a record to its key, for `KEY_GROUP`.
     key_selector: Callable[[Any], Any] | None = None
 
 
@@ -67,11 +56,10 @@ class OperatorSpec:
 
     Attributes:
         id: The user's id, or a made one for stateless operators; unique in the graph.
-        name: What it does, for people: `flat_map(split_words)`.
+        name: Readable description: `flat_map(split_words)`.
         factory: Makes the operator in the subtask; `None` for a source.
-        coordinator: Makes its coordinator in the JobMaster; `None` for none. A source's is made of its
-            enumerator.
-        state_backend: Where it keeps its keyed state; `None` for the job's backend.
+        coordinator: Makes its coordinator in the JobMaster. A source's coordinator is made of its enumerator.
+        state_backend: `None` for the job's backend.
     """
 
     id: str
@@ -131,7 +119,7 @@ class JobEdge:
 
     Attributes:
         tag: Name of a side output; `None` for the main output.
-        input_index: Which input of the target (0 except for operators with two inputs).
+        input_index: Number of the target's input; always 0 today.
     """
 
     source_vertex: str
@@ -149,9 +137,9 @@ class JobGraph:
 
     Attributes:
         vertices: In topological order, sources first.
-        classes: Classes that subtasks can't import and get sent along: those of the user's `__main__`.
+        classes: Classes of the user's `__main__`, which subtasks can't import.
         restore_from: Path or URL of the snapshot that the job starts from.
-        allow_non_restored_state: Leave out what that snapshot holds for operators that the job lacks.
+        allow_non_restored_state: Leave out the snapshot's state of operators that the job lacks.
     """
 
     name: str
@@ -162,11 +150,6 @@ class JobGraph:
     allow_non_restored_state: bool = False
 
     def vertex(self, vertex_id: str) -> JobVertex:
-        """The vertex with this id.
-
-        Raises:
-            KeyError: There is none.
-        """
         for vertex in self.vertices:
             if vertex.id == vertex_id:
                 return vertex
@@ -174,13 +157,9 @@ class JobGraph:
 
 
 def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
-    """The graph with some vertices at another parallelism.
-
-    Args:
-        parallelism: By vertex id; the others stay.
+    """The graph with some vertices, given by id, at another parallelism.
 
     Example:
-        >>> from penstock.runtime.graph.job_graph import OperatorSpec
         >>> vertices = [JobVertex(name, (OperatorSpec(name, name, None),), 2) for name in ("read", "parse")]
         >>> edge = JobEdge("read", "read", None, "parse", 0, Partitioner(Partitioning.FORWARD))
         >>> larger = with_parallelism(JobGraph("j", tuple(vertices), (edge,)), {"parse": 3})
@@ -193,9 +172,9 @@ def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
 
 
 def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
-    """Whether what an unaligned checkpoint has captured in one graph fits the other.
+    """Whether in-flight data of one graph can be restored in the other.
 
-    It does not where a rebalance becomes forward again: a forward channel takes only what was sent on it.
+    It can't where a rebalance becomes forward again: a forward channel takes only what was sent on it.
     """
     exchanges = zip(before.edges, after.edges, strict=True)
     return all(
@@ -206,14 +185,11 @@ def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
 
 
 def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[str, int]:
-    """The parallelism of vertices that follows from that of operators.
-
-    Args:
-        wanted: By operator id; an operator takes its whole chain along.
+    """The parallelism of vertices that follows from that of operators, by id.
 
     Raises:
-        ConfigurationError: There is no such operator, the number is not possible, or two operators of one
-            chain are given different ones.
+        ConfigurationError: There is no such operator, a number is not possible, or two operators of one chain
+            have different ones.
     """
     if not wanted:
         msg = "nothing to rescale: give operators and their new parallelism, such as {'count': 4}"

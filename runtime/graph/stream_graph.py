@@ -1,15 +1,11 @@
-"""The program as its user wrote it: the stream graph, and the ids of its operators.
+"""The stream graph: operators and connections exactly as the user wrote them, and the ids of operators.
 
-The stream graph: the operators and connections exactly as the user wrote them.
+A stream can only be made from operators that are already there, so the order of the nodes is a topological
+order (Flink: `StreamGraph`). Chaining turns the graph into the job graph.
 
-It grows, or goes back to what it was before. A stream can only be made from operators that are already there,
-so the order of the nodes is a topological order (Flink: `StreamGraph`). Chaining turns it into the job graph.
-
-Ids of operators: what a checkpoint files state under.
-
-The user gives an operator with state its id. Only a name that survives changes of the program lets a new
-version of a job find its state again. Operators without state get an id made from their kind and their place
-among operators of that kind. It never collides with an id that the user chose.
+A checkpoint files state under an operator's id. Only a name that survives changes of the program lets a new
+version of a job find its state again. So users give operators with state their ids. Other operators get an id
+made from their kind and their number among operators of that kind. It never collides with a user's id.
 """
 
 from __future__ import annotations
@@ -59,11 +55,7 @@ def _fitting(text: str) -> str:
 
 
 def fill_in_ids(kinds: Sequence[str], chosen: Sequence[str | None]) -> list[str]:
-    """Give an id to every operator that has none.
-
-    Args:
-        kinds: What each operator does: `map`, `filter`.
-        chosen: The user's id for each, or `None`.
+    """Give an id to every operator for which the user has chosen none.
 
     Example:
         >>> fill_in_ids(["map", "map", "filter"], [None, "map-1", None])
@@ -75,18 +67,17 @@ def fill_in_ids(kinds: Sequence[str], chosen: Sequence[str | None]) -> list[str]
 
 
 def _numbered(kind: str, taken: Set[str]) -> Iterator[str]:
-    """`map-1`, `map-2`, ... without those that are taken."""
     names = (f"{kind}-{number}" for number in itertools.count(1))
     return (name for name in names if name not in taken)
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """One output of one operator, as it is read by another.
+    """One output of one operator, as another operator reads it.
 
     Attributes:
-        tag: Name of a side output; `None` for the main one.
-        partitioner: What the user asked for; `None` lets chaining choose.
+        tag: Name of a side output; `None` for the main output.
+        partitioner: The user's choice; `None` lets chaining choose.
     """
 
     node: int
@@ -94,7 +85,7 @@ class Upstream:
     partitioner: Partitioner | None = None
 
 
-#: Operators whose outputs hold records of their inputs as they are.
+#: Kinds of operators that pass on records unchanged.
 _KEEP_RECORDS: Final = frozenset({"filter", "timestamps", "split"})
 
 
@@ -103,17 +94,16 @@ class StreamNode:
     """One operator as the user wrote it.
 
     Attributes:
-        kind: What it does: `map`, `source`.
-        name: The same for people: `map(split_words)`.
-        id: The user's id; `None` when one is to be made up.
+        kind: Name of the API's method: `map`, `source`.
+        name: Readable description: `map(split_words)`.
+        id: The user's id, if any.
         factory: Makes the operator; `None` for a source.
-        inputs: What it reads; empty for a source.
-        makes_watermarks: Whether event time begins with it, whatever came before.
-        coordinator: Makes its coordinator in the JobMaster; `None` for none.
-        num_cpus: What the user asked for; `None` takes what the chain has.
+        makes_watermarks: Whether event time begins anew with it.
+        coordinator: Makes its coordinator in the JobMaster.
+        num_cpus: The user's choice; `None` takes that of the chain. `num_gpus` and `resources` likewise.
         start_new_chain: Never chain it to its producer.
-        disable_chaining: Never chain it to anything.
-        state_backend: Where it keeps its keyed state; `None` for the job's backend.
+        disable_chaining: Never chain it to another operator.
+        state_backend: `None` for the job's backend.
     """
 
     kind: str
@@ -144,11 +134,7 @@ class StreamNode:
 
 @runtime_checkable
 class KnowsSchema(Protocol):
-    """A source whose rows have columns that are known before it reads.
-
-    Attributes:
-        arrow_schema: Their Arrow schema; `None` if it is not known after all.
-    """
+    """A source that may know the Arrow schema of its rows before it reads, or else has `None`."""
 
     arrow_schema: Any
 
@@ -158,7 +144,7 @@ class TakesSchema(Protocol):
     """A sink that needs the columns of its rows even if there are none."""
 
     def take_schema(self, arrow_schema: Any) -> None:
-        """Take the Arrow schema of the rows as far as it is known before the job runs, else `None`."""
+        """Take the Arrow schema of the rows if it is known before the job runs, else `None`."""
         ...
 
 
@@ -177,11 +163,7 @@ class StreamGraph:
         return self._nodes[number]
 
     def add(self, node: StreamNode) -> int:
-        """Add a node and return its number.
-
-        Raises:
-            GraphError: Its id is taken; names both lines.
-        """
+        """Add a node and return its number; a `GraphError` names both lines if its id is taken."""
         if node.id is not None:
             first = self._by_id.setdefault(node.id, node)
             if first is not node:
@@ -194,14 +176,14 @@ class StreamGraph:
         return len(self._nodes) - 1
 
     def shrink_to(self, count: int) -> None:
-        """Take out the nodes that were added last, so that this many are left."""
+        """Remove the nodes that were added last, so that `count` are left."""
         del self._nodes[count:]
         self._by_id = {node.id: node for node in self._nodes if node.id is not None}
 
     def schema_of(self, inputs: Iterable[Upstream]) -> Any:
         """The Arrow schema of these records; `None` if functions may have changed it, or sources lack it."""
         found = [self._schema_of(upstream) for upstream in inputs]
-        return found[0] if found and all(each == found[0] for each in found) else None
+        return found[0] if found and all(schema == found[0] for schema in found) else None
 
     def _schema_of(self, upstream: Upstream) -> Any:
         node = self._nodes[upstream.node]

@@ -76,7 +76,8 @@ def test_channels_are_numbered_through_over_all_edges_with_one_gate_an_edge() ->
 def test_sources_are_where_barriers_begin() -> None:
     vertices = (vertex("a", 2, source=True), vertex("b", 1))
     job = JobGraph("j", vertices, (edge("a", "b", Partitioning.REBALANCE),))
-    assert [str(s.id) for s in build_execution_graph(job).sources] == ["a[0]", "a[1]"]
+    subtasks = build_execution_graph(job).subtasks
+    assert [str(s.id) for s in subtasks if s.vertex.is_source] == ["a[0]", "a[1]"]
 
 
 def test_an_unknown_subtask_or_vertex_is_a_key_error() -> None:
