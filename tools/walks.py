@@ -69,7 +69,7 @@ WALKS: Final = (
     Walk(
         "completion, from the log's answer to the sink's writer",
         8,
-        10,
+        9,
         (
             Leg("penstock.runtime.checkpoint.log.decision_log:DecisionLog.complete", "DecisionLog.complete"),
             Leg(_PROCESSES, "CheckpointFinalizer._next.<locals>.ended", "NotifyComplete"),

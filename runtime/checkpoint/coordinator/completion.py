@@ -10,6 +10,9 @@ written it is unknown whether it is in the log. So its checkpoint can neither be
 new attempt waits until the outcome is known (`when_idle`). A checkpoint that waits for its turn can be
 withdrawn.
 
+`CheckpointCompletions` says what is written when a checkpoint is fully acknowledged, and what a completion
+means: files are kept, subtasks and operator coordinators are notified, the request is answered.
+
 `CheckpointFiles` has the files of checkpoints that stay, and deletes the others.
 
 A checkpoint that runs may build on the newest completed one (its *base*), so the base's files stay until it
@@ -28,16 +31,30 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.operator_states import bring_along, left_behind
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.operator_states import (
+    CarriedStateError,
+    bring_along,
+    completed_checkpoint,
+    left_behind,
+)
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint, PendingState
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, CoordinatorGateway, ServedAttempt
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequests, CheckpointSucceeded
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnknownError
 from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, split_retained
 from penstock.runtime.config.checkpointing import KeepAfter
-from penstock.runtime.errors import StorageError
-from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
+from penstock.runtime.error_text import error_text
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.metadata import encode_metadata, write_state_file
@@ -358,3 +375,117 @@ class CheckpointFiles:
             self.failed_deletions += 1
 
         self._runner.run(deletion, deleted, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionCallbacks:
+    """The checkpoint coordinator's part in a completion.
+
+    Attributes:
+        aborted: The checkpoint does not exist, or that is unknown; the flag fails the job at once.
+        subsume: A checkpoint has completed, so older ones that run are of no use.
+        fenced: Another attempt owns the log.
+    """
+
+    aborted: Callable[[PendingCheckpoint, Reason, str, bool], None]
+    subsume: Callable[[int], None]
+    fenced: Callable[[], None]
+
+
+class CheckpointCompletions:
+    """Makes fully acknowledged checkpoints exist, then makes them count.
+
+    Args:
+        pending: The checkpoints that run, by id; a completed one leaves.
+
+    Attributes:
+        restored: What the attempt started from.
+    """
+
+    def __init__(
+        self,
+        finalizer: CheckpointFinalizer,
+        served: ServedAttempt,
+        requests: CheckpointRequests,
+        planner: CheckpointPlanner,
+        gateway: CoordinatorGateway,
+        files: CheckpointFiles,
+        history: CheckpointHistory,
+        failures: CheckpointFailureManager,
+        coordinators: OperatorCoordinators,
+        pending: dict[int, PendingCheckpoint],
+        clock: Clock,
+        callbacks: CompletionCallbacks,
+    ) -> None:
+        self._finalizer = finalizer
+        self._served = served
+        self._requests = requests
+        self._planner = planner
+        self._gateway = gateway
+        self._files = files
+        self._history = history
+        self._failures = failures
+        self._coordinators = coordinators
+        self._pending = pending
+        self._clock = clock
+        self._callbacks = callbacks
+        self.restored: CompletedCheckpoint | None = None
+
+    def finalize_if_complete(self, pending: PendingCheckpoint) -> None:
+        """Finalize unless something is missing, such as an event of a subtask for its coordinator."""
+        if not pending.is_fully_acknowledged or pending.state is not PendingState.COLLECTING:
+            return
+        checkpoint_id = pending.checkpoint_id
+        if not self._finalizer.waits(checkpoint_id) and self._coordinators.have_all_events(checkpoint_id):
+            begin, completed = partial(self._begin, pending), partial(self._finalized, pending)
+            self._finalizer.submit(checkpoint_id, begin, completed, partial(self._not_finalized, pending))
+
+    def _begin(self, pending: PendingCheckpoint) -> CompletedCheckpoint:
+        pending.begin_finalizing(self._coordinators.recorded_states(pending.checkpoint_id))
+        self._history.finalizing(pending.checkpoint_id)
+        duration = self._clock.monotonic() - pending.started_at
+        return completed_checkpoint(
+            pending,
+            self._planner.graph.execution,
+            self._files.latest or self.restored,
+            self._clock.now(),
+            self._history.completing(duration, pending.metrics),
+        )
+
+    def _finalized(self, pending: PendingCheckpoint, outcome: FinalizeOutcome) -> None:
+        """The record is written, unless another attempt owns the log or this job has ended."""
+        if isinstance(outcome, Fenced) or not self._files.has_store:
+            self._callbacks.fenced()
+            return
+        checkpoint, checkpoint_id = outcome.checkpoint, pending.checkpoint_id
+        pending.complete()
+        del self._pending[checkpoint_id]
+        self._failures.succeeded(checkpoint_id)
+        duration = self._clock.monotonic() - pending.started_at
+        self._history.completed(checkpoint_id, checkpoint.completed_at, duration, checkpoint.size)
+        self._files.add(checkpoint, oldest_base(self._pending.values()))
+        self._requests.begin_pause()
+        if pending.attempt == self._served.number:
+            for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
+                self._gateway.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
+            self._coordinators.notify_checkpoint_complete(checkpoint_id)
+        self._requests.answer(pending.request, CheckpointSucceeded(checkpoint, duration))
+        self._requests.poll()
+        self._callbacks.subsume(checkpoint_id)
+
+    def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
+        """The record is not written, or that is unknown; in the second case all files stay."""
+        reason = Reason.FINALIZE_CHECKPOINT_FAILURE
+        files = pending.abort(reason)
+        no_other_can_be = isinstance(error, CarriedStateError)
+        is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError)) and not no_other_can_be
+        if isinstance(error, StorageError) and not is_unknown:
+            self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
+        detail = f"its record could not be written: {error_text(error)}"
+        fails_job = no_other_can_be and not pending.kind.is_savepoint
+        self._callbacks.aborted(pending, reason, detail, fails_job)
+
+
+def oldest_base(running: Iterable[PendingCheckpoint]) -> int | None:
+    """The smallest id that a running checkpoint builds on."""
+    return min((pending.base_id for pending in running if pending.base_id >= 0), default=None)

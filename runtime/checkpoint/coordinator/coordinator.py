@@ -7,25 +7,25 @@ waits for it. A request waits in `CheckpointRequests` until the decider lets it 
 prepares its place, asks the masters, and triggers the sources (`starts.py`).
 
 *An acknowledgement.* It is checked for its attempt, noted in its `PendingCheckpoint`, and shown in the
-history. The last one sends the checkpoint to the `CheckpointFinalizer`, which writes its record into the
-decision log.
+history. The last one sends the checkpoint to `CheckpointCompletions`.
 
-*A completion.* From the moment when the record is written the checkpoint exists: the job would restart from
-it. `CheckpointFiles` takes it in and lets go of older ones. Then subtasks and operator coordinators are
-notified, so that sinks commit. Then the request is answered, and older pending checkpoints are subsumed.
+*A completion* (`completion.py`). The `CheckpointFinalizer` writes the record into the decision log. From that
+moment the checkpoint exists: the job would restart from it. `CheckpointFiles` takes it in and lets go of
+older ones. Then subtasks and operator coordinators are notified, so that sinks commit. Then the request is
+answered, and older pending checkpoints are subsumed.
 
 *An abort.* One decline, a timeout, a subtask that fails or leaves: the checkpoint fails as a whole. Its files
 are deleted, all participants are notified, the request is answered, and the failure is counted, which
 may fail the job. A start that was going on ends, so a hook that never answers costs one checkpoint and no
 more.
 
-Each fact has one owner. This class: the checkpoints that run, and what the attempt was restored from.
+Each fact has one owner. This class: the checkpoints that run. `CheckpointCompletions`: the restored one.
 `ServedAttempt`: the attempt, and the next id. `PendingCheckpoint`: everything about one checkpoint that runs.
 `CheckpointRequests`: what waits, what is being started, and the answers. `CheckpointFiles`: completed
 checkpoints, how others ended, which files stay. `CheckpointFinalizer`: which record is being written.
 `CheckpointPlanner`: which subtasks run. `CheckpointHistory`: what people are shown.
 `CheckpointFailureManager`: how many failed in a row. None of them knows another; they return what happened,
-or call back the function they were given. `CheckpointStarts` alone drives several of them.
+or call back the function they were given. Only `CheckpointStarts` and `CheckpointCompletions` drive several.
 
 Why it is right. A subtask commits only what a written record covers. What arrives late, twice or from another
 attempt changes nothing. A barrier names the newest completed checkpoint, and the files of that one stay until
@@ -47,46 +47,40 @@ from functools import partial
 from typing import Final
 
 from penstock.runtime.checkpoint.coordinator.completion import (
+    CheckpointCompletions,
     CheckpointFiles,
     CheckpointFinalizer,
-    Fenced,
+    CompletionCallbacks,
     Finalize,
-    FinalizeOutcome,
+    oldest_base,
 )
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, WriteProbe
-from penstock.runtime.checkpoint.coordinator.operator_states import CarriedStateError, completed_checkpoint
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     MessageOutcome,
     PendingCheckpoint,
     PendingState,
 )
-from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, CoordinatorGateway, ServedAttempt
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointRequest,
     CheckpointRequests,
-    CheckpointSucceeded,
     OnAnswer,
     RequestNote,
 )
 from penstock.runtime.checkpoint.coordinator.starts import (
     TAKEN_OVER,
     CheckpointStarts,
-    CoordinatorGateway,
     InitializeLocation,
-    ServedAttempt,
     StartCallbacks,
 )
-from penstock.runtime.checkpoint.log.decision_log import OutcomeUnknownError
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.semantics import Semantics
-from penstock.runtime.error_text import error_text
-from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
@@ -169,6 +163,20 @@ class CheckpointCoordinator:
             given_up=self._given_up,
             note=note_request,
         )
+        self._completions = CheckpointCompletions(
+            self._finalizer,
+            self._served,
+            self._requests,
+            planner,
+            gateway,
+            files,
+            self._history,
+            self._failures,
+            self._coordinators,
+            self._pending,
+            clock,
+            CompletionCallbacks(self._aborted, self._subsume_older_than, self._fenced),
+        )
         self._starts = CheckpointStarts(
             config,
             self._served,
@@ -185,13 +193,12 @@ class CheckpointCoordinator:
             clock,
             StartCallbacks(
                 self._collect,
-                self._finalize_if_complete,
+                self._completions.finalize_if_complete,
                 self._abort,
                 self._fenced,
                 fail_job,
             ),
         )
-        self._restored: CompletedCheckpoint | None = None
         self._stale_messages = self._late_messages = 0
 
     # -- attempts of the job --------------------------------------------------------------------------------
@@ -222,7 +229,7 @@ class CheckpointCoordinator:
         self._planner.begin_attempt(attempt)
         self._history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
-        self._restored = restored
+        self._completions.restored = restored
         self._served.begin(attempt, max(highest_id, given_id))
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
@@ -409,7 +416,7 @@ class CheckpointCoordinator:
             self._coordinators.subtask_acknowledged(checkpoint_id, subtask.index, events)
             if pending.is_a_step_further:
                 self._history.progress(pending)
-            self._finalize_if_complete(pending)
+            self._completions.finalize_if_complete(pending)
         elif outcome is not MessageOutcome.DUPLICATE and snapshot is not None:
             self._files.discard(checkpoint_id, snapshot.files())
         return outcome
@@ -418,59 +425,11 @@ class CheckpointCoordinator:
         was_started = self._served.has_begun(checkpoint_id)
         return MessageOutcome.ENDED_CHECKPOINT if was_started else MessageOutcome.UNKNOWN_CHECKPOINT
 
-    def _finalize_if_complete(self, pending: PendingCheckpoint) -> None:
-        """Finalize unless something is missing, such as an event of a subtask for its coordinator."""
-        if not pending.is_fully_acknowledged or pending.state is not PendingState.COLLECTING:
-            return
-        checkpoint_id = pending.checkpoint_id
-        if not self._finalizer.waits(checkpoint_id) and self._coordinators.have_all_events(checkpoint_id):
-            self._finalize(pending)
-
     def _event_came(self) -> None:
         for pending in self._running():
-            self._finalize_if_complete(pending)
-
-    def _finalize(self, pending: PendingCheckpoint) -> None:
-        self._finalizer.submit(
-            pending.checkpoint_id,
-            partial(self._begin_finalizing, pending),
-            partial(self._finalized, pending),
-            partial(self._not_finalized, pending),
-        )
-
-    def _begin_finalizing(self, pending: PendingCheckpoint) -> CompletedCheckpoint:
-        pending.begin_finalizing(self._coordinators.recorded_states(pending.checkpoint_id))
-        self._history.finalizing(pending.checkpoint_id)
-        return completed_checkpoint(
-            pending,
-            self._planner.graph.execution,
-            self._files.latest or self._restored,
-            self._clock.now(),
-            self._history.completing(self._duration(pending), pending.metrics),
-        )
+            self._completions.finalize_if_complete(pending)
 
     # -- the way of a completion ----------------------------------------------------------------------------
-
-    def _finalized(self, pending: PendingCheckpoint, outcome: FinalizeOutcome) -> None:
-        """The record is written, unless another attempt owns the log or this job has ended."""
-        if isinstance(outcome, Fenced) or not self._files.has_store:
-            self._fenced()
-            return
-        checkpoint, checkpoint_id = outcome.checkpoint, pending.checkpoint_id
-        pending.complete()
-        del self._pending[checkpoint_id]
-        self._failures.succeeded(checkpoint_id)
-        duration = self._duration(pending)
-        self._history.completed(checkpoint_id, checkpoint.completed_at, duration, checkpoint.size)
-        self._files.add(checkpoint, self._oldest_base())
-        self._requests.begin_pause()
-        if pending.attempt == self._served.number:
-            for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
-                self._gateway.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
-            self._coordinators.notify_checkpoint_complete(checkpoint_id)
-        self._requests.answer(pending.request, CheckpointSucceeded(checkpoint, duration))
-        self._requests.poll()
-        self._subsume_older_than(checkpoint_id)
 
     def _subsume_older_than(self, checkpoint_id: int) -> None:
         for pending in self._running():
@@ -541,24 +500,13 @@ class CheckpointCoordinator:
         self._files.discard_aborted(checkpoint_id, pending.abort(reason), pending.location)
         self._aborted(pending, reason, detail)
 
-    def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
-        """The record is not written, or that is unknown; in the second case all files stay."""
-        reason = Reason.FINALIZE_CHECKPOINT_FAILURE
-        files = pending.abort(reason)
-        no_other_can_be = isinstance(error, CarriedStateError)
-        is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError)) and not no_other_can_be
-        if isinstance(error, StorageError) and not is_unknown:
-            self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
-        detail = f"its record could not be written: {error_text(error)}"
-        self._aborted(pending, reason, detail, fails_job=no_other_can_be and not pending.kind.is_savepoint)
-
     def _aborted(
-        self, pending: PendingCheckpoint, reason: Reason, detail: str, *, fails_job: bool = False
+        self, pending: PendingCheckpoint, reason: Reason, detail: str, fails_job: bool = False
     ) -> None:
         checkpoint_id, request = pending.checkpoint_id, pending.request
         del self._pending[checkpoint_id]
         self._history.failed(checkpoint_id, reason, detail, self._duration(pending))
-        self._files.release(self._oldest_base())
+        self._files.release(oldest_base(self._pending.values()))
         was_starting = self._semantics.abort_ends_start and self._starts.stop_masters_of(request)
         if self._served.number is not None:
             self._notify_aborted(pending)
@@ -635,10 +583,6 @@ class CheckpointCoordinator:
     def _notify_aborted(self, pending: PendingCheckpoint) -> None:
         for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
             self._gateway.notify_checkpoint_aborted(attempt, subtasks, pending.checkpoint_id)
-
-    def _oldest_base(self) -> int | None:
-        bases = [pending.base_id for pending in self._pending.values() if pending.base_id >= 0]
-        return min(bases) if bases else None
 
     def _duration(self, pending: PendingCheckpoint) -> float:
         return self._clock.monotonic() - pending.started_at

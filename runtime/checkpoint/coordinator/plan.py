@@ -13,14 +13,18 @@ checkpoint by itself must have everything that was sent to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final, Protocol
 
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import CurrentGraph
+from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.restore import finished_on_restore
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import OperatorState
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -176,3 +180,47 @@ class CheckpointPlanner:
         gone = frozenset(finished)
         trigger = tuple(s for s in running if self.graph.senders[s] <= gone or s in self._data_ended)
         return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))
+
+
+_NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+
+
+class CoordinatorGateway(Protocol):
+    """The coordinator's calls to subtasks: each names the attempt of the subtasks that it is for.
+
+    No call blocks, and none calls the coordinator back before it returns.
+    """
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None: ...
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None: ...
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class ServedAttempt:
+    """The attempt whose checkpoints are taken.
+
+    Attributes:
+        number: `None` while the job does not run; then `refusal` answers requests.
+        next_id: Every checkpoint that was begun has a smaller id.
+    """
+
+    number: int | None = None
+    refusal: CheckpointFailed = field(default=_NOT_RUNNING)
+    next_id: int = 1
+
+    def begin(self, number: int, highest_id: int) -> None:
+        """Serve another attempt; ids up to the highest were given before."""
+        self.number = number
+        self.next_id = max(self.next_id, highest_id + 1)
+
+    def has_begun(self, checkpoint_id: int) -> bool:
+        return checkpoint_id < self.next_id

@@ -29,17 +29,22 @@ What it must never do: leave a valve shut after a round that is over, or report 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.location import PastAttemptError, WriteProbe
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
-from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.plan import (
+    CheckpointPlan,
+    CheckpointPlanner,
+    CoordinatorGateway,
+    ServedAttempt,
+)
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointRequest,
@@ -185,49 +190,6 @@ InitializeLocation: TypeAlias = Callable[[int, int], int]
 TAKEN_OVER: Final = CheckpointFailed(
     Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
 )
-
-_NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
-
-
-class CoordinatorGateway(Protocol):
-    """The coordinator's calls to subtasks: each names the attempt of the subtasks that it is for.
-
-    No call blocks, and none calls the coordinator back before it returns.
-    """
-
-    def trigger_checkpoint(
-        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
-    ) -> None: ...
-
-    def notify_checkpoint_complete(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
-
-    def notify_checkpoint_aborted(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
-
-
-@dataclass(slots=True)
-class ServedAttempt:
-    """The attempt whose checkpoints are taken.
-
-    Attributes:
-        number: `None` while the job does not run; then `refusal` answers requests.
-        next_id: Every checkpoint that was begun has a smaller id.
-    """
-
-    number: int | None = None
-    refusal: CheckpointFailed = field(default=_NOT_RUNNING)
-    next_id: int = 1
-
-    def begin(self, number: int, highest_id: int) -> None:
-        """Serve another attempt; ids up to the highest were given before."""
-        self.number = number
-        self.next_id = max(self.next_id, highest_id + 1)
-
-    def has_begun(self, checkpoint_id: int) -> bool:
-        return checkpoint_id < self.next_id
 
 
 @dataclass(frozen=True, slots=True)
