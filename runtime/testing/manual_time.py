@@ -61,12 +61,7 @@ class ManualClock:
 
 @dataclass(order=True, slots=True)
 class ManualTimer:
-    """One scheduled callback.
-
-    Attributes:
-        due: Monotonic time at which it fires.
-        cancelled: Whether it was cancelled.
-    """
+    """One scheduled callback; `due` is the monotonic time at which it fires."""
 
     due: float
     number: int
@@ -95,24 +90,23 @@ class ManualTimers:
 
     @property
     def pending(self) -> tuple[ManualTimer, ...]:
-        """Timers that will fire, soonest first."""
+        """Timers that will fire, in their order."""
         return tuple(sorted(timer for timer in self._heap if not timer.cancelled))
 
     @property
     def next_due(self) -> float | None:
-        """Monotonic time of the soonest timer; `None` without timers."""
+        """Monotonic time of the next timer; `None` without timers."""
         while self._heap and self._heap[0].cancelled:
             heapq.heappop(self._heap)
         return self._heap[0].due if self._heap else None
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> ManualTimer:
-        """Fire `callback` when `delay` seconds have passed."""
         timer = ManualTimer(self._clock.monotonic() + max(0.0, delay), next(self._numbers), callback)
         heapq.heappush(self._heap, timer)
         return timer
 
     def fire_next(self) -> bool:
-        """Advance to the soonest timer and fire it; return whether there was one."""
+        """Advance to the next timer and fire it; return whether there was one."""
         while self._heap:
             timer = heapq.heappop(self._heap)
             if timer.cancelled:

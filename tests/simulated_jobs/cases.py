@@ -36,7 +36,7 @@ from penstock.runtime.config.checkpointing import Alignment, Checkpointing, Keep
 from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, Weather
+from penstock.runtime.testing.simulation.world.agenda import Conditions, Draws, Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from simulated_jobs.handover import SecondJob, StartFrom
 from simulated_jobs.scenario import HandlerMode, Scenario
@@ -44,8 +44,10 @@ from simulated_jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
 from simulated_jobs.simulation import SimulationResult
 
 
-def pressing_weather(parallelism: int, *, tick: float, slow_channels: float, slowness: float) -> Weather:
-    """Weather in which a record takes ten ticks, however many subtasks share the one clock.
+def pressing_conditions(
+    parallelism: int, *, tick: float, slow_channels: float, slowness: float
+) -> Conditions:
+    """Conditions in which a record takes ten ticks, however many subtasks share the one clock.
 
     Args:
         parallelism: The largest of any vertex; the more subtasks, the shorter their moves.
@@ -53,7 +55,7 @@ def pressing_weather(parallelism: int, *, tick: float, slow_channels: float, slo
         slow_channels: Share of the channels that are slow.
         slowness: Seconds that a frame takes longer on them.
     """
-    return Weather(
+    return Conditions(
         weights=dict.fromkeys(Happening, 4),
         disorder=0.3,
         tick=tick / parallelism,
@@ -146,7 +148,7 @@ def rescale_scenario(
         mode,
         Shape(tuple(vertices), _KEY_GROUPS),
         pressing_config(every=max(0.02, 0.004 * largest), unaligned=mode is HandlerMode.UNALIGNED),
-        pressing_weather(largest, tick=0.0002, slow_channels=0.3, slowness=0.01),
+        pressing_conditions(largest, tick=0.0002, slow_channels=0.3, slowness=0.01),
         faults,
         SecondJob(StartFrom.NEWEST, wanted) if by is RescaledBy.NEW_JOB else None,
         wanted if by is RescaledBy.REQUEST else None,
@@ -226,8 +228,8 @@ def stress_scenario(seed: int, parallelism: int, mode: HandlerMode = HandlerMode
         aligned_timeout=every / 10 if mode is HandlerMode.ALIGNED_TIMEOUT else None,
         stored_in_memory=1_000 if mode is HandlerMode.STORED else None,
     )
-    weather = pressing_weather(parallelism, tick=0.0001, slow_channels=0.1, slowness=0.003)
-    return Scenario(seed, mode, stress_shape(parallelism), config, weather, _faults(parallelism))
+    conditions = pressing_conditions(parallelism, tick=0.0001, slow_channels=0.1, slowness=0.003)
+    return Scenario(seed, mode, stress_shape(parallelism), config, conditions, _faults(parallelism))
 
 
 def happened_failures(result: SimulationResult) -> int:
@@ -287,12 +289,12 @@ def stored_alignment_scenario(seed: int, parallelism: int = 2) -> Scenario:
         PlannedFault(FaultKind.CRASH, Moment.STORING, 2 + 3 * kill, delay=draws.between(0, 4))
         for kill in range(KILLS)
     )
-    weather = pressing_weather(parallelism, tick=0.0001, slow_channels=0.3, slowness=0.01)
+    conditions = pressing_conditions(parallelism, tick=0.0001, slow_channels=0.3, slowness=0.01)
     return Scenario(
         seed,
         HandlerMode.STORED,
         stress_shape(parallelism),
         replace(config, checkpointing=limited),
-        weather,
+        conditions,
         faults,
     )

@@ -23,7 +23,6 @@ from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.cluster.job import SECOND_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.world.faults import FaultKind
-from penstock.runtime.testing.simulation.world.faulty_storage import move_folder
 from penstock.runtime.testing.simulation.world.world import World
 from simulated_jobs.records import ExternalSystem
 
@@ -129,7 +128,7 @@ class Handover:
         if not snapshot.is_savepoint or not is_moved:
             return url
         folder = url.removeprefix(f"{root}/")
-        move_folder(self._storage, folder, _MOVED)
+        _move_folder(self._storage, folder, _MOVED)
         self._world.damage.moved(folder, _MOVED)
         return f"{root}/{_MOVED}"
 
@@ -150,3 +149,10 @@ class Handover:
         is_new = any(had.get(vertex, number) != number for vertex, number in new.items())
         self._world.counts.happened(FaultKind.STARTED_RESCALED, int(is_new))
         return {vertex: number for vertex, number in new.items() if number != written[vertex]}
+
+
+def _move_folder(storage: SnapshotStorage, old: str, new: str) -> None:
+    files = storage.list(f"{old}/")
+    for path in files:
+        storage.put(new + path.removeprefix(old), storage.get(path))
+    storage.delete(files)

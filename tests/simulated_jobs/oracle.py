@@ -228,7 +228,7 @@ class Oracle:
             self._system,
             exactly_once=scenario.is_exactly_once,
             is_whole=self._are_windows_whole,
-            clocks_disagree=scenario.weather.clock_drift > 0.0
+            clocks_disagree=scenario.conditions.clock_drift > 0.0
             or any(fault.kind is FaultKind.CLOCK_SET for fault in scenario.faults),
         )
         may_lack = TIMED in self._left_behind

@@ -312,7 +312,7 @@ def _restarting(world: World, control: ControlPlane) -> UsedRestarts:
         control.restarts,
         tuple(failures),
         clocks_agree=not world.clocks.differ and FaultKind.CLOCK_SET not in counts,
-        drift=world.weather.clock_drift,
+        drift=world.conditions.clock_drift,
     )
 
 

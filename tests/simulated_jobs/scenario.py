@@ -19,7 +19,7 @@ from penstock.runtime.config.restart import (
 )
 from penstock.runtime.config.semantics import EndOfPartitionMode
 from penstock.runtime.testing.simulation.run.target import Plan
-from penstock.runtime.testing.simulation.world.agenda import Draws, Weather, draw_weather
+from penstock.runtime.testing.simulation.world.agenda import Conditions, Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.faults import (
     MOMENTS,
     FaultKind,
@@ -84,7 +84,7 @@ class Scenario:
         mode: How barriers are dealt with.
         shape: The graph.
         config: The job's settings.
-        weather: What the world is like.
+        conditions: What the world is like.
         faults: What will go wrong, if its moment comes.
         second: A second job that starts when the first was stopped or cancelled; `None` for none.
         rescale_to: The parallelism that its user asks for, by operator id; drawn on the way when left out.
@@ -96,7 +96,7 @@ class Scenario:
     mode: HandlerMode
     shape: Shape
     config: JobConfig
-    weather: Weather
+    conditions: Conditions
     faults: tuple[PlannedFault, ...]
     second: SecondJob | None = None
     rescale_to: Mapping[str, int] | None = None
@@ -160,7 +160,7 @@ def draw_scenario(seed: int) -> Scenario:
     mode, alignment = draws.stream(0).pick(MODES), draws.stream(8)
     if mode is HandlerMode.ALIGNED and alignment.chance(_STORING):
         mode = HandlerMode.STORED
-    weather, config = draw_weather(draws.stream(3)), _config(draws.stream(2), mode, draws.stream(13))
+    conditions, config = draw_conditions(draws.stream(3)), _config(draws.stream(2), mode, draws.stream(13))
     if mode is HandlerMode.STORED:
         config = _storing(config, alignment)
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
@@ -169,16 +169,16 @@ def draw_scenario(seed: int) -> Scenario:
     timed = draws.stream(_TIMED_STREAM)
     if not checkpoints:
         whole = replace(whole, timed=draw_timed(timed, waits=False))
-        return Scenario(seed, mode, whole, config, weather, ())
+        return Scenario(seed, mode, whole, config, conditions, ())
     second, ends = draw_second_job(axes, shape)
     if second is not None:
         config = _keeping_more(config)
     failures = draws.stream(4)
-    faults = draw_faults(failures, weather.lasts) + _draw_cancel(failures)
-    faults += draw_axis_faults(axes, shape) + ends + draw_family_faults(draws, weather.lasts)
+    faults = draw_faults(failures, conditions.lasts) + _draw_cancel(failures)
+    faults += draw_axis_faults(axes, shape) + ends + draw_family_faults(draws, conditions.lasts)
     if mode is HandlerMode.STORED:
         faults += _draw_crashes_while_stored(alignment)
-    compact_every, crashes = _draw_compactions(draws.stream(14), weather.lasts)
+    compact_every, crashes = _draw_compactions(draws.stream(14), conditions.lasts)
     stored, inline_limit = draws.stream(15), None
     compacts = compact_every < COMPACT_EVERY
     damage = draw_damage(stored, in_flight=_is_unaligned(mode), compacts=compacts)
@@ -191,7 +191,7 @@ def draw_scenario(seed: int) -> Scenario:
         mode,
         whole,
         config,
-        weather,
+        conditions,
         faults + crashes + damage,
         second,
         compact_every=compact_every,

@@ -34,9 +34,9 @@ from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
+from penstock.runtime.testing.simulation.cluster.running_task import RunningTask, TaskState
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
-from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
+from penstock.runtime.testing.simulation.world.agenda import Conditions, Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -49,11 +49,14 @@ _NEVER: Final = 1e9
 #: No lease ends, and none is checked before a checkpoint would be due.
 _LEASE: Final = 100 * _NEVER
 
+#: An attempt of a subtask that has not started yet.
+_COMING_UP: Final = (TaskState.DEPLOYING, TaskState.DEPLOYED)
+
 #: A checkpoint is over.
 _ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
 
 #: Any order, frames twice now and then, and no time that passes by itself.
-_WEATHER: Final = Weather(
+_CONDITIONS: Final = Conditions(
     weights=dict.fromkeys(Happening, 4),
     disorder=1.0,
     tick=0.0,
@@ -146,7 +149,7 @@ class ScriptedJob:
         self._id = job_id
         self._started_from: CompletedCheckpoint | None = None
         self._world = _World(
-            seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
+            seed, _CONDITIONS, None, clock=self.clock, storage=storage, open_location=open_location
         )
         # Its storage may have the log of a job that it continues.
         job = SimulatedJob(job_id, self._started(graph), self._config, is_new=False)
@@ -382,12 +385,12 @@ class ScriptedJob:
         def runs() -> bool:
             has_master = self._control.masters.newest is not None
             is_running = has_master and self.scheduler.state is JobState.RUNNING
-            return is_running and not any(task.state.is_on_its_way for task in self.tasks.values())
+            return is_running and not any(task.state in _COMING_UP for task in self.tasks.values())
 
         agenda = self._world.agenda
-        agenda.set_weights({**_WEATHER.weights, Happening.STEP: 0})
+        agenda.set_weights({**_CONDITIONS.weights, Happening.STEP: 0})
         self.until(lambda: self._control.end is not None or runs(), "a job that runs")
-        agenda.set_weights(_WEATHER.weights)
+        agenda.set_weights(_CONDITIONS.weights)
         self._require(JobState.FINISHED)
 
     def _require(self, state: JobState) -> None:
@@ -400,14 +403,14 @@ class ScriptedJob:
         agenda = self._world.agenda
         agenda.set_weights(_CONTROL_FIRST)
         self.until(lambda: bool(answers), "the end of a checkpoint")
-        agenda.set_weights(_WEATHER.weights)
+        agenda.set_weights(_CONDITIONS.weights)
 
     def until_told(self) -> None:
         """Move until what was sent to subtasks has arrived; little else happens meanwhile."""
         agenda = self._world.agenda
         agenda.set_weights({**dict.fromkeys(Happening, 0), Happening.MESSAGE: 1})
         self.until(lambda: "message" not in agenda.waiting(), "arrived messages")
-        agenda.set_weights(_WEATHER.weights)
+        agenda.set_weights(_CONDITIONS.weights)
 
     def _start_another(self, graph: ExecutionGraph) -> None:
         url, self._started_from = self.newest_url, self.newest
@@ -415,7 +418,7 @@ class ScriptedJob:
         if url is not None:
             self._restore_from = url
         job_id = f"{self._id}-{len(self._run.controls) + 1}"
-        self._run.go_on_with(SimulatedJob(job_id, self._started(graph), self._config))
+        self._run.continue_with(SimulatedJob(job_id, self._started(graph), self._config))
         self._begin()
 
     def _started(self, graph: ExecutionGraph) -> ExecutionGraph:

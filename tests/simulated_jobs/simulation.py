@@ -90,7 +90,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, write: Callable[[str], None] | None = None) -> None:
         self.scenario = scenario
-        self.world = World(scenario.seed, scenario.weather, write)
+        self.world = World(scenario.seed, scenario.conditions, write)
         self.system = ExternalSystem()
         ledger = HookLedger(self.world)
         around = Around(RunHooks(self.world), self.system, self.world.valves, ledger.make)

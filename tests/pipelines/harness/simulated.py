@@ -23,8 +23,8 @@ from pipelines.harness.scenario import (
 from penstock import Checkpointing, CollectSink, StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.run.report import difference
+from penstock.runtime.testing.simulation.run.user_run import Continuation, UserRun, run_user_job
 from penstock.runtime.testing.simulation.run.user_run import Course as Run
-from penstock.runtime.testing.simulation.run.user_run import GoingOn, UserRun, run_user_job
 
 #: How a scenario is run again.
 REPLAY: Final = "python tests/pipelines {name} {arguments}"
@@ -86,19 +86,19 @@ def run(
 
     with_failures = draws.random() < 0.5 and scenario.mode != AT_LEAST_ONCE
     parallelism = draws.choice(OTHER_PARALLELISM) if scenario.course is Course.RESCALED else PARALLELISM
-    going_on = None
+    continuation = None
     if scenario.course.is_restored:
-        going_on = GoingOn(
+        continuation = Continuation(
             lambda results: made(results, parallelism, again=True),
             drain=scenario.course is Course.DRAINED,
             after=int(10 ** draws.uniform(*_STOPS)),
         )
     course = Run(
         scenario.seed,
-        with_failures=scenario.course is Course.FAILURES or (going_on is not None and with_failures),
+        with_failures=scenario.course is Course.FAILURES or (continuation is not None and with_failures),
         rescale=can_rescale(pipeline, scenario.mode),
         usual_moves=usual_moves,
-        going_on=going_on,
+        continuation=continuation,
     )
     command = REPLAY.format(name=pipeline.name, arguments=scenario.arguments())
     try:

@@ -28,10 +28,10 @@ from penstock.runtime.testing.simulation.world.world import World
 
 
 class Replaced(Enum):
-    """The fate of a JobMaster that is frozen when its successor begins."""
+    """Outcome for a JobMaster that is frozen when its successor begins."""
 
     WAKES_EARLY = "it wakes up when its successor has begun an attempt and has deployed nothing"
-    WAKES_LATE = "it wakes up when its time has come"
+    WAKES_LATE = "it wakes up after its time"
     IS_KILLED = "it is killed"
 
 
@@ -90,7 +90,7 @@ class ControlPlane:
 
     def _job_has_ended(self) -> None:
         """Note the end of the job; the report of the oldest JobMaster counts."""
-        self.end = next(each.end for each in self._executions.values() if each.end is not None)
+        self.end = next(known.end for known in self._executions.values() if known.end is not None)
 
     @property
     def execution(self) -> SimulatedExecution | None:
@@ -112,11 +112,7 @@ class ControlPlane:
         self._begin_later(newest, draws.real(0.01, 0.5))
 
     def crash_in_compaction(self, calls: int) -> None:
-        """Kill the JobMaster that compacts the log next, or a later one.
-
-        Args:
-            calls: Number of calls of compactions before the one at which it dies.
-        """
+        """Kill a JobMaster in a compaction of the log, after this number of calls of compactions."""
         self.masters.compaction_crash.plan(calls)
 
     def _died_compacting(self, master: Master) -> None:
@@ -149,10 +145,9 @@ class ControlPlane:
         self._begin_later(newest, 0.0)
 
     def freeze_master(self, seconds: float, successor_after: float | None, replaced: Replaced) -> None:
-        """Freeze the newest JobMaster for a while.
+        """Freeze the newest JobMaster for `seconds`, or until the world calms down.
 
         Args:
-            seconds: Duration; ends earlier when the world calms down.
             successor_after: Seconds until a successor begins; `None` for no successor.
         """
         newest = self.masters.answering
@@ -186,10 +181,9 @@ class ControlPlane:
             wake()
 
     def cut_network(self, island: Collection[str], seconds: float, noticed_after: float | None) -> None:
-        """Cut these processes and JobMasters off from the others.
+        """Cut these processes and JobMasters off for `seconds`, or until the world calms down.
 
         Args:
-            seconds: Duration of the cut; ends earlier when the world calms down.
             noticed_after: Seconds until the cluster declares them dead; `None` for never.
         """
         links = self.links
@@ -218,11 +212,7 @@ class ControlPlane:
         self._world.when_calm(heal)
 
     def believe_dead(self, process: SimulatedProcess, seconds: float | None) -> None:
-        """Declare a living process dead.
-
-        Args:
-            seconds: Seconds until the cluster ends it; `None` for never, or when a cut is healed.
-        """
+        """Declare a living process dead. The cluster ends it after `seconds`; never for `None`."""
         if not process.is_alive or self.links.is_gone(process.id):
             return
         self._declare_gone([process.id])

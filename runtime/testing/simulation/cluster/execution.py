@@ -44,14 +44,14 @@ class SimulatedExecution:
     """The `ExecutionGateway` and `JobHost` of a simulated job; see the module's text.
 
     Args:
-        table: Where subtasks run; other JobMasters use it, too.
+        table: The processes, which all JobMasters share.
         on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
         known_attempt: An attempt that the job's last report names.
         has_ended: Whether the job's last report names its end.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as this JobMaster knows.
-        end: How the job ended, and why; `None` while it lives.
+        end: The job's final state and its cause; `None` while it runs.
         on_end: Called when the job has ended.
     """
 
@@ -111,7 +111,7 @@ class SimulatedExecution:
         self._life.start()
 
     def refuse_next_deployment(self) -> None:
-        """Refuse the deployment in progress, or else the next one, for lack of room."""
+        """Refuse the deployment in progress, or else the next one: no node has room."""
         self._processes.refuse_next_deployment()
 
     def leave(self, *, work_goes_on: bool) -> None:
@@ -286,11 +286,7 @@ class SimulatedExecution:
 
 
 class ObservedScheduler:
-    """The scheduler of a JobMaster; notes its calls.
-
-    Args:
-        world: Counts failures, and runs the actions that wait for a moment.
-    """
+    """The scheduler of a JobMaster; notes its calls."""
 
     def __init__(self, world: World, master: Master) -> None:
         self._world = world
@@ -311,12 +307,12 @@ class ObservedScheduler:
 
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
         self._world.trace.note(f"{self._master}: {subtask} has finished")
-        self._hear(attempt, subtask)
+        self._count_old(attempt, subtask)
         self._master.scheduler.on_subtask_finished(attempt, subtask)
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
         self._world.trace.note(f"{self._master}: {subtask} has failed: {cause.message[:200]}")
-        self._hear(attempt, subtask)
+        self._count_old(attempt, subtask)
         self._master.scheduler.on_subtask_failed(attempt, subtask, cause)
 
     def on_all_stopped(self, attempt: int) -> None:
@@ -326,13 +322,13 @@ class ObservedScheduler:
     def on_region_stopped(self, attempt: int) -> None:
         self._master.scheduler.on_region_stopped(attempt)
 
-    def _hear(self, attempt: int, subtask: SubtaskId) -> None:
+    def _count_old(self, attempt: int, subtask: SubtaskId) -> None:
         is_old = attempt < self._master.scheduler.attempt_of(subtask)
         self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(is_old))
 
 
 class NotedSilences:
-    """Notes which processes do not answer."""
+    """Notes in the trace which processes do not answer."""
 
     def __init__(self, world: World, master: Master) -> None:
         self._world = world
@@ -345,9 +341,7 @@ class NotedSilences:
         self._world.trace.note(f"{self._master}: {member.role.subtask} answers again")
 
 
-def _nothing() -> None:
-    """Do nothing: no part waits for this call."""
+def _nothing() -> None: ...
 
 
-def _not_counted(subtask: SubtaskId, counters: object) -> None:
-    """Ignore counters."""
+def _not_counted(subtask: SubtaskId, counters: object) -> None: ...

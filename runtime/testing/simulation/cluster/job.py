@@ -1,13 +1,4 @@
-"""A submitted job, and the ledgers of its master hooks and restarts; one run may submit two jobs.
-
-`HookLedger` is the external system behind the master hooks: it outlives every JobMaster. It keeps the state
-that each hook returned for each checkpoint. So it can check that a restore gives each hook exactly its own
-data. It also checks that no subtask is notified of a checkpoint before all hooks have done their part.
-
-`RestartLedger` records the times at which attempts were deployed and stopped, in the world's time. The oracle
-uses it to check that the job restarted as often as its user allows. The simulation keeps it, so that the
-check does not rely on the job's counters.
-"""
+"""A submitted job, and the ledgers of its master hooks and restarts; one run may submit two jobs."""
 
 from __future__ import annotations
 
@@ -34,15 +25,11 @@ class UserCode(Protocol):
     """Copies users' objects for processes; a cluster pickles them for each process."""
 
     def graph_for_master(self) -> ExecutionGraph:
-        """Return the job with its own copies of objects."""
+        """The job with its own copies of objects."""
         ...
 
     def task_for_process(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
-        """Return a task with its own copies of objects.
-
-        Args:
-            effect: Called before user code acts; the process may die there.
-        """
+        """The task with its own copies of objects; calls `effect` before each effect of users' code."""
         ...
 
 
@@ -54,7 +41,7 @@ class SimulatedJob:
         code: Copies users' objects for each process; `None` shares them.
         is_new: Whether its first JobMaster treats it as just submitted.
         compact_every: Number of records after which its log is compacted.
-        inline_limit: Maximum bytes of a state that stay in the metadata; `None` for the default.
+        inline_limit: Maximum bytes of a state that stays in the metadata; `None` for the default.
     """
 
     id: str
@@ -66,15 +53,11 @@ class SimulatedJob:
     inline_limit: int | None = None
 
     def received(self) -> SimulatedJob:
-        """The job as a JobMaster receives it: with its own copies of users' objects."""
+        """The job as a JobMaster receives it."""
         return self if self.code is None else replace(self, graph=self.code.graph_for_master())
 
     def received_task(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
-        """Return a task as a process receives it: with its own copies of users' objects.
-
-        Args:
-            effect: Called before user code acts; the process may die there.
-        """
+        """The task as a process receives it; `effect` is called before users' code has an effect outside."""
         return task if self.code is None else self.code.task_for_process(task, effect)
 
 
@@ -86,11 +69,7 @@ _RESET: Final = (None, None)
 
 
 class SimulatedHook:
-    """One hook in one JobMaster.
-
-    Attributes:
-        restored: The checkpoint of its last restore, and the restored state.
-    """
+    """One hook in one JobMaster; `restored` is the checkpoint and the state of its last restore."""
 
     def __init__(self, identifier: str, ledger: HookLedger) -> None:
         self.identifier = identifier
@@ -98,11 +77,6 @@ class SimulatedHook:
         self._ledger = ledger
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> str:
-        """Do the hook's part.
-
-        Raises:
-            SimulatedUserError: The hook was set up to fail.
-        """
         return self._ledger.answer(self.identifier, checkpoint_id)
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
@@ -111,12 +85,16 @@ class SimulatedHook:
     def reset(self) -> None:
         self.restored = _RESET
 
-    def close(self) -> None:
-        """Do nothing at the end of the job."""
+    def close(self) -> None: ...
 
 
 class HookLedger:
-    """The actions of all hooks of a run; see the module's text."""
+    """The external system behind the master hooks, which outlives every JobMaster.
+
+    It keeps the state that each hook returned for each checkpoint. So it can check that a restore gives each
+    hook exactly its own state. It also checks that no subtask takes part in a checkpoint before all hooks
+    have done their part.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -142,11 +120,7 @@ class HookLedger:
         self._lateness = seconds
 
     def answer(self, identifier: str, checkpoint_id: int) -> str:
-        """Return a hook's state of a checkpoint: never the same twice.
-
-        Raises:
-            SimulatedUserError: The hook is to fail.
-        """
+        """Return a hook's state of a checkpoint, never the same twice; may fail with `SimulatedUserError`."""
         world = self._world
         if self._to_fail and not world.is_calm:
             self._to_fail -= 1
@@ -162,25 +136,14 @@ class HookLedger:
         return given[-1]
 
     def check_triggered(self, hooks: Sequence[SimulatedHook], checkpoint_id: int) -> None:
-        """Check the hooks when subtasks are notified of a checkpoint.
-
-        Raises:
-            AssertionError: A hook has not done its part.
-        """
+        """Fail if a checkpoint is triggered before all hooks have done their part."""
         for hook in hooks:
             if (hook.identifier, checkpoint_id) not in self._answers:
                 msg = f"checkpoint {checkpoint_id} is triggered before {hook.identifier} was asked"
                 raise AssertionError(msg)
 
     def check_restored(self, hooks: Sequence[SimulatedHook], restore: CompletedCheckpoint | None) -> None:
-        """Check the hooks when the whole job is deployed.
-
-        Args:
-            restore: The checkpoint that the job starts from.
-
-        Raises:
-            AssertionError: A hook did not get its state of that checkpoint, or was not called.
-        """
+        """Fail if the job starts from `restore`, and a hook did not get its state of that checkpoint."""
         states = {} if restore is None else {s.identifier: s.data for s in restore.master_states}
         for hook in hooks:
             asked, hook.restored = hook.restored, _NOT_ASKED
@@ -198,14 +161,17 @@ class HookLedger:
 
     def _require(self, holds: bool, hook: SimulatedHook, what: str, asked: tuple[Any, Any]) -> None:
         if not holds:
-            heard = "nothing" if asked == _NOT_ASKED else "a reset" if asked == _RESET else f"restore {asked}"
-            msg = f"the job starts from {what}, but {hook.identifier} was told {heard}"
+            call = "nothing" if asked == _NOT_ASKED else "a reset" if asked == _RESET else f"restore {asked}"
+            msg = f"the job starts from {what}, but {hook.identifier} got {call}"
             raise AssertionError(msg)
 
 
 @dataclass(slots=True)
 class RestartLedger:
-    """The times of a job's attempts.
+    """The times of a job's attempts, in the world's time.
+
+    The oracle uses them to check that the job restarted as often as its user allows. They do not rely on the
+    job's own counters.
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.

@@ -37,7 +37,7 @@ from penstock.runtime.testing.simulation.world.world import World
 
 
 class Reach(Enum):
-    """The fate of a call from one process to another."""
+    """The outcome of a call from one process to another."""
 
     OPEN = "arrives"
     WAITS = "waits for the end of a cut"
@@ -86,12 +86,7 @@ class Links:
         lose: Callable[[], None],
         *what: object,
     ) -> None:
-        """Deliver a call or its answer now, or when the cut is healed.
-
-        Args:
-            arrive: Called when the way is open.
-            lose: Called when the receiver of the call counts as dead.
-        """
+        """Deliver a call or its answer when the way is open; `lose` it if its receiver counts as dead."""
         if self.is_whole:
             arrive()
             return
@@ -171,14 +166,11 @@ class ChannelRules:
         self.outstanding = 0
 
     def sent(self, first: int, elements: Sequence[bytes]) -> None:
-        """Check a frame that is sent.
-
-        Raises:
-            AssertionError: It breaks a rule.
-        """
-        broken = self._broken_rule(first, elements)
-        to = f"{self._channel.receiver} (channel {self._channel.channel})" if broken else ""
-        assert broken is None, f"{self._sender} -> {to}: {broken}"
+        """Fail if a frame breaks a rule."""
+        if broken := self._broken_rule(first, elements):
+            to = f"{self._channel.receiver} (channel {self._channel.channel})"
+            msg = f"{self._sender} -> {to}: {broken}"
+            raise AssertionError(msg)
 
     def credited(self, first: int) -> None:
         self.outstanding -= self._in_flight.pop(first, 0)
@@ -233,29 +225,18 @@ RESEND_DELAY: Final = 0.2
 
 
 class Sender(Protocol):
-    """The sender of a frame."""
+    """The sending subtask of a frame, as the network sees it."""
 
     @property
-    def id(self) -> SubtaskId:
-        """The sending subtask."""
-        ...
+    def id(self) -> SubtaskId: ...
 
-    def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
-        """The frame was consumed."""
-        ...
+    def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None: ...
 
-    def receiver_gone(self, channel: OutputChannelSpec) -> None:
-        """The receiver is gone."""
-        ...
+    def receiver_gone(self, channel: OutputChannelSpec) -> None: ...
 
 
 class SimulatedFrame:
-    """One deliver call; not a dataclass, because a run makes thousands.
-
-    Attributes:
-        receiver: The process that held the receiver's role when the sender was started.
-        end: Sequence number after the last element.
-    """
+    """One deliver call to the process that held the receiver's role when the sender was started."""
 
     __slots__ = ("channel", "elements", "end", "first", "network", "receiver", "role")
 
@@ -280,21 +261,15 @@ class SimulatedFrame:
 
 
 class Receiver(Protocol):
-    """The target of frames: a process."""
+    """The process that takes a frame, as the network sees it."""
 
     @property
-    def id(self) -> str:
-        """Name of the process."""
-        ...
+    def id(self) -> str: ...
 
     @property
-    def answers_are_lost(self) -> bool:
-        """Whether the process died before it sent its last answers."""
-        ...
+    def answers_are_lost(self) -> bool: ...
 
-    def deliver(self, frame: SimulatedFrame) -> None:
-        """Take a frame."""
-        ...
+    def deliver(self, frame: SimulatedFrame) -> None: ...
 
 
 class SimulatedChannel:
@@ -321,11 +296,7 @@ class SimulatedChannel:
 
 
 class AttemptNetwork:
-    """All outgoing channels of one attempt of a subtask; see the module's text.
-
-    Args:
-        process: The process of the sender.
-    """
+    """All outgoing channels of one attempt of a subtask in `process`; see the module's text."""
 
     def __init__(self, world: World, sender: Sender, credits: int, process: str, links: Links) -> None:
         self.sender = sender
@@ -340,18 +311,14 @@ class AttemptNetwork:
         self._receivers = receivers
 
     def send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
-        """Put a frame on its way.
-
-        Raises:
-            AssertionError: It breaks a rule of the data plane.
-        """
+        """Put a frame on its way; fail if it breaks a rule of the data plane."""
         sent = self._channels.get(channel) or self._begin(channel)
         sent.rules.sent(first, elements)
         if sent.to is not None and not sent.has_ended:
             self._travel(SimulatedFrame(self, sent, sent.to, first, elements))
 
     def answer(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
-        """End the deliver call of a frame; the sender is notified after a while."""
+        """Answer the deliver call of a frame; the answer takes a while."""
         self._world.send(Happening.CREDIT, lambda: self._answer_arrives(frame, answer), answer, "to", frame)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:
@@ -395,9 +362,9 @@ class AttemptNetwork:
     def _slowness(self, channel: SimulatedChannel) -> float:
         slowness = channel.slowness
         if slowness is None:
-            weather, slowness = self._world.weather, 0.0
-            if weather.slow_channels and self._world.draws.chance(weather.slow_channels):
-                slowness = weather.slowness
+            conditions, slowness = self._world.conditions, 0.0
+            if conditions.slow_channels and self._world.draws.chance(conditions.slow_channels):
+                slowness = conditions.slowness
             channel.slowness = slowness
             self._world.counts.happened(FaultKind.SLOW_CHANNEL, int(slowness > 0))
         return slowness

@@ -150,9 +150,9 @@ class SimulatedRunner:
                 result = work()
             except (PenstockError, SimulatedUserError) as error:
                 failure = error
-                self._call_later(item, lambda: on_error(failure), "is told:", failure)
+                self._call_later(item, lambda: on_error(failure), "gets:", failure)
             else:
-                self._call_later(item, lambda: on_result(result), "is told the result")
+                self._call_later(item, lambda: on_result(result), "gets the result")
 
         self._world.agenda.add(Happening.WORK, do, self._owner, "does", name, at=at)
         self._on_work()

@@ -50,9 +50,6 @@ _WARM_STREAM = 4_711
 class ProcessTable:
     """All processes of one job, of all its JobMasters.
 
-    Args:
-        give_up: Called with a process that a JobMaster wants to end but can't reach.
-
     Attributes:
         give_up: Called with a process that a JobMaster wants to end but can't reach.
     """
@@ -118,7 +115,7 @@ class ProcessTable:
         return process
 
     def offer(self, process: SimulatedProcess) -> None:
-        """Make a process claimable that has given its role back and whose JobMaster knows it."""
+        """Make a process claimable that has given its role back."""
         self._warm.append(process)
 
     def _withdraw(self, process: SimulatedProcess) -> bool:
@@ -132,11 +129,7 @@ class ProcessTable:
 
 
 class MasterProcesses:
-    """One JobMaster's calls of processes: the `Processes` port.
-
-    Args:
-        master: The JobMaster; answers are dropped after its death.
-    """
+    """One JobMaster's calls of processes: the `Processes` port. Answers are dropped after its death."""
 
     def __init__(self, world: World, master: Master, table: ProcessTable) -> None:
         self._world = world
@@ -147,7 +140,6 @@ class MasterProcesses:
         self._refuses_next_deployment = False
 
     def refuse_next_deployment(self) -> None:
-        """Let the next deployment find no room on a node."""
         self._refuses_next_deployment = True
 
     def left_behind(self) -> Sequence[ProcessId]:
@@ -196,7 +188,7 @@ class MasterProcesses:
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         settings = self._master.job.config.advanced
         times = as_seconds(settings.lease_timeout), as_seconds(settings.heartbeat_timeout)
-        what = self._said("take", role)
+        what = self._line("take", role)
         self._call(process, what, lambda p, answer: answer(p.process.take_role(role, *times)), reply)
 
     def deploy(
@@ -209,7 +201,7 @@ class MasterProcesses:
             else:
                 called.process.deploy_attempt(role, descriptor, self._master, answer)
 
-        self._call(process, self._said("deploy", role), act, reply)
+        self._call(process, self._line("deploy", role), act, reply)
 
     def run(
         self,
@@ -225,7 +217,7 @@ class MasterProcesses:
             self._table.get(process).end_is_known()
 
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
-            what = self._said("the run of", role, "has ended:", type(outcome).__name__)
+            what = self._line("the run of", role, "has ended:", type(outcome).__name__)
             self._answer(process, Happening.REPORT, what, hear, outcome)
 
         def arrive() -> None:
@@ -236,7 +228,7 @@ class MasterProcesses:
                 self._name, lambda p, answer: p.process.run_attempt(role, receivers, answer), ended
             )
 
-        what = self._said("run", role)
+        what = self._line("run", role)
         self._travel(process, Happening.OPERATION, what, arrive, reply)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
@@ -253,19 +245,19 @@ class MasterProcesses:
             elif arrives:
                 arrived = called.process.control(role, message)
                 answer = Away() if is_lost else arrived
-            self._answer(process, Happening.MESSAGE, self._said(role, "was told"), reply, answer)
+            self._answer(process, Happening.MESSAGE, self._line(role, "has received it"), reply, answer)
 
-        what = self._said(role, "is told:", message)
+        what = self._line(role, "receives:", message)
         self._travel(process, Happening.MESSAGE, what, arrive, reply)
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
         def stop(called: SimulatedProcess, answer: Callable[[None], None]) -> None:
             called.process.stop_attempt(role, lambda: answer(None))
 
-        self._call(process, self._said("stop", role), stop, reply)
+        self._call(process, self._line("stop", role), stop, reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        what = self._said("renew the lease of", role.subtask)
+        what = self._line("renew the lease of", role.subtask)
 
         def renew(called: SimulatedProcess, answer: Callable[[Counters | Stale], None]) -> None:
             answer(called.renew(role, self._master, guards=guards))
@@ -289,13 +281,12 @@ class MasterProcesses:
         self._world.send(Happening.OPERATION, arrive, f"{self._master}: processor times")
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
-        """Release a process, which stays warm."""
         stays = self._master.job.config.reuse_processes
 
         def leave(called: SimulatedProcess, answer: Callable[[bool], None]) -> None:
             called.leave(role, stays=stays, answer=answer)
 
-        self._call(process, self._said("leave", role.subtask), leave, reply)
+        self._call(process, self._line("leave", role.subtask), leave, reply)
 
     def _call(
         self,
@@ -311,9 +302,9 @@ class MasterProcesses:
             called.carry_out(self._name, act, answered)
 
         def answered(answer: T | CallFailure) -> None:
-            self._answer(process, Happening.OPERATION, self._said("answer of:", what), reply, answer)
+            self._answer(process, Happening.OPERATION, self._line("answer of:", what), reply, answer)
 
-        self._travel(process, Happening.OPERATION, self._said(f"{process}:", what), arrive, reply)
+        self._travel(process, Happening.OPERATION, self._line(f"{process}:", what), arrive, reply)
 
     def _travel(
         self,
@@ -350,8 +341,8 @@ class MasterProcesses:
             heard = _GONE if is_lost else answer
             self._links.carry(kind, name, process, lambda: hear(heard), lambda: hear(COUNTS_AS_DEAD), what)
 
-        self._world.send(kind, arrive, self._said(f"{name}:", what))
+        self._world.send(kind, arrive, self._line(f"{name}:", what))
 
-    def _said(self, *parts: object) -> str:
-        """A line for the trace; made only when the trace has a reader."""
+    def _line(self, *parts: object) -> str:
+        """A line for the trace; empty without a trace."""
         return " ".join(map(str, parts)) if self._world.trace.is_on else ""

@@ -67,60 +67,38 @@ class TaskState(Enum):
     DEAD = "dead with its process"
 
     @property
-    def is_on_its_way(self) -> bool:
-        return self in (TaskState.DEPLOYING, TaskState.DEPLOYED)
-
-    @property
     def is_open(self) -> bool:
         """Whether the attempt still accepts frames and messages."""
         return self in (TaskState.DEPLOYED, TaskState.STARTED)
 
 
 class TaskProcess(Protocol):
-    """The process of a task, as the task needs it."""
+    """The process of a task, as the task sees it: a `SimulatedProcess`."""
 
     @property
-    def id(self) -> str:
-        """Name of the process."""
-        ...
+    def id(self) -> str: ...
 
     @property
-    def clock(self) -> ManualClock:
-        """The clock of the process."""
-        ...
+    def clock(self) -> ManualClock: ...
 
     @property
-    def links(self) -> Links:
-        """The processes that this process can reach."""
-        ...
+    def links(self) -> Links: ...
 
     @property
-    def stops_take_time(self) -> bool:
-        """Whether other events may happen between a stop and its completion."""
-        ...
+    def stops_take_time(self) -> bool: ...
 
-    def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool:
-        """Keep an action for later if the process can't run now; return whether it was kept."""
-        ...
+    def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool: ...
 
     def before_effect(self) -> None:
-        """Called before an effect outside of the process.
-
-        Raises:
-            ProcessDied: The process dies first.
-        """
+        """Called before an effect outside the process; raises `ProcessDied` if the process dies first."""
         ...
 
     def before_upload(self) -> None:
-        """Called before a file is written.
-
-        Raises:
-            ProcessDied: The process dies first.
-        """
+        """Called before a file is written; raises `ProcessDied` if the process dies first."""
         ...
 
     def died(self) -> None:
-        """Note that the process has died in the middle of an action."""
+        """Called when the process has died in the middle of an action."""
         ...
 
 
@@ -130,20 +108,12 @@ Receivers: TypeAlias = Mapping[SubtaskId, tuple[Receiver, Role]]
 #: Carries a report to the JobMaster, with its text for the trace.
 Report: TypeAlias = Callable[[SubtaskReport, str], None]
 
-#: Errors that the simulation injects; their subclasses, such as a missing file, are not among them.
+#: Errors that the simulation injects; their subclasses, such as a missing file, are not injected.
 _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
 
 
 class RunningTask:
-    """One attempt of one subtask (`RunningAttempt`); see the module's text. It is the subtask's gateway.
-
-    Args:
-        process: Where it runs.
-        inline_limit: Most bytes of state that stay in the metadata; `None` for the usual limit.
-
-    Attributes:
-        has_ended: Whether it has reported the end of its data.
-    """
+    """One attempt of one subtask (`RunningAttempt`), and the subtask's gateway; see the module's text."""
 
     def __init__(
         self,
@@ -159,6 +129,7 @@ class RunningTask:
         self.attempt = descriptor.attempt
         self.state = TaskState.DEPLOYING
         self.network = AttemptNetwork(world, self, credits, process.id, process.links)
+        #: Whether it has reported the end of its data.
         self.has_ended = False
         self._world = world
         self._descriptor = descriptor
@@ -180,7 +151,7 @@ class RunningTask:
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)
         self._is_scheduled = self._is_stopping = False
-        self._held: list[Callable[[Subtask], None]] = []
+        self._received: list[Callable[[Subtask], None]] = []
         checkpointing = descriptor.config.checkpointing
         mode = None if checkpointing is None else checkpointing.mode
         self._never_aligns = mode is CheckpointingMode.AT_LEAST_ONCE
@@ -235,17 +206,17 @@ class RunningTask:
         self.network.connect(peers)
         self.state = TaskState.STARTED
         self._schedule()
-        held, self._held = self._held, []
-        for something in held:
-            self.receive(something)
+        received, self._received = self._received, []
+        for action in received:
+            self.receive(action)
 
-    def receive(self, something: Callable[[Subtask], None]) -> None:
-        """Run an action on the subtask from outside: once it is started, and unless it has ended."""
+    def receive(self, action: Callable[[Subtask], None]) -> None:
+        """Run an action of another process on the subtask once it is started, unless it has ended."""
         if self.state is TaskState.DEPLOYED:
-            self._held.append(something)
+            self._received.append(action)
         elif self.state is TaskState.STARTED:
             self._schedule()
-            self.guard(something, self.subtask)
+            self.guard(action, self.subtask)
 
     def control(self, message: SubtaskControl) -> None:
         self.receive(lambda subtask: subtask.control(message))
@@ -278,7 +249,7 @@ class RunningTask:
         self._state_backends.die()
 
     def guard(self, action: Callable[..., object], *arguments: object) -> None:
-        """Run an action of the task; an error fails the task, `ProcessDied` ends the process."""
+        """Run an action of the task; an injected error fails the task, `ProcessDied` ends the process."""
         self._world.before_effect = self._process.before_effect
         try:
             action(*arguments)
@@ -303,7 +274,7 @@ class RunningTask:
         self.receive(lambda subtask: subtask.frame_consumed(channel, first))
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
-        """A receiver is gone; only a subtask that waits for it continues with that."""
+        """End a channel whose receiver is gone; only a subtask that waits for it has something to do."""
         if self._process.holds(Happening.CREDIT, lambda: self.receiver_gone(channel), "an end"):
             return
         if self.state is TaskState.STARTED:
@@ -375,7 +346,7 @@ class RunningTask:
             )
 
     def _wake(self, at: float) -> None:
-        """Step at the time that the last step asked for; ignore the time of an older step."""
+        """Step at the time that the last step asked for, unless a later step has changed it."""
         if self._result.wake_at == at and not self._is_scheduled:
             self._take_turn()
 
@@ -403,11 +374,7 @@ class RunningTask:
             storing.discard(self.id)
 
     def _end(self, state: TaskState, failure: BaseException | None) -> None:
-        """Close the subtask, and report how it ended.
-
-        Raises:
-            ProcessDied: The process died meanwhile.
-        """
+        """Close the subtask, and report how it ended; raises `ProcessDied` if the process dies first."""
         self.state = state
         self._count_alignments()
         self._world.storing.discard(self.id)
@@ -426,7 +393,7 @@ class RunningTask:
             self._events.ended(SubtaskStopped() if state is TaskState.STOPPED else SubtaskFinished(None))
 
     def _guard_work(self, work: Callable[[], object]) -> None:
-        """Run work beside the task; only an injected storage error may stop it."""
+        """Run background work; `ProcessDied` ends the process."""
         self._world.before_effect = self._process.before_effect
         try:
             work()
@@ -434,15 +401,11 @@ class RunningTask:
             self._process.died()
 
     def _require_wanted(self, error: BaseException) -> None:
-        """Raise an error that the simulation did not inject, because such an error is a bug.
-
-        Raises:
-            BaseException: The error was not injected.
-        """
-        if not any(map(self._is_wanted, chain_of(error))):
+        """Raise an error that the simulation did not inject: it shows a bug."""
+        if not any(map(self._is_injected, chain_of(error))):
             raise error
 
-    def _is_wanted(self, error: BaseException) -> bool:
+    def _is_injected(self, error: BaseException) -> bool:
         if isinstance(error, CorruptSnapshotError):
             return self._world.damage.explains(error)
         return type(error) in _INJECTED
@@ -457,4 +420,4 @@ def chain_of(error: BaseException | None) -> list[BaseException]:
 
 
 def _is_death(error: BaseException | None) -> bool:
-    return any(isinstance(each, ProcessDied) for each in chain_of(error))
+    return any(isinstance(cause, ProcessDied) for cause in chain_of(error))

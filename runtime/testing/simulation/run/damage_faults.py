@@ -3,10 +3,10 @@
 A strike looks for a file of its kind that the newest checkpoint needs. If there is none, it retries a little
 later, and then takes another kind. A process or the JobMaster often dies with it, so that the file is read.
 
-Three things are spared, because no reader could notice the damage. The newest record of a log is never lost:
-the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier attempt
-may want its slot. And the listings of a log with damaged files are complete, because a reader needs either
-the files or the listings.
+Three kinds of damage are left out, because no reader could notice them. The newest record of a log is never
+lost: the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier
+attempt may want its slot. And the listings of a log with damaged files are complete, because a reader needs
+either the files or the listings.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind
 #: Seconds between two searches for a file that does not exist yet, and the number of searches.
 _POLL: Final = 0.005
 
-_MOST_LOOKS: Final = 500
+_MOST_SEARCHES: Final = 500
 
 #: Searches after which a file of another kind may be taken.
-_LOOKS_FOR_ONE_KIND: Final = 8
+_SEARCHES_FOR_ONE_KIND: Final = 8
 
 #: Searches that wait for an older checkpoint where one may be restored.
-_LOOKS_FOR_OLDER: Final = 100
+_SEARCHES_FOR_OLDER: Final = 100
 
 
 #: Consequences of a strike, weighted by their number of entries.
@@ -63,7 +63,7 @@ class _Files:
         self._seen = target.world.storage.changes
         self._known: dict[int, CompletedCheckpoint] = {}
 
-    def are_those_of(self, target: Target) -> bool:
+    def is_current(self, target: Target) -> bool:
         return target.control.job.id == self.job_id and target.world.storage.changes == self._seen
 
     @cached_property
@@ -87,7 +87,7 @@ class _Files:
         first = 0 if view.compacted_at is None else view.compacted_at
         return [self.paths.log_slot(slot) for slot in range(first, view.next_slot)]
 
-    def slots_that_are_missed(self) -> list[str]:
+    def slots_to_lose(self) -> list[str]:
         found = []
         for path in self.slots()[:-1]:
             slot = self.paths.slot_of(path)
@@ -105,8 +105,8 @@ class _Files:
     def savepoint(self) -> list[str]:
         for kept in self.kept():
             if kept.is_savepoint and kept.metadata is not None:
-                place = kept.location
-                folder = "" if place is None else place.removeprefix(f"{self.storage.url}/") + "/"
+                location = kept.location
+                folder = "" if location is None else location.removeprefix(f"{self.storage.url}/") + "/"
                 files = [folder + handle.path for handle in replace(kept, metadata=None).files()]
                 return [*files, kept.metadata.path]
         return []
@@ -118,7 +118,7 @@ class _Files:
         return self._newest(lambda state: [handle for keyed in state.keyed for handle in keyed.files[1:]])
 
     def lists(self) -> list[str]:
-        return self._newest(lambda state: [each.state for each in state.operator])
+        return self._newest(lambda state: [saved.state for saved in state.operator])
 
     def in_flight(self) -> list[str]:
         return self._newest(lambda state: [] if state.channels is None else [state.channels.state])
@@ -126,7 +126,7 @@ class _Files:
     def _newest(self, handles: Callable[[OperatorSubtaskState], Sequence[StateHandle]]) -> list[str]:
         for kept in self.kept():
             states = [state for operator in kept.operators.values() for state in operator.subtasks.values()]
-            found = [each.path for state in states for each in handles(state) if isinstance(each, FileHandle)]
+            found = [file.path for state in states for file in handles(state) if isinstance(file, FileHandle)]
             if found and kept.location is None:
                 return found
         return []
@@ -139,7 +139,7 @@ def _state_files(files: _Files) -> list[str]:
 #: Finds the files of each kind.
 _FOUND_BY: Final[Mapping[FaultKind, Callable[[_Files], list[str]]]] = {
     FaultKind.FLIPPED_SLOT: _Files.slots,
-    FaultKind.SLOT_GONE: _Files.slots_that_are_missed,
+    FaultKind.SLOT_GONE: _Files.slots_to_lose,
     FaultKind.FLIPPED_HINT: _Files.hint,
     FaultKind.HINT_GONE: _Files.hint,
     FaultKind.FLIPPED_METADATA: _Files.metadata,
@@ -167,16 +167,16 @@ _GONE: Final = frozenset(
 )
 
 
-def _strike(target: Target, *, kind: FaultKind, looks: int = 0, seen: _Files | None = None) -> None:
+def _strike(target: Target, *, kind: FaultKind, searches: int = 0, known: _Files | None = None) -> None:
     world, control = target.world, target.control
-    if control.end is not None or looks > _MOST_LOOKS:
+    if control.end is not None or searches > _MOST_SEARCHES:
         return
-    files = seen if seen is not None and seen.are_those_of(target) else _Files(target)
-    struck = _choose(target, files, kind, looks)
+    files = known if known is not None and known.is_current(target) else _Files(target)
+    struck = _choose(target, files, kind, searches)
     if struck is None:
         at = world.clock.monotonic() + _POLL
-        again = partial(_strike, target, kind=kind, looks=looks + 1, seen=files)
-        world.agenda.add(Happening.OPERATION, again, "somebody looks for a file to damage", at=at)
+        again = partial(_strike, target, kind=kind, searches=searches + 1, known=files)
+        world.agenda.add(Happening.OPERATION, again, "a fault searches for a file to damage", at=at)
         return
     really, path = struck
     world.trace.note("!!", path, really.value)
@@ -190,8 +190,8 @@ def _strike(target: Target, *, kind: FaultKind, looks: int = 0, seen: _Files | N
         victim.die(FaultKind.CRASH)
 
 
-def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple[FaultKind, str] | None:
-    """Choose a file to strike, and return it with its kind; `None` for none now.
+def _choose(target: Target, files: _Files, kind: FaultKind, searches: int) -> tuple[FaultKind, str] | None:
+    """Choose a file to strike, and return it with its kind.
 
     No file is struck while several JobMasters live: one of them may not know the end of the log.
     """
@@ -202,7 +202,7 @@ def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple
     allow_older = job.config.checkpointing is not None and job.config.checkpointing.allow_older
     try:
         completed = files.view.completed
-        if allow_older and len(completed) < 2 and looks < _LOOKS_FOR_OLDER:
+        if allow_older and len(completed) < 2 and searches < _SEARCHES_FOR_OLDER:
             return None
         if completed:
             newest = completed[-1]
@@ -211,10 +211,10 @@ def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple
     except (CorruptSnapshotError, ObjectNotFoundError):
         return None  # an earlier strike has hit it
     if kind not in found:
-        found = {each: paths for each, paths in found.items() if (each in _GONE) == (kind in _GONE)}
-        if not completed or not found or looks < _LOOKS_FOR_ONE_KIND:
+        found = {other: paths for other, paths in found.items() if (other in _GONE) == (kind in _GONE)}
+        if not completed or not found or searches < _SEARCHES_FOR_ONE_KIND:
             return None
-        rare = [each for each in found if each in RARE_DAMAGE or each in IN_FLIGHT_DAMAGE]
+        rare = [other for other in found if other in RARE_DAMAGE or other in IN_FLIGHT_DAMAGE]
         kind = target.draws.pick(rare or list(found))
     return kind, target.draws.pick(found[kind][-4:])
 

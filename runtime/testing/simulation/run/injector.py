@@ -58,7 +58,7 @@ MASTER_FAULTS: Final[Mapping[FaultKind, Strike]] = {
 }
 
 
-#: Frequency of a JobMaster on the island.
+#: Probability that the JobMaster is cut off, too.
 _WITH_MASTER: Final = 0.3
 
 
@@ -136,7 +136,7 @@ PROCESS_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.SUBTASK_FROZEN: _freeze,
 }
 
-#: Strikes on processes whose subtasks have done their work.
+#: Strikes on processes whose subtasks have finished.
 FINISHED_PROCESS_FAULTS: Final[Mapping[FaultKind, Strike]] = {FaultKind.CRASH_AFTER_END: _crash_after_end}
 
 
@@ -275,8 +275,8 @@ class FaultInjector:
                 self._waiting.setdefault((fault.moment, fault.occurrence), []).append(fault)
         world.on_moment = self.occurred
 
-    def go_on_with(self, control: ControlPlane) -> None:
-        """Continue with another job, which is never stopped, because no third one would continue it."""
+    def continue_with(self, control: ControlPlane) -> None:
+        """Continue with another job; it is never stopped, because no third one would continue it."""
         self._due = [(at, fault) for at, fault in self._due if fault.kind not in _STOPS]
         self._waiting = {
             moment: [fault for fault in faults if fault.kind not in _STOPS]

@@ -38,7 +38,7 @@ class Difference:
         return bool(self.missing or self.detail)
 
     def lines(self) -> list[str]:
-        """A description, with a line for each kind of difference."""
+        """The detail, the missing rows and the unexpected ones; a line for each."""
         lines = [self.detail] if self.detail else []
         for what, rows in (("missing", self.missing), ("unexpected", self.unexpected)):
             if rows:

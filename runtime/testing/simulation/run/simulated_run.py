@@ -1,11 +1,11 @@
 """`SimulatedRun`: the engine of the simulation. Makes moves until the jobs of a run have ended.
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
-work, one timer. The draws choose among all possible moves; without any, time passes until one is possible. In
-the first part of a run there is weather and faults strike. Then the world calms down. After the last delayed
-arrival the job must end.
+work, one timer. The draws choose among all possible moves; without any, time passes until one is possible.
+First the drawn conditions hold and faults strike. Then the world calms down. After the last delayed arrival
+the job must end.
 
-The caller provides the jobs and judges the outcome: `user_graph` for users, `tests/simulated_jobs` for seeds.
+The caller provides the jobs and judges the outcome: `user_run` for users, `tests/simulated_jobs` for seeds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_CALM_SECONDS: Final = 900.0
 _CALM_TICK: Final = 0.000005
 
 
-#: Cause that a JobMaster reports if it finds the end in the log, because the one that knew it has died.
+#: Cause that a JobMaster reports if it finds the end in the log, after the death of the one that knew it.
 ENDED_BEFORE: Final = "it had ended before"
 
 
@@ -69,9 +69,10 @@ class SimulatedRun:
         plan: The faults and requests; none by default.
         ledger: The ledger of master hooks; by default there are no hooks.
         take_back: Resets the external world to a checkpoint, as a user would. Called with a job's id, an
-        attempt and its checkpoint; `None` for the newest one. most_moves: Maximum moves after the faults have
-        stopped. `None` allows 60,000, and twenty times as many within the first 200 s. most_seconds: Maximum
-        virtual seconds after that.
+            attempt and its checkpoint; `None` for the newest one.
+        most_moves: Maximum moves after the faults have stopped. `None` allows 60,000, and twenty times as
+            many within the first 200 s.
+        most_seconds: Maximum virtual seconds after the faults have stopped.
     """
 
     def __init__(
@@ -108,10 +109,10 @@ class SimulatedRun:
     def run_to_end(
         self, next_job: Callable[[JobState], SimulatedJob | None] | None = None
     ) -> tuple[JobState, str]:
-        """Run the job, then the next one if any; returns the final state of the last one, and its cause.
+        """Run the job, and the one that `next_job` makes of its final state, if any.
 
-        Args:
-            next_job: Makes the job that continues the first one; called with the first one's final state.
+        Returns:
+            The final state of the last job, and its cause.
 
         Raises:
             StandstillError: A job does not end.
@@ -121,7 +122,7 @@ class SimulatedRun:
         job = None if next_job is None else next_job(end[0])
         if job is None:
             return end
-        self.go_on_with(job)
+        self.continue_with(job)
         return self._run_newest()
 
     def _run_newest(self) -> tuple[JobState, str]:
@@ -132,21 +133,16 @@ class SimulatedRun:
         return end
 
     def step(self) -> None:
-        """Make one move, with the faults that are due before it.
-
-        Raises:
-            StandstillError: No move is possible any more, or the job does not end.
-            Exception: Something failed that was not injected: a bug.
-        """
+        """Make one move, after the faults that are due; errors as of `run_to_end`."""
         self._injector.inject_due()
         self._calm_down_in_time()
         if not self.move():
             raise StandstillError("nothing can happen any more: " + self.describe())
 
-    def go_on_with(self, job: SimulatedJob) -> None:
+    def continue_with(self, job: SimulatedJob) -> None:
         """Continue with another job; processes of the last one may still live."""
         self._controls.append(ControlPlane(self.world, job, self._ledger))
-        self._injector.go_on_with(self.control)
+        self._injector.continue_with(self.control)
         self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
 
     def describe(self) -> str:
@@ -175,7 +171,6 @@ class SimulatedRun:
         return self.world.damage.explains(cause + self.reason_of_the_end)
 
     def figures(self) -> RunFigures:
-        """Numbers so far."""
         statuses = self.statuses()
         return RunFigures(
             happened=self.world.counts.by_kind(),
@@ -199,14 +194,14 @@ class SimulatedRun:
         if world.trace.is_on:
             world.trace.note(*entry.what)
         entry.act()
-        world.clock.advance(world.draws.real(0.0, _CALM_TICK if world.is_calm else world.weather.tick))
+        world.clock.advance(world.draws.real(0.0, _CALM_TICK if world.is_calm else world.conditions.tick))
         return True
 
     def _calm_down_in_time(self) -> None:
         world = self.world
         moves, now = world.trace.moves, world.clock.monotonic()
         if not world.is_calm:
-            if moves >= world.weather.lasts:
+            if moves >= world.conditions.lasts:
                 world.calm_down()
                 self._calm_since = moves, now
             return

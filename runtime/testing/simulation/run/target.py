@@ -1,4 +1,4 @@
-"""`Target`: the run that faults strike, with its plan and its user, who may rescale or stop it.
+"""`Target`: the run that faults strike, with its plan and its user.
 
 `User` requests another parallelism of the running job, or its end with a savepoint. A request waits while the
 job starts or restarts, as with the real handles. A request whose JobMaster died before the answer is
@@ -45,9 +45,9 @@ class Plan:
 _POLL: Final = 0.1
 
 #: Number of checks after which the wait ends.
-_MOST_LOOKS: Final = 600
+_MOST_CHECKS: Final = 600
 
-#: Folder of savepoints that are taken to a place of their own.
+#: Folder of savepoints that are taken outside the job's folder.
 SAVEPOINTS: Final = "savepoints"
 
 #: The largest parallelism that is drawn for a rescaled operator.
@@ -55,15 +55,12 @@ MOST_PARALLELISM: Final = 5
 
 
 class User:
-    """Makes requests of a job; see the module's text."""
-
     def __init__(self, world: World, control: ControlPlane, plan: Plan) -> None:
         self._world = world
         self._control = control
         self._plan = plan
 
     def rescale(self) -> None:
-        """Rescale operators to the planned parallelism, or one or two operators to a drawn one."""
         self._when_settled(self._rescale)
 
     def stop(self, *, drain: bool) -> None:
@@ -107,31 +104,31 @@ class User:
             if self._plan.insists and not has_stopped:
                 self._later(lambda: self._when_settled(lambda other: self._stop(other, request)), "once more")
 
-        def look() -> None:
+        def check() -> None:
             if not heard and not master.is_alive:
                 self._when_settled(lambda other: self._stop(other, request))
             elif not heard:
-                self._later(look, "the user waits")
+                self._later(check, "the user waits")
 
         self._world.trace.note("** the user asks", request)
         master.scheduler.stop_with_savepoint(request, answered)
-        look()
+        check()
 
-    def _when_settled(self, ask: Callable[[Master], None], looks: int = 0) -> None:
+    def _when_settled(self, ask: Callable[[Master], None], checks: int = 0) -> None:
         """Make a request of the newest JobMaster once the job has settled; none after the job's end."""
-        if self._control.end is not None or looks > _MOST_LOOKS:
+        if self._control.end is not None or checks > _MOST_CHECKS:
             return
         newest = self._control.masters.answering
         if newest is not None and not newest.scheduler.state.is_coming_up:
             if not newest.scheduler.state.is_terminal:
                 ask(newest)
             return
-        self._later(lambda: self._when_settled(ask, looks + 1), "the user looks at the job")
+        self._later(lambda: self._when_settled(ask, checks + 1), "the user looks at the job")
 
-    def _later(self, look: Callable[[], None], what: str) -> None:
+    def _later(self, check: Callable[[], None], what: str) -> None:
         def act() -> None:
             if self._control.end is None:
-                look()
+                check()
 
         at = self._world.clock.monotonic() + _POLL
         self._world.agenda.add(Happening.OPERATION, act, what, at=at)
@@ -156,11 +153,7 @@ class Target:
         return self.world.counts
 
     def victim(self, *, uploads: bool = False) -> SimulatedProcess | None:
-        """Choose a process whose death matters, preferably one that runs an attempt.
-
-        Args:
-            uploads: Whether its snapshots should be written as files.
-        """
+        """Choose a process whose death matters; with `uploads`, if possible, one that writes files."""
         alive = [process for process in self.control.processes.values() if process.may_die]
         running = [process for process in alive if process.runs] or alive
         if uploads:

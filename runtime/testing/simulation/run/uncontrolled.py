@@ -83,15 +83,15 @@ def find_uncontrolled(job: JobGraph) -> tuple[Uncontrolled, ...]:
 def _functions_of(thing: Any) -> Iterator[FunctionType]:
     """The functions that are reached from an object, each once; Penstock's own are left out."""
     waiting: list[Any] = [thing]
-    seen: dict[int, Any] = {}  # visited objects stay alive, so that no id is reused
-    while waiting and len(seen) < _MOST_FUNCTIONS:
-        each = waiting.pop()
-        if id(each) in seen or each is None or isinstance(each, ModuleType | str | bytes | int | float):
+    visited: dict[int, Any] = {}  # visited objects stay alive, so that no id is reused
+    while waiting and len(visited) < _MOST_FUNCTIONS:
+        part = waiting.pop()
+        if id(part) in visited or part is None or isinstance(part, ModuleType | str | bytes | int | float):
             continue
-        seen[id(each)] = each
-        if isinstance(each, FunctionType) and not _is_ours(each.__module__):
-            yield each
-        waiting += _parts_of(each)
+        visited[id(part)] = part
+        if isinstance(part, FunctionType) and not _is_ours(part.__module__):
+            yield part
+        waiting += _parts_of(part)
 
 
 def _parts_of(thing: Any) -> list[Any]:
@@ -118,11 +118,11 @@ def _named_in(function: FunctionType) -> list[Any]:
     names = {name for code in _codes(function.__code__) for name in code.co_names}
     named = [known[name] for name in names if name in known]
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    return [each for each in (*named, *cells) if isinstance(each, FunctionType | type | MethodType | partial)]
+    return [used for used in (*named, *cells) if isinstance(used, FunctionType | type | MethodType | partial)]
 
 
 def _uses(function: FunctionType) -> Iterator[tuple[str, str]]:
-    """A part of a function that can't be controlled: its kind, and its name."""
+    """Kind and name of each use that the seed does not determine."""
     known = dict(function.__globals__)
     for code in _codes(function.__code__):
         chain: tuple[str, Any] | None = None
@@ -167,7 +167,7 @@ def _judge_value(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _judge(module: str, name: str | None, names: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Judge a call of `name` of a module, or an import of the module by code that uses these names."""
+    """Judge a call of `name` of a module; without `name` an import of it by code that uses `names`."""
     kind, wanted = _kind_of(module), _NAMES.get(module)
     if kind is None:
         return

@@ -63,7 +63,7 @@ class PackedCode:
         self._shared: list[Any] = []
         file = io.BytesIO()
         try:
-            _Packer(file, self._shared, {id(each) for each in world}).dump(what)
+            _Packer(file, self._shared, set(map(id, world))).dump(what)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             msg = (
                 f"the job can't be sent to another process: {error}. If it is part of what output() reads, "
@@ -77,11 +77,7 @@ class PackedCode:
 
 
 class _Packer(pickle.Pickler):
-    """Pickles functions by value, and refers to shared objects by number.
-
-    Args:
-        file: Takes the bytes.
-    """
+    """Pickles functions by value, and refers to shared objects by number."""
 
     def __init__(self, file: io.BytesIO, shared: list[Any], world: set[int]) -> None:
         super().__init__(file, protocol=5)
@@ -121,12 +117,6 @@ class _Packer(pickle.Pickler):
 
 
 class _Unpacker(pickle.Unpickler):
-    """Reads what `_Packer` has written.
-
-    Args:
-        file: The bytes.
-    """
-
     def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:
         super().__init__(file)
         self._shared = shared
@@ -170,20 +160,17 @@ def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
 
 
 def world_of(world: Any, output: Any) -> list[Any]:
-    """Objects that outlive all processes: those of `build` beside the environment, and those of `output`.
-
-    Includes the parts of containers and of plain objects.
-    """
+    """Objects that outlive all processes: the world of `build`, what `output` uses, and their parts."""
     found: list[Any] = []
-    for each in (world, getattr(output, "__self__", None), *_named_by(output)):
-        found.append(each)
-        if isinstance(each, Mapping):
-            found.extend(each.values())
-        elif isinstance(each, tuple | list | set | frozenset):
-            found.extend(each)
-        elif hasattr(each, "__dict__") and not isinstance(each, ModuleType | type | FunctionType):
-            found.extend(vars(each).values())
-    return [each for each in found if not isinstance(each, int | float | str | bytes | None)]
+    for shared in (world, getattr(output, "__self__", None), *_named_by(output)):
+        found.append(shared)
+        if isinstance(shared, Mapping):
+            found.extend(shared.values())
+        elif isinstance(shared, tuple | list | set | frozenset):
+            found.extend(shared)
+        elif hasattr(shared, "__dict__") and not isinstance(shared, ModuleType | type | FunctionType):
+            found.extend(vars(shared).values())
+    return [shared for shared in found if not isinstance(shared, int | float | str | bytes | None)]
 
 
 def _named_by(function: Any) -> list[Any]:
@@ -192,7 +179,7 @@ def _named_by(function: Any) -> list[Any]:
     named = [value for kind, value in map(_read, function.__closure__ or ()) if kind == _FILLED]
     known = function.__globals__
     named += [known[name] for name in function.__code__.co_names if name in known]
-    return [each for each in named if not isinstance(each, ModuleType | type | FunctionType)]
+    return [value for value in named if not isinstance(value, ModuleType | type | FunctionType)]
 
 
 #: Exchanges whose records depend on the number of subtasks.
@@ -200,11 +187,7 @@ _FIXED = (Partitioning.BROADCAST, Partitioning.GLOBAL)
 
 
 class UserJob:
-    """The result of `build` for one run.
-
-    Args:
-        build: Returns an environment, or an environment and a world.
-        chaining: Whether operators are chained where the environment chains them.
+    """The environment, and the world if there is one, that `build` returns for one run.
 
     Raises:
         GraphError: The graph can't be built, or can't be sent to processes.
@@ -252,11 +235,11 @@ class UserJob:
         return CarriedCode(self.graph, self._shared, world, pace)
 
     def output(self) -> Any:
-        """The output of the sinks; lists and other iterators are read to their end."""
+        """The output of the sinks; iterators are read to their end."""
         left = self._output(self._world) if self._has_world else self._output()
         return list(left) if hasattr(left, "__next__") else left
 
-    def gone_on(self, build: Callable[[Any], StreamEnvironment], url: str) -> UserJob:
+    def continued_by(self, build: Callable[[Any], StreamEnvironment], url: str) -> UserJob:
         """Make another program's job from the snapshot `url`, in the same world; this job cleans up."""
         job = UserJob(lambda: (build(self._world), self._world), self._output, chaining=self._chaining)
         job.graph = replace(job.graph, restore_from=url)
@@ -269,12 +252,7 @@ class UserJob:
 
 
 class CarriedCode:
-    """The `UserCode` of a run.
-
-    Args:
-        shared: Objects that all processes share.
-        pace: The speed of sources, and the batch size of users' code.
-    """
+    """The `UserCode` of a run; all processes share the objects of `shared`."""
 
     def __init__(self, graph: JobGraph, shared: list[Any], world: World, pace: Pace) -> None:
         self._world = world

@@ -34,7 +34,7 @@ from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, Si
 from penstock.runtime.testing.simulation.run.target import Plan
 from penstock.runtime.testing.simulation.run.user_job import UserJob, short_run_config
 from penstock.runtime.testing.simulation.run.watched import Pace
-from penstock.runtime.testing.simulation.world.agenda import Draws, Weather, draw_weather
+from penstock.runtime.testing.simulation.world.agenda import Conditions, Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.faults import (
     MOMENTS,
     FaultKind,
@@ -93,7 +93,7 @@ _KINDS: Final[Mapping[str, tuple[FaultKind, ...]]] = {
 #: The faults that strike stored files.
 _OF_FILES: Final = frozenset({"damaged_files", "lost_files"})
 
-#: Numbers of strikes of a requested fault in a run.
+#: Probability that a requested fault strikes in a run.
 _SHARE: Final = 0.7
 
 
@@ -102,10 +102,6 @@ def checked_faults(names: Iterable[str]) -> tuple[Fault, ...]:
 
     Raises:
         ConfigurationError: A fault is unknown.
-
-    Example:
-        >>> checked_faults(["zombies", "full_disk", "zombies"])
-        ('full_disk', 'zombies')
     """
     asked = [names] if isinstance(names, str) else list(names)
     for name in asked:
@@ -118,11 +114,7 @@ def checked_faults(names: Iterable[str]) -> tuple[Fault, ...]:
 
 
 def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[PlannedFault, ...]:
-    """The moments at which they strike in one run.
-
-    Args:
-        lasts: Moves until the faults stop.
-    """
+    """The strikes of one run, which has `lasts` moves until the faults stop."""
     planned = []
     for number, name in enumerate(faults):
         stream = draws.stream(number)
@@ -151,7 +143,7 @@ class UserRun(RunFigures):
     Attributes:
         output: The output of the sinks; `None` when the job did not finish.
         problem: The reason that the job did not finish; empty when it did, or was right to fail.
-        damage: The damaged file that has ended the job, as the job names it; empty for none.
+        damage: The cause of the job's end, if it names a damaged file; else empty.
     """
 
     output: Any = None
@@ -160,25 +152,22 @@ class UserRun(RunFigures):
     damage: str = ""
 
     @property
-    def went_on(self) -> bool:
+    def has_continued(self) -> bool:
         """Whether a second job has started from the savepoint of the first."""
         return self.jobs > 1
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the job has started from an older checkpoint, so that its sinks repeat what they wrote."""
+        """Whether the job has started from an older checkpoint, so that its sinks repeat rows."""
         return FaultKind.FELL_BACK in self.happened
 
 
 @dataclass(frozen=True, slots=True)
-class GoingOn:
-    """The user stops the job with a savepoint, and starts another one from there.
-
-    A job that ends before is not stopped.
+class Continuation:
+    """The user stops the job with a savepoint, and starts another one from there, unless it ends before.
 
     Attributes:
-        build: Builds the second program; called with the world that the first one writes to. It may have
-            another parallelism, and other functions.
+        build: Builds the second program, for the world that the first one writes to.
         drain: Whether event time goes to its end first.
         after: The move at which the user asks for the stop.
     """
@@ -196,8 +185,8 @@ class Course:
         with_failures: Whether faults strike; otherwise only the interleaving differs from run to run.
         rescale: Whether parallelism changes during the run.
         most_moves: Maximum moves after the faults have stopped.
-        usual_moves: Moves of this job without failures, which limit the time of failures.
-        going_on: The stop and the continuation of the job; `None` lets it run to its end.
+        usual_moves: Moves of this job without failures; faults strike during the first ones of them.
+        continuation: `None` lets the job run to its end.
     """
 
     seed: int
@@ -206,7 +195,7 @@ class Course:
     most_moves: int = 60_000
     usual_moves: int = 1_000
     faults: tuple[Fault, ...] = ()
-    going_on: GoingOn | None = None
+    continuation: Continuation | None = None
 
 
 def run_user_job(
@@ -215,11 +204,7 @@ def run_user_job(
     course: Course,
     write: Callable[[str], None] | None = None,
 ) -> UserRun:
-    """Build the job, run it to its end and read its output.
-
-    Args:
-        write: Takes the lines of the trace; `None` for no trace.
-    """
+    """Build the job, run it to its end and read its output. `write` takes the lines of the trace."""
     job = UserJob(build, output, chaining=_layout(course).pick((True, True, False)))
     try:
         return _run(job, course, write)
@@ -229,9 +214,9 @@ def run_user_job(
 
 def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> UserRun:
     draws = Draws(course.seed).stream(0 if course.with_failures else 1)
-    weather = _weather(course, draws.stream(3))
-    plan = _plan(job, course, draws, weather)
-    world = World(draws.below(1 << 60), weather, write)
+    conditions = _conditions(course, draws.stream(3))
+    plan = _plan(job, course, draws, conditions)
+    world = World(draws.below(1 << 60), conditions, write)
     paces, rows = draws.stream(8), _layout(course).stream(1).pick((1, 1, 1, 2, 0))
     # Batches are large only without failures, because a run must last until failures come.
     chunks = (1, 1, 2, 5) if course.with_failures or rows == 1 else (2, 5, 20)
@@ -245,10 +230,10 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
             world.trace.note("planned:", fault)
 
     def next_job(state: JobState) -> SimulatedJob | None:
-        if course.going_on is None or state is not JobState.FINISHED or not (url := _savepoint(world)):
+        if course.continuation is None or state is not JobState.FINISHED or not (url := _savepoint(world)):
             return None
         world.trace.note(f"== a second job starts from {url} ==")
-        second = job.gone_on(course.going_on.build, url)
+        second = job.continued_by(course.continuation.build, url)
         return submit(SECOND_JOB, second, short_run_config(second.config, draws.stream(12)))
 
     try:
@@ -274,12 +259,12 @@ def _submitted(
 
 
 def _savepoint(world: World) -> str | None:
-    """The savepoint that the first job was stopped with; `None` if it came to its end before."""
+    """The savepoint that the first job was stopped with; `None` if it ended before."""
     storage = world.storage.reliable()
-    left = DecisionLogReader(storage, SnapshotPaths(FIRST_JOB)).replay().completed
-    if not left or left[-1].kind is not SnapshotKind.SYNC_SAVEPOINT:
+    completed = DecisionLogReader(storage, SnapshotPaths(FIRST_JOB)).replay().completed
+    if not completed or completed[-1].kind is not SnapshotKind.SYNC_SAVEPOINT:
         return None
-    return snapshot_url(read_metadata(storage, left[-1].metadata), storage.url)
+    return snapshot_url(read_metadata(storage, completed[-1].metadata), storage.url)
 
 
 def _layout(course: Course) -> Draws:
@@ -287,31 +272,33 @@ def _layout(course: Course) -> Draws:
     return Draws(course.seed).stream(13)
 
 
-def _weather(course: Course, draws: Draws) -> Weather:
-    weather = draw_weather(draws)
+def _conditions(course: Course, draws: Draws) -> Conditions:
+    conditions = draw_conditions(draws)
     if not course.with_failures:
-        return replace(weather, repeats=0.0, stragglers=0.0, lasts=max(weather.lasts, _stops_at(course) + 1))
-    return replace(weather, lasts=100 + course.usual_moves * draws.pick((1, 2, 2, 4)) // 2)
+        return replace(
+            conditions, repeats=0.0, stragglers=0.0, lasts=max(conditions.lasts, _stops_at(course) + 1)
+        )
+    return replace(conditions, lasts=100 + course.usual_moves * draws.pick((1, 2, 2, 4)) // 2)
 
 
 def _stops_at(course: Course) -> int:
     """The move at which the user asks for the stop; 0 for no stop."""
-    return 0 if course.going_on is None else course.going_on.after
+    return 0 if course.continuation is None else course.continuation.after
 
 
-def _plan(job: UserJob, course: Course, draws: Draws, weather: Weather) -> Plan:
+def _plan(job: UserJob, course: Course, draws: Draws, conditions: Conditions) -> Plan:
     faults: tuple[PlannedFault, ...] = ()
-    if course.going_on is not None:
-        kind = FaultKind.DRAINED if course.going_on.drain else FaultKind.STOPPED
-        faults = (PlannedFault(kind, Moment.MOVE, min(_stops_at(course), weather.lasts - 1), 0),)
-    insists = course.going_on is not None
+    if course.continuation is not None:
+        kind = FaultKind.DRAINED if course.continuation.drain else FaultKind.STOPPED
+        faults = (PlannedFault(kind, Moment.MOVE, min(_stops_at(course), conditions.lasts - 1)),)
+    insists = course.continuation is not None
     if not course.with_failures:
         return Plan(faults, insists=insists)
-    faults += draw_faults(draws.stream(4), weather.lasts)
+    faults += draw_faults(draws.stream(4), conditions.lasts)
     wishes = draws.stream(6)
     if course.rescale and job.rescalable and wishes.chance(0.5):
         faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
-    faults += draw_chosen(draws.stream(9), course.faults, weather.lasts)
+    faults += draw_chosen(draws.stream(9), course.faults, conditions.lasts)
     return Plan(faults, job.uploading, job.rescalable if course.rescale else (), insists=insists)
 
 

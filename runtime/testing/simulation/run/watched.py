@@ -1,6 +1,6 @@
 """Wrappers of a user's operators and sources, which inject faults and slow sources down.
 
-In most runs rows come one by one, so a slice may end after any of them. In others they come some at a time.
+In most runs rows come one by one, so a slice may end after any of them. In others they come in small batches.
 The process may die before each call of users' code, and after a commit. Users' code may be slow, or fail.
 
 A user's source is slowed down, so that checkpoints and failures come while it still reads. Otherwise a test's
@@ -29,8 +29,9 @@ class Strikes:
     """Hooks of the simulation around users' code.
 
     Attributes:
-        record: Users' code takes a record: time passes, and it may fail.
-        effect: User code is about to act: the process may die.
+        record: Called before users' code takes a record, which takes time and may fail.
+        effect: Called before users' code has an effect outside; the process may die.
+        committed: Called after a commit.
     """
 
     record: Callable[[], None]
@@ -39,11 +40,7 @@ class Strikes:
 
 
 class WatchedOperator(Operator):
-    """Runs an operator; see the module's text.
-
-    Args:
-        rows: Maximum records at a time; 0 for no limit.
-    """
+    """Runs an operator with up to `rows` records at a time (0 for no limit); see the module's text."""
 
     def __init__(self, operator: Operator, strikes: Strikes, rows: int = 1) -> None:
         self._rows = rows
@@ -56,7 +53,6 @@ class WatchedOperator(Operator):
 
     @property
     def only_reads(self) -> bool:
-        """Whether its functions can't change or keep a record."""
         return self._operator.only_reads
 
     def open(self, context: OperatorContext) -> None:
@@ -108,7 +104,6 @@ class WatchedOperator(Operator):
         self._operator.handle_event(event)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList] | None:
-        """Take its state; a sink pre-commits."""
         self._strikes.effect()
         return self._operator.snapshot(checkpoint_id)
 

@@ -1,16 +1,14 @@
-"""`Agenda`: everything that may happen next, and the choice among it under the run's conditions (`Weather`).
+"""The draws of a seed, the clocks of all processes, and the agenda of what may happen next.
+
+In most runs all processes share the time of the world. In other runs each has its own clock: one runs faster
+than another, and their wall clocks disagree. Wall clocks may be set, forward or back, by an hour. Monotonic
+time never jumps.
 
 A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
 one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
 kind, by weight, then one of that kind. So one seed may starve the network, hold credits back, or delay
 uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The
 higher its disorder, the more often it takes another one.
-
-`Clocks`: the clocks of all processes of a run, and their differences.
-
-In most runs all processes share the time of the world. In other runs each has its own clock: one runs faster
-than another, and their wall clocks disagree. Wall clocks may be set, forward or back, by an hour. Monotonic
-time never jumps.
 """
 
 from __future__ import annotations
@@ -20,16 +18,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain, count
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from penstock.runtime.state.stable_hash import MASK64, mix64, mix64_array
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, as_seconds
-
-#: Chooses one of this many possibilities, counted from 0.
-Choose: TypeAlias = Callable[[int], int]
 
 #: Many streams are short: this many numbers are made one by one, ...
 _SINGLE: Final = 16
@@ -41,18 +36,7 @@ _LARGE_BLOCK: Final = 2048
 _OFFSETS: Final = np.arange(_LARGE_BLOCK, dtype=np.uint64)
 
 
-def seeded(seed: int) -> Choose:
-    """Choices that are the same for the same seed.
-
-    Example:
-        >>> choose = seeded(1)
-        >>> [choose(10) for _ in range(8)]
-        [8, 5, 7, 5, 5, 6, 8, 4]
-    """
-    return chooser(scattered(seed))
-
-
-def scattered(seed: int) -> Callable[[], int]:
+def _numbers_of(seed: int) -> Callable[[], int]:
     """Return a function that generates the 64-bit numbers of a seed (SplitMix64)."""
     first = mix64(seed)
     behind = first + _SINGLE
@@ -67,12 +51,8 @@ def _blocks(first: int) -> Iterator[list[int]]:
 
 
 def _block(first: int, size: int) -> list[int]:
-    scattered: list[int] = mix64_array(_OFFSETS[:size] + np.uint64(first & MASK64)).tolist()
-    return scattered
-
-
-def chooser(number: Callable[[], int]) -> Choose:
-    return lambda possibilities: number() % possibilities
+    numbers: list[int] = mix64_array(_OFFSETS[:size] + np.uint64(first & MASK64)).tolist()
+    return numbers
 
 
 T = TypeVar("T")
@@ -81,10 +61,7 @@ _FINE: Final = 1 << 30
 
 
 class Draws:
-    """A stream of choices.
-
-    Args:
-        seed: The same seed gives the same choices.
+    """A stream of choices; the same seed gives the same ones.
 
     Example:
         >>> draws = Draws(7)
@@ -96,9 +73,9 @@ class Draws:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._next = scattered(seed)
-        #: One of this many possibilities, counted from 0.
-        self.below = chooser(self._next)
+        self._next = number = _numbers_of(seed)
+        #: Chooses one of this many possibilities, counted from 0.
+        self.below: Callable[[int], int] = lambda possibilities: number() % possibilities
 
     def between(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
@@ -108,14 +85,13 @@ class Draws:
         return self._next() % _FINE < probability * _FINE
 
     def real(self, low: float, high: float) -> float:
-        """A number from `low` to `high`."""
         return low + (high - low) * (self._next() % _FINE) / _FINE
 
     def pick(self, possibilities: Sequence[T]) -> T:
         return possibilities[self.below(len(possibilities))]
 
     def stream(self, number: int) -> Draws:
-        """Another stream, whose choices don't depend on the number of draws from this one."""
+        """Another stream; its choices don't depend on the number of draws from this one."""
         return Draws(mix64(self._seed ^ mix64(number + 1)))
 
 
@@ -124,7 +100,7 @@ _TINY = 1e-9
 
 
 class LocalClock(ManualClock):
-    """Shows the time of the world as one process sees it.
+    """The clock of one process.
 
     Args:
         rate: Seconds of this clock per second of the world's clock.
@@ -171,11 +147,7 @@ _WRONG: Final = 6.0
 
 
 class Clocks:
-    """Makes the clocks of processes; see the module's text.
-
-    Args:
-        drift: Maximum relative error of a clock's rate; 0 for one clock for all.
-    """
+    """Makes the clocks of processes, with rates that err by up to `drift`; 0 for one shared clock."""
 
     def __init__(self, world: ManualClock, draws: Draws, drift: float) -> None:
         self._world = world
@@ -185,7 +157,6 @@ class Clocks:
 
     @property
     def differ(self) -> bool:
-        """Whether processes have clocks of their own."""
         return self._drift > 0.0
 
     def new(self) -> ManualClock:
@@ -198,7 +169,6 @@ class Clocks:
         return clock
 
     def in_world(self, clock: ManualClock, monotonic: float) -> float:
-        """Time of the world's clock when a process's clock shows `monotonic`."""
         return clock.in_world(monotonic) if isinstance(clock, LocalClock) else monotonic
 
     def set_wall_clocks(self, by: float) -> None:
@@ -212,8 +182,6 @@ _CROWD: Final = 8
 
 
 class Happening(IntEnum):
-    """The kinds of happenings."""
-
     STEP = 0
     FRAME = 1
     CREDIT = 2
@@ -225,17 +193,12 @@ class Happening(IntEnum):
 
 
 class Entry(NamedTuple):
-    """One thing on the agenda."""
-
     what: tuple[object, ...]
     act: Callable[[], None]
 
 
 class Agenda:
     """Holds the possible happenings; see the module's text.
-
-    Args:
-        disorder: Probability of taking another happening than the oldest of its kind.
 
     Example:
         >>> agenda = Agenda(Draws(1), dict.fromkeys(Happening, 1), disorder=0.0)
@@ -257,11 +220,7 @@ class Agenda:
         self._numbers = count()
 
     def add(self, kind: Happening, act: Callable[[], None], *what: object, at: float | None = None) -> None:
-        """Add a happening.
-
-        Args:
-            at: Monotonic time before which it can't happen; at once when omitted.
-        """
+        """Add a happening that can't happen before the monotonic time `at`."""
         entry = Entry(what, act)
         if at is None:
             self._ready[kind].append(entry)
@@ -270,7 +229,7 @@ class Agenda:
 
     @property
     def next_time(self) -> float | None:
-        """Time of the next event that can't happen yet."""
+        """Time of the next happening that can't happen yet."""
         return self._later[0][0] if self._later else None
 
     def has_ready(self, now: float) -> bool:
@@ -286,7 +245,7 @@ class Agenda:
         self._disorder = 0.0
 
     def take(self, now: float) -> Entry | None:
-        """The next happening; `None` when nothing can happen yet."""
+        """Remove and return the next happening; `None` when nothing can happen yet."""
         later = self._later
         while later and later[0][0] <= now:
             _, _, kind, entry = heapq.heappop(later)
@@ -300,7 +259,7 @@ class Agenda:
         return queue.pop(self._draws.below(waiting))
 
     def waiting(self) -> dict[str, int]:
-        """The number of events of each kind, also those whose time has not come."""
+        """The number of happenings of each kind, including those whose time has not come."""
         counts = [len(entries) for entries in self._ready]
         for _, _, kind, _ in self._later:
             counts[kind] += 1
@@ -328,17 +287,20 @@ CALM: Final[Mapping[Happening, int]] = dict.fromkeys(Happening, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
-    """The state of the world until it calms down.
+class Conditions:
+    """The conditions of a run until the world calms down.
 
     Attributes:
+        weights: Weight of each kind of happening.
         disorder: Probability of taking another happening than the oldest of its kind.
         tick: Maximum seconds of a move.
         latency: Maximum delay of a frame or a message, in seconds.
-        repeats: Probability with which a frame or a message arrives twice.
+        repeats: Probability that a frame or a message arrives twice.
+        stragglers: Probability that a report is delayed by up to a second.
+        slow_channels: Probability that a channel is slow.
         slowness: Maximum extra delay of a frame on a slow channel, in seconds.
         lasts: Moves until the faults stop.
-        clock_drift: Maximum relative difference between the clocks of two processes.
+        clock_drift: Maximum relative error of a process's clock.
     """
 
     weights: Mapping[Happening, int]
@@ -354,9 +316,9 @@ class Weather:
     clock_drift: float = 0.0
 
 
-def draw_weather(draws: Draws) -> Weather:
+def draw_conditions(draws: Draws) -> Conditions:
     weights = {kind: draws.pick((1, 4, 4, 4, 16)) for kind in Happening}
-    return Weather(
+    return Conditions(
         weights=weights,
         disorder=draws.pick((0.0, 0.1, 0.5, 1.0)),
         tick=draws.pick((0.00005, 0.0005, 0.001)),

@@ -40,7 +40,7 @@ _Node: TypeAlias = _File | _Folder
 
 
 class ModelDisk:
-    """Files in memory; a `Disk`. See the module's text.
+    """A `Disk` in memory; see the module's text.
 
     Example:
         >>> disk = ModelDisk()
@@ -70,7 +70,6 @@ class ModelDisk:
         folder.entries[name] = _File(bytes(data), synced=sync)
 
     def link(self, path: str, to: str) -> None:
-        """Give a file a second name; see the port."""
         file = self._file(path)
         folder, name = self._place(to)
         if name in folder.entries:
@@ -86,13 +85,11 @@ class ModelDisk:
         self.remove(path)
 
     def remove(self, path: str) -> None:
-        """Remove a name of a file; see the port."""
         self._file(path)
         folder, name = self._place(path)
         del folder.entries[name]
 
     def read(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
-        """The content of a file; see the port."""
         return self._file(path).data
 
     def make_folder(self, path: str) -> None:
@@ -114,11 +111,9 @@ class ModelDisk:
     def sync_way_up(self) -> None: ...
 
     def open_folder(self, path: str) -> KeptFolder:
-        """Open a folder; see the port."""
         return KeptFolder(self, path, self._folder(path))
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
-        """Names of the files and of the folders in a folder; see the port."""
         entries = self._folder(path).entries.items()
         files = [name for name, node in entries if isinstance(node, _File)]
         return files, [name for name, node in entries if isinstance(node, _Folder)]
@@ -155,7 +150,7 @@ class ModelDisk:
 
 
 class KeptFolder:
-    """A folder of a `ModelDisk` that a caller holds open; a `DiskFolder`."""
+    """An open folder of a `ModelDisk`; a `DiskFolder`."""
 
     def __init__(self, disk: ModelDisk, path: str, folder: _Folder) -> None:
         self._disk = disk
@@ -163,7 +158,6 @@ class KeptFolder:
         self._folder = folder
 
     def sync(self) -> None:
-        """Make the names in it durable."""
         self._folder.durable = dict(self._folder.entries)
 
     def is_still_there(self) -> bool:
@@ -191,7 +185,7 @@ class DiskStorage:
     """Files on a `ModelDisk`; a `SnapshotStorage`.
 
     Attributes:
-        changes: Number of writes, deletions and damages of files.
+        changes: Number of writes, deletions and damages so far.
 
     Example:
         >>> storage = DiskStorage("disk:")
@@ -212,46 +206,34 @@ class DiskStorage:
         self._files = self._mounted(self._disk)
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store; see the port."""
         self.changes += 1
         with self._described(check_path(path)):
             self._files.put(path, data, create=create)
 
     def get(self, path: str) -> bytes:
-        """Read; see the port."""
         with self._described(check_path(path)):
             return self._files.get(path)
 
     def list(self, prefix: str) -> list[str]:
-        """List; see the port."""
         return sorted(self._files.list(check_folder(prefix)))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete; see the port."""
         self.changes += 1
         self._files.delete([check_path(path) for path in paths])
 
     def flip(self, path: str, draws: Draws) -> None:
-        """Let a bit of an object flip.
-
-        Raises:
-            ObjectNotFoundError: The object does not exist.
-        """
+        """Flip a bit of an object."""
         size = len(self.get(path))
         self.changes += 1
         if size:
             self._disk.flip(path, draws.below(8 * size))
 
     def put_and_cut(self, path: str, data: bytes, *, create: bool, draws: Draws) -> NoReturn:
-        """Begin to store, and let the power fail during the write or right after it.
-
-        Raises:
-            StorageError: Always: there is no answer.
-        """
+        """Begin to store, and let the power fail during the write or right after it: there is no answer."""
         self.changes += 1
         with self._described(check_path(path)):
             disk = cast(Disk, _CutDisk(self._disk, draws.below(16)))
-            with suppress(_PowerCutError, OSError):  # no caller hears an answer
+            with suppress(_PowerCutError, OSError):  # the caller gets no answer
                 self._mounted(disk).put(path, data, create=create)
         self._disk = self._disk.after_power_cut(draws)
         self._files = self._mounted(self._disk)
@@ -274,12 +256,11 @@ class DiskStorage:
             raise ObjectExistsError(msg) from error
 
 
-class _PowerCutError(Exception):
-    """The power has failed."""
+class _PowerCutError(Exception): ...
 
 
 class _CutDisk:
-    """A disk whose power fails in front of one of its calls."""
+    """A disk whose power fails before the call number `calls`."""
 
     def __init__(self, disk: ModelDisk, calls: int) -> None:
         self._disk = disk
@@ -307,7 +288,6 @@ class _CutFolder:
         self._spend = spend
 
     def sync(self) -> None:
-        """Make the names in it durable, if there is power."""
         self._spend()
         self._folder.sync()
 
@@ -316,13 +296,7 @@ class _CutFolder:
 
 
 class SpillDisk:
-    """Makes spill files in memory; a `SpillFileOpener`.
-
-    Args:
-        has_room: Returns whether there is room; called before each write.
-
-    Attributes:
-        open_files: Number of files that are not closed.
+    """Makes spill files in memory; a `SpillFileOpener`. Asks `has_room` before each write.
 
     Example:
         >>> disk = SpillDisk(lambda: True)
@@ -357,11 +331,6 @@ class SpillFileInMemory:
         self._position = 0
 
     def append(self, data: bytes) -> None:
-        """Write, unless there is no room.
-
-        Raises:
-            StorageError: The disk is full.
-        """
         if not self._has_room():
             msg = "no room on the simulated disk"
             raise StorageError(msg)

@@ -109,14 +109,7 @@ class FaultKind(Enum):
 
 
 class FaultCounts:
-    """Number of failures of each kind that really happened.
-
-    Example:
-        >>> counts = FaultCounts()
-        >>> counts.happened(FaultKind.CRASH)
-        >>> counts.total, dict(counts.by_kind())
-        (1, {<FaultKind.CRASH: 'crash between steps'>: 1})
-    """
+    """Number of failures of each kind that really happened."""
 
     def __init__(self) -> None:
         self._counts: Counter[FaultKind] = Counter()
@@ -133,7 +126,7 @@ class FaultCounts:
         return self._counts.total()
 
     def by_kind(self) -> Mapping[FaultKind, int]:
-        """The counts, in the order of the kinds; kinds that did not happen are left out."""
+        """The counts that are not 0, in the order of the kinds."""
         return {kind: self._counts[kind] for kind in FaultKind if self._counts[kind]}
 
     def __str__(self) -> str:
@@ -141,7 +134,7 @@ class FaultCounts:
 
 
 class Moment(Enum):
-    """The event that a planned fault waits for."""
+    """An event that a planned fault waits for."""
 
     MOVE = "move"
     DEPLOYING = "an attempt is deployed"
@@ -163,7 +156,8 @@ class PlannedFault:
     """One failure of the plan.
 
     Attributes:
-        occurrence: Occurrence of that moment at which it strikes, from 1 (for `MOVE`: number of the move).
+        occurrence: Occurrence of that moment at which it strikes, from 1; for `MOVE` the number of the move.
+        delay: Moves between the moment and the strike.
     """
 
     kind: FaultKind
@@ -220,11 +214,7 @@ _PLANNED: Final = (
 
 
 def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
-    """Draw the faults of the time before the world calms down.
-
-    Args:
-        lasts: Moves until the faults stop.
-    """
+    """Draw the faults of the `lasts` moves before the world calms down."""
     planned = []
     for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):
         moment = draws.pick(MOMENTS)

@@ -23,11 +23,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 
 
 class FaultyStorage:
-    """Fails on request; see the module's text.
-
-    Args:
-        storage: Storage of the files; by default on a disk in memory.
-    """
+    """Fails on request; see the module's text. The files are on a disk in memory by default."""
 
     def __init__(self, clock: Clock, counts: FaultCounts, storage: SnapshotStorage | None = None) -> None:
         self._files = storage or DiskStorage("memory:")
@@ -68,11 +64,7 @@ class FaultyStorage:
         self._cut = draws
 
     def hang_next(self, hang: Callable[[Callable[[], None]], None]) -> None:
-        """Let the next call hang.
-
-        Args:
-            hang: Receives the action of the call, to run it later or never.
-        """
+        """Let the next call hang; `hang` receives its action, to run it later or never."""
         self._hang = hang
 
     def list_late(self, draws: Draws) -> None:
@@ -83,11 +75,7 @@ class FaultyStorage:
         self._in_part = draws, listings
 
     def damage(self, path: str, kind: FaultKind, draws: Draws | None) -> bool:
-        """Flip a bit of a file, or lose the file; return whether that happened.
-
-        Args:
-            draws: Picks the bit; `None` to lose the file.
-        """
+        """Flip a bit of a file, or lose it if `draws` is `None`; return whether that happened."""
         if not isinstance(self._files, DiskStorage):
             return False
         if draws is None:
@@ -102,7 +90,6 @@ class FaultyStorage:
         return True
 
     def become_reliable(self) -> None:
-        """Stop all faults."""
         self._is_reliable = True
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -171,7 +158,7 @@ class FaultyStorage:
             return
 
         def late() -> None:
-            with suppress(StorageError):  # no caller hears it
+            with suppress(StorageError):  # the caller has given up
                 effect()
 
         hang(late)
@@ -190,8 +177,6 @@ class FaultyStorage:
 
 
 class Folder:
-    """One folder of a storage."""
-
     def __init__(self, storage: SnapshotStorage, path: str) -> None:
         self._storage = storage
         self._prefix = f"{path}/"
@@ -214,11 +199,7 @@ class Folder:
 
 
 class Places:
-    """Opens folders by their URL; a `StorageOpener`.
-
-    Args:
-        storage: Has all folders below its URL.
-        elsewhere: Opens the others; `None` refuses them.
+    """Opens the folders of a storage by their URL, and hands other URLs to `elsewhere`; a `StorageOpener`.
 
     Example:
         >>> from penstock.runtime.snapshot.storage import MemoryStorage
@@ -233,11 +214,6 @@ class Places:
         self._elsewhere = elsewhere
 
     def __call__(self, url: str, *, create: bool = False) -> SnapshotStorage:
-        """The folder at a URL.
-
-        Raises:
-            StorageError: The URL belongs to another storage.
-        """
         root = self._storage.url
         if url == root:
             return self._storage
@@ -247,10 +223,3 @@ class Places:
             msg = f"{url} is no place of {root}"
             raise StorageError(msg)
         return Folder(self._storage, url.removeprefix(f"{root}/"))
-
-
-def move_folder(storage: SnapshotStorage, old: str, new: str) -> None:
-    files = storage.list(f"{old}/")
-    for path in files:
-        storage.put(new + path.removeprefix(old), storage.get(path))
-    storage.delete(files)

@@ -1,18 +1,4 @@
-"""Restores of a run: permitted older checkpoints, damaged files, and checks that no longer apply.
-
-Two guarantees do not hold, by design. In-flight data of a rebalance goes to other subtasks, so its order is
-lost. The state of a finished subtask has already had its effect. If the subtask runs again because its
-operator or an upstream one was rescaled, that state is gone.
-
-`Fallbacks` checks the checkpoint that each deployment starts from. A job continues from its newest completed
-checkpoint. It may start from an older one only where its user allows that and a file was damaged. Then sinks
-may repeat rows that were committed since. The simulation acts like such a user: it resets the external world,
-and lets no earlier attempt commit any more.
-
-A slow JobMaster may deploy an attempt after a later attempt has completed checkpoints. It is fenced without
-knowing it, and its attempts can't commit. So attempts before the newest one that has completed a checkpoint
-are not checked.
-"""
+"""Notes of a run that its checks need: restores, damaged files, fallbacks, and the valves of coordinators."""
 
 from __future__ import annotations
 
@@ -26,10 +12,15 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 
 
 class Restores:
-    """Checks every deployment; see the module's text.
+    """Notes the restores after which two guarantees do not hold, by design.
+
+    In-flight data of a rebalance goes to other subtasks, so its order is lost. The state of a finished
+    subtask has already had its effect. If the subtask runs again because its operator or an upstream one was
+    rescaled, that state is gone.
 
     Attributes:
         is_reordered: Whether in-flight data was restored at another parallelism.
+        left_behind: Operators that have lost the state of a finished subtask.
     """
 
     def __init__(self, counts: FaultCounts) -> None:
@@ -66,7 +57,7 @@ _OF_THE_LOG = (FaultKind.FLIPPED_SLOT, FaultKind.FLIPPED_HINT, FaultKind.SLOT_GO
 
 
 class Damage:
-    """The damage of files; see the module's text.
+    """The damaged and lost files of the storage.
 
     Example:
         >>> damage = Damage()
@@ -98,12 +89,13 @@ class Damage:
 
     @property
     def has_lost_slot(self) -> bool:
-        """Whether a record of a decision log was lost, which no setting allows."""
+        """Whether a record of a decision log was lost; no setting allows that."""
         return FaultKind.SLOT_GONE in self._struck.values()
 
     def explains(self, text: object) -> bool:
-        said = str(text)
-        return any(path in said for path in self._struck)
+        """Whether an error or a cause names one of these files."""
+        text = str(text)
+        return any(path in text for path in self._struck)
 
     def spares(self, paths: Iterable[str]) -> bool:
         """Whether none of these files was damaged."""
@@ -111,7 +103,16 @@ class Damage:
 
 
 class Fallbacks:
-    """Watches the deployments of whole jobs; see the module's text."""
+    """Checks the checkpoint that each deployment of a whole job starts from.
+
+    A job continues from its newest completed checkpoint. It may start from an older one only where its user
+    allows that and a file was damaged. Then sinks may repeat rows that were committed since. The simulation
+    acts like such a user: it resets the external world, and lets no earlier attempt commit any more.
+
+    A slow JobMaster may deploy an attempt after a later attempt has completed checkpoints. It is fenced
+    without knowing it, and its attempts can't commit. So attempts before the newest one that has completed a
+    checkpoint are not checked.
+    """
 
     def __init__(self, damage: Damage, counts: FaultCounts) -> None:
         self._damage = damage
@@ -124,15 +125,12 @@ class Fallbacks:
     def watch(self, on_deployment: Callable[[str, int, int | None], None], *, allow_older: bool) -> None:
         """Check every deployment from now on.
 
-        Args:
-            on_deployment: Called when something was damaged and older checkpoints are allowed. It gets the
-                job, the attempt, and the older checkpoint; `None` if it starts from the newest one.
-            allow_older: Whether the user allows older checkpoints.
+        After damage, with older checkpoints allowed, `on_deployment` gets the job, the attempt, and the older
+        checkpoint; `None` if the job starts from the newest one.
         """
         self._on_deployment, self._allow_older = on_deployment, allow_older
 
     def completed(self, job_id: str, attempt: int, checkpoint_id: int) -> None:
-        """Note that an attempt has completed a checkpoint, so its sinks may commit."""
         self._newest[job_id] = max(checkpoint_id, self._newest.get(job_id, -1))
         self._attempts[job_id] = max(attempt, self._attempts.get(job_id, -1))
 
@@ -140,11 +138,7 @@ class Fallbacks:
         return attempt < self._attempts.get(job_id, -1)
 
     def deployed(self, job_id: str, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """Check the deployment of a whole job.
-
-        Raises:
-            AssertionError: The job starts from an older checkpoint, which is not allowed.
-        """
+        """Fail if the job starts from an older checkpoint without permission."""
         if self._on_deployment is None or self.is_past(job_id, attempt):
             return
         newest, checkpoint_id = self._newest.get(job_id, -1), -1 if restore is None else restore.checkpoint_id
@@ -159,11 +153,7 @@ class Fallbacks:
 
 
 class ValveWatch:
-    """The `SplitWatcher` of a run.
-
-    Args:
-        on_moment: Called when a coordinator has given its snapshot.
-    """
+    """Counts events at the valves of operator coordinators, which hold splits back during a checkpoint."""
 
     def __init__(self, counts: FaultCounts, on_moment: Callable[[Moment], None]) -> None:
         self._counts = counts
@@ -171,15 +161,14 @@ class ValveWatch:
         self._is_shut: dict[str, Callable[[], bool]] = {}
 
     def enumerator_made(self, operator: str, is_shut: Callable[[], bool]) -> None:
-        """Note a new enumerator of an operator; `is_shut` returns whether its valve is shut."""
         self._is_shut[operator] = is_shut
 
     def coordinator_snapshot(self, operator: str) -> None:
-        """Note that the enumerator has returned its snapshot; the barriers come next."""
+        """Note that the enumerator has returned its snapshot; the barriers follow."""
         self._on_moment(Moment.COORDINATED)
 
     def split_assigned(self, operator: str) -> None:
-        is_shut = self._is_shut.get(operator)  # none in a JobMaster that was believed to be dead
+        is_shut = self._is_shut.get(operator)  # `None` in a JobMaster that was believed to be dead
         self._counts.happened(FaultKind.SPLIT_HELD, int(is_shut is not None and is_shut()))
 
     def splits_given_back(self, operator: str, splits: int) -> None:

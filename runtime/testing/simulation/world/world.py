@@ -1,4 +1,4 @@
-"""`World`: the shared parts of a simulated run, with its trace and its background work."""
+"""`World`: the shared parts of a simulated run, with its trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Final, TypeVar
 from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.simulation.world.agenda import CALM, Agenda, Clocks, Draws, Happening, Weather
+from penstock.runtime.testing.simulation.world.agenda import (
+    CALM,
+    Agenda,
+    Clocks,
+    Conditions,
+    Draws,
+    Happening,
+)
 from penstock.runtime.testing.simulation.world.disks import SpillDisk
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage, Places
@@ -16,13 +23,11 @@ from penstock.runtime.testing.simulation.world.watches import Damage, Fallbacks,
 
 
 class Trace:
-    """Writes readable lines; costs nothing without a listener.
-
-    Args:
-        write: Takes each line; `None` for a run without a reader.
+    """Writes readable lines, if `write` is given.
 
     Attributes:
-        is_on: Whether there is a listener; check it before a line is composed.
+        is_on: Whether lines are written; check it before composing one.
+        moves: Number of moves so far.
 
     Example:
         >>> from penstock.runtime.testing.manual_time import ManualClock
@@ -63,43 +68,41 @@ class World:
     """Time, chance and storage; shared by all parts of a run.
 
     Args:
-        weather: Conditions of the world until it calms down.
         write: Takes the lines of the trace; `None` for no trace.
-        clock: The world's clock; a new one by default.
         storage: The checkpoint storage; by default a new one in memory.
-        open_location: Opens places outside of that storage; none by default.
+        open_location: Opens locations outside that storage; none by default.
 
     Attributes:
-        weather: Conditions of the world until it calms down.
-        fallbacks: Checks the checkpoints that jobs start from.
         is_calm: Whether no more faults occur.
-        last_arrival: Time of the last arrival that was delayed before the world calmed down.
+        last_arrival: Latest arrival of the messages that were delayed before the world calmed down.
         spill_disk: Disk for alignments that don't fit into memory.
-        captured: Number of acknowledged parts of checkpoints with in-flight data.
-        restores: Effects of restores at another parallelism.
-        valves: Counts events at the valves of operator coordinators.
-        before_effect: Called by users' code before it does something outside; its process may die there.
+        storing: Subtasks whose alignment is stored now.
+        captured: Acknowledgements with in-flight data.
+        restored: Subtasks that were restored with in-flight data.
+        stored: Acknowledgements of alignments that stored elements.
+        spilled: Those whose alignment did not fit into memory.
+        before_effect: Called before users' code has an effect outside its process, which may die there.
         on_moment: Called at moments at which planned faults are due.
     """
 
     def __init__(
         self,
         seed: int,
-        weather: Weather,
+        conditions: Conditions,
         write: Callable[[str], None] | None,
         *,
         clock: ManualClock | None = None,
         storage: SnapshotStorage | None = None,
         open_location: StorageOpener | None = None,
     ) -> None:
-        self.weather = weather
+        self.conditions = conditions
         self.clock = clock or ManualClock()
         self.draws = Draws(seed).stream(5)
-        self.clocks = Clocks(self.clock, self.draws.stream(_CLOCK_STREAM), weather.clock_drift)
+        self.clocks = Clocks(self.clock, self.draws.stream(_CLOCK_STREAM), conditions.clock_drift)
         self.counts = FaultCounts()
         self.counts.happened(FaultKind.CLOCKS_DIFFER, int(self.clocks.differ))
         self.trace = Trace(self.clock, write)
-        self.agenda = Agenda(self.draws, weather.weights, weather.disorder)
+        self.agenda = Agenda(self.draws, conditions.weights, conditions.disorder)
         self.storage = FaultyStorage(self.clock, self.counts, storage)
         self.damage = Damage()
         self.fallbacks = Fallbacks(self.damage, self.counts)
@@ -119,7 +122,7 @@ class World:
         self._user_error_in: int | None = None
 
     def calm_down(self) -> None:
-        """Stop all faults, so that a job without progress has a bug."""
+        """Stop all faults; a job that makes no progress from now on has a bug."""
         self.is_calm = True
         self.storage.become_reliable()
         self.agenda.calm_down(CALM)
@@ -129,43 +132,39 @@ class World:
             end()
 
     def when_calm(self, end: Callable[[], None]) -> None:
-        """End a condition that lasts, such as a cut network, when the world calms down."""
+        """Call `end` when the world calms down, to end a fault that lasts, such as a network cut."""
         self._when_calm.append(end)
 
     def places(self, storage: SnapshotStorage) -> StorageOpener:
-        """Opens places for a process that sees the checkpoint storage as `storage`."""
+        """The opener of a process that sees the checkpoint storage as `storage`."""
         return Places(storage, self._open_location)
 
     def arrival(self, slowness: float = 0.0) -> float | None:
         """Arrival time of a message that is sent now; `None` for at once."""
-        most = self.weather.latency + slowness
+        most = self.conditions.latency + slowness
         if self.is_calm or not most:
             return None
-        return self._held_up(self.draws.real(0.0, most))
+        return self._delayed(self.draws.real(0.0, most))
 
     def repeats(self, kind: FaultKind) -> bool:
-        """Draw whether something arrives twice; counted as this kind."""
-        if self.is_calm or not self.draws.chance(self.weather.repeats):
+        """Draw whether something arrives twice, and count it as this kind."""
+        if self.is_calm or not self.draws.chance(self.conditions.repeats):
             return False
         self.counts.happened(kind)
         return True
 
     def send(self, kind: Happening, act: Callable[[], None], *what: object) -> None:
         straggles = (
-            kind is Happening.REPORT and not self.is_calm and self.draws.chance(self.weather.stragglers)
+            kind is Happening.REPORT and not self.is_calm and self.draws.chance(self.conditions.stragglers)
         )
         self.agenda.add(kind, act, *what, at=self.arrival(_STRAGGLE if straggles else 0.0))
 
     def record_processed(self) -> None:
-        """Let time pass when users' code takes a record; the code may fail.
-
-        Raises:
-            SimulatedUserError: The code fails.
-        """
+        """Let time pass for a record in users' code, which may fail with `SimulatedUserError`."""
         if self.is_calm:
             return
-        if self.weather.seconds_per_record:
-            self.clock.advance(self.weather.seconds_per_record)
+        if self.conditions.seconds_per_record:
+            self.clock.advance(self.conditions.seconds_per_record)
         if self._user_error_in is not None:
             self._user_error_in -= 1
             if self._user_error_in < 0:
@@ -180,21 +179,15 @@ class World:
     def take_lateness(self) -> float | None:
         """Time of the answer of background work that has just ended; `None` for at once."""
         seconds, self._lateness = self._lateness, None
-        return self.slow_moment() if seconds is None else self._held_up(seconds)
+        return self.slow_moment() if seconds is None else self._delayed(seconds)
 
-    def _held_up(self, seconds: float) -> float:
-        """Arrival time of a message that is delayed by `seconds`."""
+    def _delayed(self, seconds: float) -> float:
         at = self.clock.monotonic() + seconds
         self.last_arrival = max(self.last_arrival, at)
         return at
 
     def slow_storage(self, seconds: float, lasts: float) -> None:
-        """Let the storage be slow for a while.
-
-        Args:
-            seconds: Maximum delay of a call, and of its answer.
-            lasts: Seconds until it is as fast as before.
-        """
+        """Delay each storage call and its answer by up to `seconds`, for the next `lasts` seconds."""
         self._slowness, self._slow_until = seconds, self.clock.monotonic() + lasts
 
     def slow_moment(self) -> float | None:

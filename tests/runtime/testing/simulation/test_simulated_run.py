@@ -15,11 +15,11 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.sources.split_enumerator import OnRequest
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun, StandstillError
-from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
+from penstock.runtime.testing.simulation.world.agenda import Conditions, Happening
 from penstock.runtime.testing.simulation.world.world import World
 
 #: All reports come very late, until the world calms down.
-STRAGGLERS = Weather(
+STRAGGLERS = Conditions(
     weights=dict.fromkeys(Happening, 4),
     disorder=0.0,
     tick=0.00001,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.runtime.testing.simulation.cluster.process_resources import ProcessTimers, Suspension
-from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, LocalClock, draw_weather
+from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, LocalClock, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
 
 
 def new_world() -> World:
-    return World(1, draw_weather(Draws(1)), None)
+    return World(1, draw_conditions(Draws(1)), None)
 
 
 def run_all(world: World) -> None:

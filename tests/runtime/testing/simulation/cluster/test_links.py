@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.runtime.testing.simulation.cluster.network import Links, Reach
-from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, draw_weather
+from penstock.runtime.testing.simulation.world.agenda import Draws, Happening, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
 
 
 def new_links() -> tuple[World, Links]:
-    world = World(1, draw_weather(Draws(1)), None)
+    world = World(1, draw_conditions(Draws(1)), None)
     return world, Links(world)
 
 

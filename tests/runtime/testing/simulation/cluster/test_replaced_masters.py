@@ -14,7 +14,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.cluster.control_plane import Replaced
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
-from penstock.runtime.testing.simulation.world.agenda import Draws, draw_weather
+from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
 
 
@@ -28,7 +28,7 @@ def a_run(world: World) -> SimulatedRun:
 
 @pytest.mark.parametrize("replaced", [Replaced.WAKES_EARLY, Replaced.WAKES_LATE])
 def test_it_leaves_and_its_successor_says_how_the_job_ends(replaced: Replaced) -> None:
-    world = World(3, draw_weather(Draws(3)), None)
+    world = World(3, draw_conditions(Draws(3)), None)
     run = a_run(world)
     run.control.begin()
     sleeper = run.control.masters.newest

@@ -19,7 +19,7 @@ from simulated_jobs.timed import UNIT
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
+from penstock.runtime.testing.simulation.world.agenda import Conditions, Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 
 SOURCE, KEYED, SINK = 0, 1, 2
@@ -31,8 +31,8 @@ def scenario(mode: HandlerMode = HandlerMode.ALIGNED) -> Scenario:
     source = VertexShape((OperatorShape(SOURCE, OperatorKind.SOURCE),), 1, counts=(RECORDS,))
     chain = (OperatorShape(KEYED, OperatorKind.KEYED, keys=1), OperatorShape(SINK, OperatorKind.SINK))
     keyed = VertexShape(chain, 1, ((0, Partitioning.KEY_GROUP),))
-    weather = Weather(dict.fromkeys(Happening, 1), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
-    return Scenario(0, mode, Shape((source, keyed), 7), JobConfig(), weather, ())
+    conditions = Conditions(dict.fromkeys(Happening, 1), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
+    return Scenario(0, mode, Shape((source, keyed), 7), JobConfig(), conditions, ())
 
 
 def output(order: list[int]) -> list[Record]:

@@ -27,7 +27,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
-from penstock.runtime.testing.simulation.world.agenda import Draws, draw_weather
+from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
 from penstock.state import RawState
 
@@ -93,7 +93,7 @@ def test_the_checkpoint_fails_by_name_and_the_job_goes_on_with_what_it_had_commi
 def run_to_end(rows: InMemoryCollector, seed: int, *, drops: bool, restart: Any) -> tuple[JobState, str]:
     """A job that tolerates one failed checkpoint in a row."""
     checkpointing = Checkpointing(every=0.02, tolerable_failures=1)
-    world = World(seed, draw_weather(Draws(seed).stream(3)), None)
+    world = World(seed, draw_conditions(Draws(seed).stream(3)), None)
     config = JobConfig(checkpointing=checkpointing, restart=restart, advanced=SMALL)
     job = SimulatedJob("hoarding", hoarding(rows, drops=drops), config)
     return SimulatedRun(world, job).run_to_end()
