@@ -92,7 +92,7 @@ WALKS: Final = (
     Walk(
         "acknowledgement, from the subtask to the pending checkpoint",
         6,
-        7,
+        6,
         (
             Leg(
                 "penstock.actors.subtask.master_link:MasterLink.report",

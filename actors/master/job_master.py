@@ -92,5 +92,7 @@ class JobMaster:
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take a subtask's report; the scheduler ignores those of old attempts."""
-        if (runner := self._process.current) is not None:
-            runner.report(role, report)
+        runner = self._process.current
+        if runner is not None and (scheduler := runner.scheduler_of(role)) is not None:
+            with runner.guard():
+                scheduler.report(role.attempt, report)

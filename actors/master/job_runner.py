@@ -54,7 +54,6 @@ from penstock.runtime.execution.master_process import (
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import SubtaskReport
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
@@ -108,6 +107,7 @@ class JobRunner:
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
         self._guarded = GuardedLoop(self._loop, job_id)
+        self.guard = self._guarded.guard
         place = own_place()
         process = JobMasterProcess(place.pid, place.node_id, place.started)
         self._reporter = JobReporter(job_id, job.name, job.submitted_at, process)
@@ -184,13 +184,9 @@ class JobRunner:
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
-    def report(self, role: Role, report: SubtaskReport) -> None:
-        """Take a subtask's report; the scheduler ignores those of old attempts."""
-        scheduler = self._life.scheduler
-        if scheduler is None or role.job_id != self.job_id:
-            return
-        with self._guarded.guard():
-            scheduler.report(role.attempt, report)
+    def scheduler_of(self, role: Role) -> JobScheduler | None:
+        """The scheduler that takes the reports of this role's process; it is called inside of `guard`."""
+        return self._life.scheduler if role.job_id == self.job_id else None
 
     # -- JobHost: the start ---------------------------------------------------------------------------------
 

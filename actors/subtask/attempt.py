@@ -21,7 +21,7 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.system_ports import BackgroundRunner, SystemClock
-from penstock.actors.subtask.master_link import ActorGateway, MasterLink
+from penstock.actors.subtask.master_link import MasterLink
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
 from penstock.runtime.execution.failure_causes import as_failure, describe_failure
@@ -182,8 +182,7 @@ class Attempt:
         self._events = events
         self._metrics = metrics
         self._loop = loop
-        self._link = MasterLink(loop, master, role)
-        self._gateway = ActorGateway(descriptor.id, self._consumed, self._link)
+        self._link = MasterLink(loop, master, role, self._consumed)
         self._thread = TaskThread(loop, str(descriptor.id))
         self._background = BackgroundRunner(pool, self._thread.post)
         self._stopped = False
@@ -208,7 +207,7 @@ class Attempt:
         Senders that were started earlier may have sent frames before this call. The thread keeps them until
         now: an unaligned barrier acts on arrival and is sent to receivers, which are not known before.
         """
-        self._gateway.channels = RemoteChannels(
+        self._link.channels = RemoteChannels(
             peers, self._thread.post, self._frame_consumed, self._receiver_gone
         )
         self._metrics.begin(self.role.job_id, self._descriptor.job_name, self.role.subtask, self._statistics)
@@ -218,8 +217,6 @@ class Attempt:
         """Stop the subtask. From now on it repeats no report and sends no frame, even if stopping is slow."""
         self._stopped = True
         self._link.close()
-        if self._gateway.channels is not None:
-            self._gateway.channels.close()
         self._thread.stop()
 
     def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
@@ -262,7 +259,7 @@ class Attempt:
             check_proof(storage, paths.same_storage, self._descriptor.job_id, node)
         return build_subtask(
             self._descriptor,
-            self._gateway,
+            self._link,
             self._background,
             SystemClock(),
             storage,

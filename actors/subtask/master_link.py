@@ -31,7 +31,6 @@ from penstock.runtime.job.messages import (
 )
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.ids import SubtaskId
 
 logger = logging.getLogger(__name__)
 
@@ -39,23 +38,72 @@ logger = logging.getLogger(__name__)
 _repeat = while_unavailable()
 
 
-class MasterLink:
-    """Sends the reports of one attempt of one subtask, from any thread; `loop` does the sending."""
+#: Reasons that lie in this process, so that errors point to its log.
+_CAUSED_HERE: Final = frozenset(
+    {
+        CheckpointFailureReason.CHECKPOINT_DECLINED,
+        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED,
+        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED,
+    }
+)
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], role: Role) -> None:
+
+class MasterLink:
+    """The `SubtaskGateway` of one attempt of one subtask.
+
+    Calls come in the task thread, `report` and `close` in any thread; `loop` sends.
+
+    Args:
+        consumed: Called with a channel and its highest consumed number.
+
+    Attributes:
+        channels: Set before the subtask steps.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        master: ActorHandle[Any],
+        role: Role,
+        consumed: Callable[[int, int], None],
+    ) -> None:
         self._loop = loop
         self._master = master
         self._role = role
         self._closed = False
         self._sending: set[asyncio.Task[None]] = set()
+        self.consumed = consumed
+        self.channels: RemoteChannels | None = None
+
+    def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
+        if self.channels is None:
+            msg = f"{self._role.subtask} sent a frame before its attempt was started"
+            raise RuntimeError(msg)
+        self.channels.send(channel, first_sequence_number, elements)
+
+    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
+        self.report(Acknowledged(self._role.subtask, checkpoint_id, snapshot, metrics))
+
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
+        if reason in _CAUSED_HERE:
+            logger.warning("%s gives checkpoint %d up: %s", self._role.subtask, checkpoint_id, detail)
+        self.report(Declined(self._role.subtask, checkpoint_id, reason, detail))
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        self.report(EventForCoordinator(self._role.subtask, operator_id, event))
+
+    def end_of_data(self) -> None:
+        self.report(ReachedEndOfData(self._role.subtask))
 
     def report(self, report: SubtaskReport) -> None:
         """Send a report; returns at once."""
         self._loop.call_soon_threadsafe(self._begin, report)
 
     def close(self) -> None:
-        """Stop repeating: the attempt is over."""
+        """Stop repeating reports and sending frames: the attempt is over."""
         self._closed = True
+        if self.channels is not None:
+            self.channels.close()
 
     def _begin(self, report: SubtaskReport) -> None:
         task = self._loop.create_task(self._send(report))
@@ -78,53 +126,6 @@ class MasterLink:
 
     def _patience(self, error: BaseException) -> float | None:
         return None if self._closed else _repeat(error)
-
-
-#: Reasons that lie in this process, so that errors point to its log.
-_CAUSED_HERE: Final = frozenset(
-    {
-        CheckpointFailureReason.CHECKPOINT_DECLINED,
-        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED,
-        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED,
-    }
-)
-
-
-class ActorGateway:
-    """The `SubtaskGateway` of a subtask in an actor; called in the task thread.
-
-    Args:
-        consumed: Called with a channel and its highest consumed number.
-    """
-
-    def __init__(self, subtask: SubtaskId, consumed: Callable[[int, int], None], master: MasterLink) -> None:
-        self._subtask = subtask
-        self._consumed = consumed
-        self._master = master
-        self.channels: RemoteChannels | None = None
-
-    def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        if self.channels is None:
-            msg = f"{self._subtask} sent a frame before its attempt was started"
-            raise RuntimeError(msg)
-        self.channels.send(channel, first_sequence_number, elements)
-
-    def consumed(self, channel: int, next_sequence_number: int) -> None:
-        self._consumed(channel, next_sequence_number)
-
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        self._master.report(Acknowledged(self._subtask, checkpoint_id, snapshot, metrics))
-
-    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        if reason in _CAUSED_HERE:
-            logger.warning("%s gives checkpoint %d up: %s", self._subtask, checkpoint_id, detail)
-        self._master.report(Declined(self._subtask, checkpoint_id, reason, detail))
-
-    def operator_event(self, operator_id: str, event: Any) -> None:
-        self._master.report(EventForCoordinator(self._subtask, operator_id, event))
-
-    def end_of_data(self) -> None:
-        self._master.report(ReachedEndOfData(self._subtask))
 
 
 T = TypeVar("T")

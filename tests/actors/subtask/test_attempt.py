@@ -154,8 +154,8 @@ def test_a_subtask_that_is_stopped_sends_and_takes_nothing_more() -> None:
             assert deployed.attempt._link._closed
         assert await asyncio.gather(*running) == [SubtaskStopped()] * 2
         assert await receiver.deliver(10**9, [b"late"]) is DeliveryAnswer.STALE
-        assert sender.attempt._gateway.channels is not None
-        assert sender.attempt._gateway.channels._closed
+        assert sender.attempt._link.channels is not None
+        assert sender.attempt._link.channels._closed
 
     run(scenario)
 
@@ -213,8 +213,8 @@ def test_an_attempt_that_is_being_stopped_repeats_no_report_and_sends_no_frame_a
         await asyncio.sleep(0)
         assert not stopping.done()
         assert receiver.attempt._link._closed
-        assert receiver.attempt._gateway.channels is not None
-        assert receiver.attempt._gateway.channels._closed
+        assert receiver.attempt._link.channels is not None
+        assert receiver.attempt._link.channels._closed
         release.set()
         await asyncio.gather(stopping, sender.stop(), *running)
 

@@ -41,7 +41,7 @@ def sent(
     """Send reports, and wait until none of them is on its way."""
 
     async def scenario() -> None:
-        link = MasterLink(asyncio.get_running_loop(), cast("Any", master), ROLE)
+        link = MasterLink(asyncio.get_running_loop(), cast("Any", master), ROLE, lambda channel, number: None)
         for each in reports:
             link.report(each)
         await asyncio.sleep(0)  # they begin

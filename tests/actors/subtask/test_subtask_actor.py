@@ -203,7 +203,7 @@ def test_frames_that_arrive_before_the_run_wait_until_receivers_are_known() -> N
         taken = threading.Event()
 
         def frame() -> None:
-            knows.append(attempt._gateway.channels is not None)
+            knows.append(attempt._link.channels is not None)
             taken.set()
 
         attempt._thread.post(frame)

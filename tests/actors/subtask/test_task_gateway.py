@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from penstock.actors.subtask.master_link import ActorGateway
+from penstock.actors.subtask.master_link import MasterLink
+from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.job.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
+from penstock.runtime.job.messages import (
+    Acknowledged,
+    Declined,
+    EventForCoordinator,
+    ReachedEndOfData,
+    SubtaskReport,
+)
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
@@ -21,23 +29,31 @@ CHANNEL = OutputChannelSpec(SubtaskId("sink", 0), 0)
 class Said(list[Any]):
     """Keeps its messages."""
 
-    def report(self, report: Any) -> None:
-        self.append(report)
-
     def send(self, *frame: Any) -> None:
         self.append(frame)
 
 
+class Reports(MasterLink):
+    """Keeps its reports."""
+
+    def __init__(self, consumed: Callable[[int, int], None] = lambda channel, number: None) -> None:
+        super().__init__(cast("Any", None), cast("Any", None), Role("job", COUNT, 1, "token"), consumed)
+        self.reports: list[SubtaskReport] = []
+
+    def report(self, report: SubtaskReport) -> None:
+        self.reports.append(report)
+
+
 def test_each_message_is_one_report_of_this_subtask() -> None:
-    reports, consumed = Said(), Said()
-    gateway = ActorGateway(COUNT, lambda *at: consumed.append(at), cast("Any", reports))
+    consumed = Said()
+    gateway = Reports(lambda *at: consumed.append(at))
     snapshot, metrics = SubtaskSnapshot({}), CheckpointMetrics(sync_duration=0.5)
     gateway.acknowledge(3, snapshot, metrics)
     gateway.decline(4, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "it closes")
     gateway.operator_event("limited", {"n": 1})
     gateway.end_of_data()
     gateway.consumed(2, 17)
-    assert reports == [
+    assert gateway.reports == [
         Acknowledged(COUNT, 3, snapshot, metrics),
         Declined(COUNT, 4, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "it closes"),
         EventForCoordinator(COUNT, "limited", {"n": 1}),
@@ -47,7 +63,7 @@ def test_each_message_is_one_report_of_this_subtask() -> None:
 
 
 def test_frames_go_to_the_channels_of_the_attempt_when_it_has_begun() -> None:
-    gateway = ActorGateway(COUNT, lambda *at: None, cast("Any", Said()))
+    gateway = Reports()
     with pytest.raises(RuntimeError, match=r"count\[1\] sent a frame before its attempt was started"):
         gateway.send(CHANNEL, 0, [b"row"])
     gateway.channels = cast("Any", channels := Said())
@@ -62,5 +78,5 @@ def test_frames_go_to_the_channels_of_the_attempt_when_it_has_begun() -> None:
 def test_the_log_of_a_subtask_tells_of_checkpoints_that_fail_by_its_own_doing(
     reason: Reason, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ActorGateway(COUNT, lambda *at: None, cast("Any", Said())).decline(9, reason, "no disk")
+    Reports().decline(9, reason, "no disk")
     assert ("gives checkpoint 9 up: no disk" in caplog.text) is is_told
