@@ -22,7 +22,7 @@ from penstock.actors.command_line.common import (
     print_json,
 )
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import absolute_location, open_location

@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.checkpoint.recovery import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import absolute_location, open_location
 from penstock.runtime.names import normal_name

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.checkpoint.recovery import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError, ObjectExistsError, StorageError
 from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.io.storage import absolute_location, open_location

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore, is_kept_after
 from penstock.runtime.checkpoint.coordinator.completion import Fenced, Finalized, complete_checkpoint
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, LogView
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, is_kept_after
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.store.recovery import (
+from penstock.runtime.checkpoint.recovery import (
     LoadedCheckpoint,
     check_own_location,
     left_at_end,
     load_latest,
+    open_snapshot,
     rebuild_store,
 )
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter

@@ -37,9 +37,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.checkpoint.coordinator.starts import restore_masters
 from penstock.runtime.checkpoint.master_hooks import BackgroundHook, MasterHooks
-from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.holder import EventCallbacks, OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.end_of_job import ClosingOperators

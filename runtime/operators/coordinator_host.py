@@ -52,6 +52,7 @@ from penstock.runtime.operators.coordinators import (
     CoordinatorProvider,
     EventAnswer,
     HasCoordinator,
+    MissingEvents,
     OperatorCoordinator,
     OperatorCoordinatorContext,
 )
@@ -283,10 +284,16 @@ class CoordinatorHost(OperatorCoordinator):
         if (recording := self._recordings.get(checkpoint_id)) is not None:
             recording.sent[subtask] = events
 
-    def has_all_events(self, checkpoint_id: int) -> bool:
+    def missing_events(self, checkpoint_id: int) -> tuple[MissingEvents, ...]:
         recording = self._recordings.get(checkpoint_id)
         sent = {} if recording is None else recording.sent
-        return all(self._inboxes.setdefault(s, _Inbox()).handled >= n for s, n in sent.items())
+        found = []
+        for subtask, last in sorted(sent.items()):
+            inbox = self._inboxes.get(subtask, _Inbox())
+            if inbox.handled < last:
+                received = inbox.handled + sum(number <= last for number in inbox.early)
+                found.append(MissingEvents(subtask, received, last))
+        return tuple(found)
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
         recording = self._recordings.get(checkpoint_id)

@@ -23,6 +23,7 @@ one with which the job is stopped ends the data of each reader at its mark.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.errors import PenstockError
@@ -164,6 +165,15 @@ class CoordinatorProvider(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class MissingEvents:
+    """Numbers of events that a subtask sent before its part of a checkpoint, and of those that arrived."""
+
+    subtask: int
+    received: int
+    sent: int
+
+
 @runtime_checkable
 class RecordsEvents(Protocol):
     """An `OperatorCoordinator` whose part of a checkpoint includes events on their way to it."""
@@ -172,8 +182,8 @@ class RecordsEvents(Protocol):
         """Record that a subtask has taken its part of a checkpoint after sending this many events."""
         ...
 
-    def has_all_events(self, checkpoint_id: int) -> bool:
-        """Return whether every event that was sent in front of an acknowledged part has come."""
+    def missing_events(self, checkpoint_id: int) -> tuple[MissingEvents, ...]:
+        """Events that were sent before an acknowledged part and have not arrived, by subtask."""
         ...
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from penstock.runtime.checkpoint.channel_state_file import ChannelState, read_channel_state
+from penstock.runtime.checkpoint.channel_state_writer import ChannelState, read_channel_state
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorruptError
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning

@@ -14,8 +14,8 @@ from msgpack import unpackb
 from saved_jobs import JOBS, Placed, config_of, environment
 
 from penstock import JobConfig, StreamEnvironment
-from penstock.runtime.checkpoint.channel_state_file import read_channel_state
-from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.checkpoint.channel_state_writer import read_channel_state
+from penstock.runtime.checkpoint.recovery import OpenedSnapshot, open_snapshot
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.element_codec import BatchCodec, decode_element

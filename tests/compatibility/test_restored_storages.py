@@ -21,8 +21,7 @@ from penstock.bridge.spark_source import BufferSplit
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
+from penstock.runtime.checkpoint.recovery import load_latest, open_snapshot, rebuild_store
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.storage import open_location

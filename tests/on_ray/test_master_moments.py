@@ -31,7 +31,7 @@ from penstock.actors.shared.archive import load_from_storage
 from penstock.actors.shared.job_report import Takeover
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.checkpoint.log.records import AttemptBegun, CheckpointCompleted
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.io.storage import open_location, open_storage
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -17,7 +17,7 @@ from jobs.oracle import committed_rows, hidden_files
 from jobs.words import NEVER, lines, paced_lines
 
 from penstock.cluster import RayJobHandle
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle

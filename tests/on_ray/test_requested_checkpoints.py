@@ -33,7 +33,7 @@ from penstock import (
     StreamEnvironment,
 )
 from penstock.cluster import RayJobHandle
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.testing import kill_process

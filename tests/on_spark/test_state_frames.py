@@ -13,7 +13,7 @@ from pipelines.streams import AN_HOUR, ROWS, arrive, watched
 
 import penstock.state
 from penstock import FileSink, GraphError
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.arrow_values import from_arrow

@@ -17,7 +17,7 @@ import msgpack
 import pyarrow as pa
 from changed_snapshots import Box, closed, opened
 
-from penstock.runtime.checkpoint.channel_state_file import (
+from penstock.runtime.checkpoint.channel_state_writer import (
     ChannelState,
     decode_channel_state,
     encode_channel_state,

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from manual_work import ManualAsyncRunner
 from small_graphs import read_and_count
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind

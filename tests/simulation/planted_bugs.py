@@ -18,8 +18,9 @@ from penstock.runtime import restore
 from penstock.runtime.barrier import unaligned_states
 from penstock.runtime.barrier.checkpointed_input_gate import StoringInputGate
 from penstock.runtime.barrier.handler import BarrierCount
-from penstock.runtime.checkpoint import channel_state_file
+from penstock.runtime.checkpoint import channel_state_writer, recovery
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.completed_store import SharedFiles
 from penstock.runtime.checkpoint.coordinator import operator_states
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome, PendingCheckpoint
@@ -27,9 +28,7 @@ from penstock.runtime.checkpoint.log import records
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import LogCompacted, LogView
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
-from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
-from penstock.runtime.checkpoint.store import recovery
-from penstock.runtime.checkpoint.store.completed_store import SharedFiles
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorEventValve
 from penstock.runtime.errors import ObjectNotFoundError
 from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.job_execution import ControlLanes, OnAnswer
@@ -465,7 +464,7 @@ def believe_state_without_its_checksum(patch: pytest.MonkeyPatch) -> None:
         except ObjectNotFoundError as error:
             raise metadata.missing(storage, handle.path) from error
 
-    for reader in (metadata, describe_tasks, operator_states, channel_state_file):
+    for reader in (metadata, describe_tasks, operator_states, channel_state_writer):
         patch.setattr(reader, "read_state", unchecked)
     # Keyed state has a checksum of its own, too.
     patch.setattr(keyed_chunk, "xxh3_64_digest", lambda body: _Agreeing(xxh3_64_digest(body)))

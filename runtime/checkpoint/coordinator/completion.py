@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore, split_retained
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.operator_states import (
@@ -49,7 +50,6 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnk
 from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, split_retained
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError

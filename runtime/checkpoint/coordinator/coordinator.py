@@ -46,6 +46,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointCompletions,
     CheckpointFiles,
@@ -78,7 +79,6 @@ from penstock.runtime.checkpoint.coordinator.starts import (
 )
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService

@@ -4,25 +4,43 @@ It keeps the coordinator's snapshot and the valve together. The snapshot counts 
 shut for it. As in Flink's later versions it also waits until every event that was sent before has been
 answered: a split on its way is in no snapshot, and would be lost with the reader that it never reached. From
 then on events wait until the barriers are injected.
+
+`OperatorEventValve`: holds an operator coordinator's events back around a checkpoint (Flink's class).
+
+A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
+both snapshots or in neither. For example, a coordinator assigns a split after its own snapshot, and the split
+reaches its reader before the barrier. Then the reader would read the split, and after a restore it would be
+assigned again. So the valve is closed from the coordinator's snapshot until the sources have their
+barriers. Events that are sent in between wait. They are sent after the barriers, in the order in which they
+were sent.
+
+In one checkpoint the valve is
+
+* *marked* when the coordinator is asked for its snapshot,
+* *shut* when the coordinator has given it,
+* *opened* when the barriers are injected or the start was aborted.
+
+A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+
+What it must never do:
+
+* send an event while it is shut,
+* change the order of two events of one subtask,
+* send an event that was held for a subtask that is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import (
-    EventCallbacks,
-    EventSender,
-    OperatorEventValve,
-)
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.coordinator_host import EventOfSubtask
 from penstock.runtime.operators.coordinators import (
     EventAnswer,
+    MissingEvents,
     OperatorCoordinator,
     OperatorCoordinatorContext,
     RecordsEvents,
@@ -30,54 +48,103 @@ from penstock.runtime.operators.coordinators import (
 from penstock.runtime.ports import AsyncRunner
 
 
-@dataclass(slots=True)
-class _Came:
-    """The numbers of a subtask's events that have come: all up to `first`, and those in `others`."""
-
-    first: int = 0
-    others: set[int] = field(default_factory=set)
-
-    def add(self, number: int) -> None:
-        if number > self.first:
-            self.others.add(number)
-        while self.first + 1 in self.others:
-            self.first += 1
-            self.others.discard(self.first)
-
-    def count(self, last: int) -> int:
-        return min(self.first, last) + sum(number <= last for number in self.others)
+class EventDiscardedError(PenstockError):
+    """An event was never sent: its subtask failed or the job was restored while the event waited."""
 
 
-class EventCounts:
-    """Counts the events of one operator's subtasks; they are numbered from 1."""
+class EventSender(Protocol):
+    """The port that carries events to the subtasks of one operator, those of one subtask in order."""
 
-    def __init__(self) -> None:
-        self._came: dict[int, _Came] = {}
-        #: Number of events sent before the subtask's snapshot, by checkpoint and subtask.
-        self._sent: dict[int, dict[int, int]] = {}
+    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        """Send an event; `answer` is called at once or later, in the coordinator's thread."""
+        ...
 
-    def came(self, subtask: int, number: int) -> None:
-        self._came.setdefault(subtask, _Came()).add(number)
 
-    def acknowledged(self, checkpoint_id: int, subtask: int, sent: int) -> None:
-        self._sent.setdefault(checkpoint_id, {})[subtask] = sent
+@dataclass(frozen=True, slots=True)
+class HeldEvent:
+    event: Any
+    answer: EventAnswer
 
-    def missing(self, checkpoint_id: int) -> tuple[tuple[int, int, int], ...]:
-        """Subtasks with missing events, each with the numbers of received and of sent events."""
-        sent = sorted(self._sent.get(checkpoint_id, {}).items())
-        counts = ((subtask, self._came.get(subtask, _Came()).count(last), last) for subtask, last in sent)
-        return tuple(each for each in counts if each[1] < each[2])
 
-    def ended(self, checkpoint_id: int) -> None:
-        self._sent.pop(checkpoint_id, None)
+class OperatorEventValve:
+    """Lets events through, or holds them; see the module's docstring."""
 
-    def forget(self, subtask: int) -> None:
-        """Reset the counts of a subtask that is gone; its successor counts from 1."""
-        self._came.pop(subtask, None)
+    def __init__(self, sender: EventSender) -> None:
+        self._sender = sender
+        self._held: dict[int, list[HeldEvent]] = {}
+        self._is_shut = False
+        self._marked: int | None = None
+        self._last_marked: int | None = None
 
-    def forget_all(self) -> None:
-        self._came.clear()
-        self._sent.clear()
+    @property
+    def is_shut(self) -> bool:
+        return self._is_shut
+
+    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        if self._is_shut:
+            self._held.setdefault(subtask, []).append(HeldEvent(event, answer))
+        else:
+            self._sender.send(subtask, event, answer)
+
+    def mark_for_checkpoint(self, checkpoint_id: int) -> None:
+        """The coordinator is about to be asked for its snapshot.
+
+        Raises:
+            RuntimeError: Another checkpoint is marked, or an equal or newer one was.
+        """
+        if self._marked not in (None, checkpoint_id):
+            msg = f"the valve is marked for checkpoint {self._marked} and can't be for {checkpoint_id}"
+            raise RuntimeError(msg)
+        if self._last_marked is not None and checkpoint_id <= self._last_marked:
+            msg = f"the valve was marked for checkpoint {self._last_marked} before {checkpoint_id}"
+            raise RuntimeError(msg)
+        self._marked = self._last_marked = checkpoint_id
+
+    def shut(self, checkpoint_id: int) -> None:
+        """The coordinator has given its snapshot.
+
+        Raises:
+            RuntimeError: The valve is not marked for this checkpoint.
+        """
+        if checkpoint_id != self._marked:
+            marked = "nothing" if self._marked is None else f"checkpoint {self._marked}"
+            msg = f"the valve can't be shut for checkpoint {checkpoint_id}: it is marked for {marked}"
+            raise RuntimeError(msg)
+        self._is_shut = True
+
+    def open_and_unmark(self) -> None:
+        self._marked = None
+        self._is_shut = False
+        held, self._held = self._held, {}
+        for subtask, events in held.items():
+            for waiting in events:
+                self.send(subtask, waiting.event, waiting.answer)
+
+    def reset(self) -> None:
+        held, self._held = self._held, {}
+        self._is_shut = False
+        self._marked = None
+        for events in held.values():
+            self._discard(events, "the job was restored")
+
+    def reset_subtask(self, subtask: int) -> None:
+        self._discard(self._held.pop(subtask, ()), f"subtask {subtask} failed")
+
+    def _discard(self, events: Iterable[HeldEvent], why: str) -> None:
+        for waiting in events:
+            waiting.answer.failed(EventDiscardedError(f"the event was never sent: {why}"))
+
+
+@dataclass(frozen=True, slots=True)
+class EventCallbacks:
+    on_sent: Callable[[], None]
+    on_failed: Callable[[BaseException], None]
+
+    def sent(self) -> None:
+        self.on_sent()
+
+    def failed(self, error: BaseException) -> None:
+        self.on_failed(error)
 
 
 T = TypeVar("T")
@@ -119,7 +186,6 @@ class OperatorCoordinatorHolder:
         self._valve = OperatorEventValve(self._in_flight)
         self._epoch = 0
         self._snapshot: _Snapshot | None = None
-        self._events = EventCounts()
         self._coordinator = make(self)
 
     # -- the coordinator's context ------------------------------------------------------------------------
@@ -181,7 +247,6 @@ class OperatorCoordinatorHolder:
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """Drop the events that wait for a failed subtask, and notify the coordinator."""
         self._in_flight.forget_subtask(subtask)
-        self._events.forget(subtask)
         self._coordinator.subtask_failed(subtask, reason)
         self._valve.reset_subtask(subtask)
 
@@ -190,8 +255,6 @@ class OperatorCoordinatorHolder:
 
     def handle_event(self, subtask: int, event: Any) -> None:
         """Hand a subtask's event to the coordinator; an error of the coordinator fails the job."""
-        if isinstance(event, EventOfSubtask):
-            self._events.came(subtask, event.number)
         self._guarded(lambda: self._coordinator.handle_event(subtask, event))
 
     # -- checkpoints --------------------------------------------------------------------------------------
@@ -227,27 +290,18 @@ class OperatorCoordinatorHolder:
         self._valve.open_and_unmark()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self._events.ended(checkpoint_id)
         self._coordinator.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._events.ended(checkpoint_id)
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
         if isinstance(self._coordinator, RecordsEvents):
-            self._events.acknowledged(checkpoint_id, subtask, events)
             self._coordinator.subtask_acknowledged(checkpoint_id, subtask, events)
 
-    def has_all_events(self, checkpoint_id: int) -> bool:
+    def missing_events(self, checkpoint_id: int) -> tuple[MissingEvents, ...]:
         coordinator = self._coordinator
-        return not isinstance(coordinator, RecordsEvents) or coordinator.has_all_events(checkpoint_id)
-
-    def missing_events(self, checkpoint_id: int) -> tuple[str, ...]:
-        return tuple(
-            f"events of {self._operator_id}[{subtask}] for its coordinator ({came} of {sent} have come)"
-            for subtask, came, sent in self._events.missing(checkpoint_id)
-        )
+        return coordinator.missing_events(checkpoint_id) if isinstance(coordinator, RecordsEvents) else ()
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
         coordinator = self._coordinator
@@ -283,7 +337,6 @@ class OperatorCoordinatorHolder:
     def _forget(self) -> None:
         self._epoch += 1
         self._in_flight.forget()
-        self._events.forget_all()
         self._snapshot = None
         self._valve.reset()
 

@@ -98,10 +98,16 @@ class OperatorCoordinators:
                 holder.subtask_acknowledged(checkpoint_id, subtask, number)
 
     def have_all_events(self, checkpoint_id: int) -> bool:
-        return all(holder.has_all_events(checkpoint_id) for holder in self._holders.values())
+        return not any(holder.missing_events(checkpoint_id) for holder in self._holders.values())
 
     def missing_events(self, checkpoint_id: int) -> tuple[str, ...]:
-        return tuple(text for each in self._holders.values() for text in each.missing_events(checkpoint_id))
+        """Descriptions of the events that a checkpoint waits for."""
+        return tuple(
+            f"events of {operator_id}[{missing.subtask}] for its coordinator "
+            f"({missing.received} of {missing.sent} have come)"
+            for operator_id, holder in self._holders.items()
+            for missing in holder.missing_events(checkpoint_id)
+        )
 
     def recorded_states(self, checkpoint_id: int) -> dict[str, StateHandle]:
         found = {id: holder.recorded_state(checkpoint_id) for id, holder in self._holders.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError

@@ -9,6 +9,7 @@ from typing import Any
 from drivers.differences import Event
 from manual_work import ManualAsyncRunner
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointFiles,
     FinalizeOutcome,
@@ -28,7 +29,6 @@ from penstock.runtime.checkpoint.coordinator.plan import (
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.master_hooks import HookAnswer, MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StorageError

@@ -7,9 +7,9 @@ from typing import Any
 
 from manual_work import ManualAsyncRunner
 
-from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
-from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import (
+from penstock.runtime.checkpoint.operator_coordinators.holder import (
     EventCallbacks,
+    OperatorCoordinatorHolder,
     OperatorEventValve,
 )
 from penstock.runtime.operators.coordinators import (

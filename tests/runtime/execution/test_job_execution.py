@@ -10,7 +10,7 @@ from manual_work import ManualAsyncRunner
 from scripted_processes import JOB, Call, ScriptedProcesses, timers
 from small_graphs import read_and_count
 
-from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
+from penstock.runtime.checkpoint.operator_coordinators.holder import EventCallbacks
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation
 from penstock.runtime.execution.deployment import Deployer

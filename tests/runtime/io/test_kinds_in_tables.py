@@ -19,7 +19,7 @@ from penstock import (
     StateTtl,
     ValueState,
 )
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.elements import SnapshotKind

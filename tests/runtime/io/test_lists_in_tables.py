@@ -11,7 +11,7 @@ import pytest
 from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import CollectSink, FunctionContext, ProcessFunction, StreamEnvironment
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.recovery import left_at_end, rebuild_store
+from penstock.runtime.checkpoint.recovery import left_at_end, rebuild_store
 from penstock.runtime.errors import StorageError, StorageTimeoutError
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.io.storage import ObjectStorage, open_storage

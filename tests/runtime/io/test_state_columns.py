@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.aggregates import Count, CountDistinct, Sum
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.errors import ConfigurationError, KeyTypeError
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.operators.aggregation.aggregation import Aggregation

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from state_tables import TABLES, Account, entries_of, keyed, restored
 
 from penstock import ConfigurationError, PenstockError, StorageError
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot import metadata

@@ -12,7 +12,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointSucceeded,
 )
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.errors import RestoreError, StorageError
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState

@@ -9,7 +9,7 @@ from memory_storages import MemoryPlaces
 from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig, RocksDB
 from penstock.runtime.graph.execution_graph import build_execution_graph

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
-from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.checkpoint.channel_state_writer import ChannelState, encode_channel_state
 from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (

@@ -17,7 +17,7 @@ from unaligned_setup import (
     working,
 )
 
-from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.checkpoint.channel_state_writer import ChannelState, encode_channel_state
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError

@@ -8,7 +8,7 @@ from typing import Any
 
 from subtask_setup import CODEC, ScriptedSource, SubtaskSetup, job_config
 
-from penstock.runtime.checkpoint.channel_state_file import read_channel_state
+from penstock.runtime.checkpoint.channel_state_writer import read_channel_state
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment

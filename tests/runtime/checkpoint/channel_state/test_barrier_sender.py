@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from manual_work import ManualAsyncRunner
 
-from penstock.runtime.checkpoint.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.channel_state_writer import (
     AsyncChannelStateWriter,
     BarrierSender,
     ChannelStateAborted,
+    read_channel_state,
 )
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec

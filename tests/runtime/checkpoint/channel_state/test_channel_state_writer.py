@@ -8,14 +8,12 @@ from itertools import count
 import pytest
 from manual_work import ManualAsyncRunner, TwoStepRunner
 
-from penstock.runtime.checkpoint.channel_state_file import (
-    ChannelState,
-    decode_channel_state,
-    encode_channel_state,
-)
 from penstock.runtime.checkpoint.channel_state_writer import (
     AsyncChannelStateWriter,
+    ChannelState,
     ChannelStateAborted,
+    decode_channel_state,
+    encode_channel_state,
 )
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec

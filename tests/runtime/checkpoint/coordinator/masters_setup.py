@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from manual_work import ManualAsyncRunner
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
@@ -12,7 +13,6 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.master_hooks import BackgroundHook, MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph

@@ -3,8 +3,8 @@
 import pytest
 from coordinator_setup import COUNT, READS, Run
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.coordinator.location import PastAttemptError
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason

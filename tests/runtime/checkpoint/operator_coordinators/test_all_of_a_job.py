@@ -11,6 +11,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
     UnmatchedCoordinatorStateError,
 )
 from penstock.runtime.errors import StorageError
+from penstock.runtime.operators.coordinators import MissingEvents
 from penstock.runtime.snapshot.handles import FileHandle, InlineHandle, OperatorState
 
 
@@ -24,7 +25,7 @@ class Coordinator:
         answer.complete(b"now")
 
     def __getattr__(self, name):
-        if name in ("has_all_events", "recorded_state"):  # it records no events
+        if name in ("missing_events", "recorded_state"):  # it records no events
             raise AttributeError(name)
         return lambda *args: self.told.append((name, *args))
 
@@ -84,6 +85,15 @@ def test_what_concerns_one_operator_reaches_its_coordinator_alone():
     world.holders.reset_operator("b", 3, {"b": state_of(InlineHandle(b"kept"))})
     assert world.take("b") == [("reset_to_checkpoint", 3, b"kept"), ("start",)]
     assert world.take("a") == []
+
+
+def test_events_that_a_checkpoint_waits_for_are_named():
+    world = World()
+    assert world.holders.have_all_events(4)
+    world.known["b"].missing_events = lambda checkpoint_id: (MissingEvents(1, checkpoint_id, 7),)
+    world.known["b"].recorded_state = lambda checkpoint_id: None
+    assert not world.holders.have_all_events(4)
+    assert world.holders.missing_events(4) == ("events of b[1] for its coordinator (4 of 7 have come)",)
 
 
 def test_all_start_hear_of_checkpoints_and_are_closed_once():

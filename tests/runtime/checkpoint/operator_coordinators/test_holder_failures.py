@@ -9,7 +9,7 @@ from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.coordinator_host import EventOfSubtask
+from penstock.runtime.operators.coordinators import MissingEvents
 
 
 class Coordinator:
@@ -26,8 +26,8 @@ class Coordinator:
     def subtask_acknowledged(self, checkpoint_id, subtask, events):
         self.told.append((checkpoint_id, subtask, events))
 
-    def has_all_events(self, checkpoint_id):
-        return False
+    def missing_events(self, checkpoint_id):
+        return (MissingEvents(1, 1, 2),)
 
     def recorded_state(self, checkpoint_id):
         return b"recorded"
@@ -172,27 +172,12 @@ def test_background_work_of_an_earlier_attempt_is_not_heard_of(resets):
     assert heard == ([] if resets else ["done", "no answer"])
 
 
-@pytest.mark.parametrize("forgets", ["complete", "aborted", "the subtask", "a reset", "nothing"])
-def test_events_that_an_expired_checkpoint_waited_for_are_named_until_it_has_ended(forgets):
+def test_missing_events_and_their_record_come_from_the_coordinator():
     world = World()
-    world.holder.handle_event(1, EventOfSubtask(1, "hello"))
     world.holder.subtask_acknowledged(4, 1, 2)
     assert world.coordinator.told == [(4, 1, 2)]
-    assert not world.holder.has_all_events(4)
+    assert world.holder.missing_events(4) == (MissingEvents(1, 1, 2),)
     assert world.holder.recorded_state(4) == b"recorded"
-    text = "events of read[1] for its coordinator ({} of 2 have come)"
-    assert world.holder.missing_events(4) == (text.format(1),)
-    match forgets:
-        case "complete":
-            world.holder.notify_checkpoint_complete(4)
-        case "aborted":
-            world.holder.notify_checkpoint_aborted(4)
-        case "the subtask":
-            world.holder.subtask_failed(1, "it died")
-        case "a reset":
-            world.holder.reset_to_checkpoint(None, None)
-    expected = {"nothing": (text.format(1),), "the subtask": (text.format(0),)}
-    assert world.holder.missing_events(4) == expected.get(forgets, ())
 
 
 def test_a_valve_is_marked_in_order():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from manual_work import ManualAsyncRunner
 
-from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
-from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventDiscardedError
+from penstock.runtime.checkpoint.operator_coordinators.holder import (
+    EventDiscardedError,
+    OperatorCoordinatorHolder,
+)
 
 
 class SlowSender:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore, SharedFiles
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogView
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, SharedFiles
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError

@@ -10,10 +10,10 @@ from memory_storages import MemoryPlaces
 
 from penstock.runtime.checkpoint.coordinator.completion import complete_checkpoint, complete_elsewhere
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.store.recovery import (
+from penstock.runtime.checkpoint.recovery import (
     check_own_location,
     load_latest,
+    open_snapshot,
 )
 from penstock.runtime.errors import CorruptSnapshotError, RestoreError, StorageError
 from penstock.runtime.io.storage import open_location, open_storage

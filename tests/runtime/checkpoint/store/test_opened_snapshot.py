@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.checkpoint.coordinator.completion import complete_elsewhere
-from penstock.runtime.checkpoint.store.opened_snapshot import LAST_ID, open_snapshot
+from penstock.runtime.checkpoint.recovery import LAST_ID, open_snapshot
 from penstock.runtime.errors import RestoreError, StorageError
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.elements import SnapshotKind

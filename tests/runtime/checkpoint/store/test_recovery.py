@@ -7,7 +7,7 @@ import pytest
 
 from penstock.runtime.checkpoint.coordinator.completion import Finalized, complete_checkpoint
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.recovery import left_at_end, load_latest, rebuild_store
+from penstock.runtime.checkpoint.recovery import left_at_end, load_latest, rebuild_store
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

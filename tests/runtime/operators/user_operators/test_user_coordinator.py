@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, OperatorError, OperatorLocation
 from penstock.runtime.operators.coordinator_host import (
@@ -14,7 +17,7 @@ from penstock.runtime.operators.coordinator_host import (
     EventOfSubtask,
     UserCoordinatorProvider,
 )
-from penstock.runtime.operators.coordinators import OperatorCoordinator
+from penstock.runtime.operators.coordinators import MissingEvents, OperatorCoordinator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.testing import CoordinatorHarness, OperatorHarness
@@ -153,7 +156,7 @@ def test_a_checkpoint_holds_the_events_in_front_of_the_subtasks_parts_and_no_oth
     setup.event(0, 3, "behind")
     for subtask, sent in [(0, 2), (1, 1)]:
         setup.coordinator.subtask_acknowledged(3, subtask, sent)
-    assert setup.coordinator.has_all_events(3)
+    assert setup.coordinator.missing_events(3) == ()
     again = Setup(restored=setup.coordinator.recorded_state(3))
     assert again.user.events == [(0, "before"), (0, "on the way"), (1, "on the way, too")]
     assert again.user.calls == [("reset", 7), "start"]
@@ -164,11 +167,62 @@ def test_a_checkpoint_is_not_whole_before_an_event_in_front_of_a_part_has_come()
     setup = Setup()
     setup.checkpoint(3)
     setup.coordinator.subtask_acknowledged(3, 0, 2)
-    assert not setup.coordinator.has_all_events(3)
+    assert setup.coordinator.missing_events(3) == (MissingEvents(0, 0, 2),)
     setup.event(0, 2, "late")
-    assert not setup.coordinator.has_all_events(3)
+    assert setup.coordinator.missing_events(3) == (MissingEvents(0, 1, 2),)
     setup.event(0, 1, "later")
-    assert setup.coordinator.has_all_events(3)
+    assert setup.coordinator.missing_events(3) == ()
+
+
+NUMBERS = st.integers(min_value=1, max_value=9)
+
+
+@example([(0, 1), (0, 2), (0, 1)], {0: 3})
+@example([(0, 2), (0, 2)], {0: 2})
+@given(st.lists(st.tuples(st.integers(0, 2), NUMBERS)), st.dictionaries(st.integers(0, 2), st.integers(0, 9)))
+def test_missing_events_were_sent_and_have_not_arrived(came, sent) -> None:
+    """Events come in any order, and some of them twice."""
+    setup = Setup()
+    setup.checkpoint(1)
+    for subtask, number in came:
+        setup.event(subtask, number, "x")
+    for subtask, last in sent.items():
+        setup.coordinator.subtask_acknowledged(1, subtask, last)
+    found = {s: len({n for subtask, n in came if subtask == s and n <= last}) for s, last in sent.items()}
+    expected = [MissingEvents(s, found[s], last) for s, last in sorted(sent.items()) if found[s] < last]
+    assert list(setup.coordinator.missing_events(1)) == expected
+    assert setup.coordinator.missing_events(2) == (), "no subtask has taken a part of it"
+
+
+@pytest.mark.parametrize("forgets", ["complete", "aborted", "failed", "reset", "a new start"])
+def test_an_ended_checkpoint_a_failed_subtask_and_an_attempt_are_forgotten(forgets: str) -> None:
+    setup = Setup()
+    setup.checkpoint(4)
+    setup.event(1, 1, "a")
+    setup.coordinator.subtask_acknowledged(4, 1, 2)
+    assert setup.coordinator.missing_events(4) == (MissingEvents(1, 1, 2),)
+    match forgets:
+        case "complete":
+            setup.coordinator.notify_checkpoint_complete(4)
+        case "aborted":
+            setup.coordinator.notify_checkpoint_aborted(4)
+        case "failed":
+            setup.coordinator.subtask_failed(1, "it died")
+        case "reset":
+            setup.coordinator.subtask_reset(1, None)
+        case "a new start":
+            setup.coordinator.reset_to_checkpoint(None, None)
+    counts_from_1 = forgets in ("failed", "reset")
+    assert setup.coordinator.missing_events(4) == ((MissingEvents(1, 0, 2),) if counts_from_1 else ())
+
+
+def test_events_without_a_gap_take_no_memory_each() -> None:
+    setup = Setup()
+    setup.event(0, 1, "x")
+    of_one = len(pickle.dumps(setup.coordinator._inboxes))
+    for number in (*range(3, 1001), 2):
+        setup.event(0, number, "x")
+    assert len(pickle.dumps(setup.coordinator._inboxes)) < of_one + 10, "they are one number"
 
 
 def test_two_checkpoints_at_a_time_each_hold_their_own_events() -> None:
@@ -193,7 +247,7 @@ def test_ended_checkpoints_are_forgotten_and_the_user_is_told() -> None:
     setup.coordinator.notify_checkpoint_aborted(3)
     assert [setup.coordinator.recorded_state(checkpoint_id) for checkpoint_id in (3, 4, 5)] == [None] * 3
     assert setup.user.calls[2:] == [("aborted", 5), ("complete", 4), ("aborted", 3)]
-    assert setup.coordinator.has_all_events(5)
+    assert setup.coordinator.missing_events(5) == ()
 
 
 def test_a_savepoint_that_takes_longer_than_a_newer_checkpoint_keeps_its_events() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from memory_storages import MemoryPlaces
 from simulated_jobs.scripted_job import ScriptedJob
 
-from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.recovery import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
