@@ -1,38 +1,34 @@
-"""Restoring a job from a snapshot: states, in-flight data, and subtasks that have finished.
+"""Restoring a job from a snapshot: states, in-flight data, and finished subtasks.
 
 `assign_states` assigns the states of a completed checkpoint to subtasks (Flink's `StateAssignmentOperation`).
 
-`assign_channel_states`: while the job has the same shape, in-flight data of an unaligned checkpoint goes back
-to the subtask that captured it, receiver or sender. When the shape has changed, all of it becomes input of
-the receivers. Each receiver gets the handles of everything that was in flight on its exchanges. It takes its
-part by key group (or by number, on a rebalance). See `penstock.runtime.task.channel_restore`. The model is
-Flink's rescaling of unaligned checkpoints (FLINK-19801).
+`assign_channel_states`: in the same graph, in-flight data of an unaligned checkpoint returns to the subtask
+that captured it. In a changed graph, all of it becomes input of the receivers. Each receiver gets the handles
+of all data on its exchanges, and takes its part by key group, or by number on a rebalance
+(`penstock.runtime.task.channel_restore`). The model is Flink's rescaling of unaligned checkpoints
+(FLINK-19801).
 
-`state_changes` only predicts, by name, the effect of rules that subtasks follow: those of keyed states in
-`runtime/state/known_states.py`, and those of lists in `runtime/operators/operator_state.py`. States that are
-first requested at run time are not known before the job runs, so they are left out.
+`state_changes` predicts, by name, the effect of the subtasks' rules in `runtime/state/known_states.py` and
+`runtime/operators/operator_state.py`. States that are first requested at run time are unknown before.
 
 Finished subtasks (FLIP-147). A subtask that has processed the end of its data acknowledges checkpoints as
-*ended*. All that its operators will ever emit is in front of the barrier. After a restore from such a
-checkpoint these operators must not run again: what they emit at the end would be emitted twice. So the
-checkpoint holds, for each operator, which subtasks have finished.
+*ended*: its operators emit nothing more after the barrier. After a restore these operators must not run
+again, because they would emit their last records twice. So the checkpoint names the finished subtasks of each
+operator.
 
-Only subtasks whose senders have all finished too count. With aligned barriers this is always so: the sender's
-end came before its barrier. Without alignment (at-least-once) a subtask may meet the end of a channel behind
-the barrier and still in front of its snapshot. Its sender would be restored to before the end and send again,
-and a receiver that does not run would drop that. Such a subtask runs again.
+A subtask counts as finished only if all its senders have finished. With aligned barriers this is always so.
+With at-least-once, a subtask may consume the end of a channel behind the barrier and in front of its
+snapshot. The restored sender sends again, so this subtask runs again.
 
-Three rules for a graph that is not the one the checkpoint was taken with, after Flink's
-`VertexFinishedStateChecker`:
+Three rules for a graph other than that of the checkpoint, after Flink's `VertexFinishedStateChecker`:
 
-* The operators of one chain have all finished or none: a new operator in a finished chain would get nothing.
+* All operators of a chain have finished, or none. A new operator in a finished chain would get no input.
 * All senders of a finished operator have finished.
-* A partly finished operator at another parallelism runs in all subtasks, because its old subtasks do not
-  exist any more. The state of its finished subtasks is not redistributed, because it was emitted; see
-  `kept_after_the_end`.
+* A partly finished operator at another parallelism runs in all subtasks. The state of its finished subtasks
+  is not redistributed, because its effect was emitted; see `kept_after_the_end`.
 
-Unlike Flink, a checkpoint keeps the state of finished subtasks, so a partly finished operator with union list
-state loses nothing and needs no refusal.
+Unlike in Flink, a checkpoint keeps the state of finished subtasks. So a partly finished operator with union
+list state loses no state and needs no refusal.
 """
 
 from __future__ import annotations
@@ -72,8 +68,7 @@ def assign_channel_states(
     """Assign the in-flight data; subtasks without any have no entry.
 
     Raises:
-        StateMismatchError: Data was in flight on an exchange that the job no longer has, or that now sends
-            records to given subtasks.
+        StateMismatchError: The job has no exchange for some data, or an exchange that can't redistribute it.
     """
     own: dict[SubtaskId, ChannelStateHandle] = {}
     for vertex in graph.job.vertices:
@@ -128,7 +123,7 @@ def _is_rescaled(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> bool
 
 
 def state_changes(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> str | None:
-    """A warning that names added, dropped and renamed states; `None` when there are none."""
+    """A warning that names added, dropped and renamed states; `None` without any."""
     changes = [
         f"operator {operator.id!r}: {change}"
         for vertex in graph.job.vertices
@@ -180,7 +175,7 @@ def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) ->
     """The ended subtasks whose senders have all finished.
 
     Args:
-        ended: Subtasks that have left, or had ended when they took their snapshot.
+        ended: Subtasks that have finished, or acknowledged the checkpoint as ended.
     """
     candidates, finished = frozenset(ended), set[SubtaskId]()
     for subtask in graph.subtasks:  # sources first
@@ -195,7 +190,7 @@ def finished_on_restore(
     """The subtasks of a job that do not run again after a restore from these states.
 
     Raises:
-        StateMismatchError: The graph breaks one of the three rules of this module.
+        StateMismatchError: The graph breaks a rule of this module.
     """
     finished: set[SubtaskId] = set()
     senders: dict[str, list[ExecutionSubtask]] = {}
@@ -220,8 +215,7 @@ def finished_on_restore(
 def kept_after_the_end(state: OperatorSubtaskState, *, is_sink: bool) -> OperatorSubtaskState:
     """The part of a finished subtask's state that is still needed.
 
-    These are transactions of a sink, which must be committed, and lists that every subtask sees. All other
-    state has had its effect.
+    That is transactions of a sink, which must be committed, and lists that every subtask sees.
     """
 
     def concerns_others(handle: OperatorStateHandle) -> bool:
@@ -273,8 +267,8 @@ def assign_states(
     """Assign to every subtask of a graph its part of a checkpoint.
 
     Args:
-        read: Reads the bytes behind a handle; blocks.
-        allow_non_restored_state: Leave out the state of operators that the graph does not have.
+        read: Reads the bytes of a handle; blocks.
+        allow_non_restored_state: Skip the state of operators that the graph does not have.
 
     Raises:
         StateMismatchError: State has no operator in the graph, is of another kind than the operator, or has
@@ -334,7 +328,7 @@ def _check_known(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> None
 
 
 def _check_kind(state: OperatorState, spec: OperatorSpec) -> None:
-    """Refuse state under an id that now belongs to another kind of operator: it would be lost silently."""
+    """Refuse state whose id now belongs to another kind of operator, which would lose it silently."""
     subtasks = state.subtasks.values()
     lists = {handle.name for s in subtasks for handle in s.operator}
     found = [

@@ -1,37 +1,24 @@
 """In-flight data of an unaligned checkpoint: the capture in the outputs, and the file.
 
-`AsyncChannelStateWriter` writes it beside the task: one file for each subtask and checkpoint. Elements are
-collected in memory. The channels hold them anyway, and nothing is copied. When the input part and the output
-part are complete, they are encoded and written in the background, in one piece. The caller of `result` is
-then called back in the task's thread.
+`AsyncChannelStateWriter` writes one file for each subtask and checkpoint. It collects elements in memory,
+where the channels hold them anyway. When the input part and the output part are complete, it encodes and
+writes them in the background. Then it calls back in the task's thread.
 
-A checkpoint ends here in exactly one way: with its result, with its failure, or aborted. An abort takes
-effect at once: nothing more is collected, and the caller of `result` gets `ChannelStateAborted`. A file that
-is being written meanwhile is removed by its writer, also after the task was closed. Calls for a checkpoint
-that was not started, or has ended, do nothing, so callers need not know what happened elsewhere.
+A checkpoint ends here with its result, its failure, or an abort. After an abort nothing is collected, and the
+caller of `result` gets `ChannelStateAborted`. A running write deletes its own file, also after the task was
+closed. Calls for a checkpoint that was not started, or has ended, do nothing. The writer must never report an
+incomplete result, or keep data of an ended checkpoint. The model is Flink's `ChannelStateWriterImpl`.
 
-What it must never do: report a result from which something is missing, or keep data of a checkpoint that
-ended. Starting a checkpoint forgets no other one: the task aborts what is subsumed.
+`BarrierSender` sends barriers and captures the elements that they overtake in the outputs of a subtask. An
+unaligned barrier overtakes at once, and completes the sender's part of the in-flight data. An aligned barrier
+keeps its position. If its timeout expires before it was sent, it moves to the front, and the overtaken
+elements are captured. The checkpoint is not acknowledged before. The sender must never capture an element
+that was sent before the barrier, because the receiver captures it. The model is Flink's aligned checkpoint
+timeout on the output side (FLINK-27251).
 
-The model is Flink's `ChannelStateWriterImpl`.
-
-`BarrierSender` sends barriers and captures what they overtake in the outputs of a subtask. An unaligned
-barrier leaves ahead of what waits in the outputs. That is captured at once, and the sender's part of the in-
-flight data is complete. An aligned barrier waits in line. If it still waits when its timeout has run out, it
-moves to the front, and what it overtakes then is captured. Until it has left, the checkpoint may still grow
-and is not acknowledged; `send` returns that.
-
-What it must never do: capture what left before the barrier (the receiver captures that), or hold a checkpoint
-back whose barrier has left.
-
-The model is Flink's aligned checkpoint timeout on the output side (FLINK-27251).
-
-The file of in-flight data: one for each subtask and checkpoint.
-
-It holds the encoded elements of each channel in order: the receiver's part and the sender's part. A channel
-is named by its exchange (the operators that it connects) and the indexes of its two subtasks. So the name
-means the same to a job with another parallelism or other chains. Elements stay apart, and a buffer of a keyed
-exchange decodes to records, so they can be redistributed by key group.
+The file holds the encoded elements of each channel in order. A channel is named by its exchange (the
+operators that it connects) and the indexes of its two subtasks. So the name stays valid at another
+parallelism and with other chains. Elements are stored one by one, so they can be redistributed by key group.
 """
 
 from __future__ import annotations
@@ -62,11 +49,11 @@ _WHAT: Final = "the in-flight data of a subtask"
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """In-flight data of one subtask: encoded elements by channel, first one first.
+    """In-flight data of one subtask: encoded elements by channel, in order.
 
     Attributes:
         inputs: Elements that had arrived in front of the barriers.
-        outputs: Elements that the barriers had overtaken before they were sent.
+        outputs: Elements that the barriers overtook before they were sent.
     """
 
     inputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
@@ -86,7 +73,7 @@ class ChannelState:
 
 
 def encode_channel_state(state: ChannelState) -> bytes:
-    """The file's bytes.
+    """Encode the file.
 
     Example:
         >>> channel = ChannelId(EdgeId("map", None, "count"), sender=0, receiver=1)
@@ -106,11 +93,11 @@ def encode_channel_state(state: ChannelState) -> bytes:
 
 
 def decode_channel_state(data: bytes, path: str) -> ChannelState:
-    """The state that `encode_channel_state` wrote; `path` is for messages.
+    """Decode the file; `path` is for messages.
 
     Raises:
         CorruptSnapshotError: The file is damaged, or of another kind.
-        StorageError: A newer version wrote it.
+        StorageError: A newer version wrote the file.
     """
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
     try:
@@ -122,12 +109,7 @@ def decode_channel_state(data: bytes, path: str) -> ChannelState:
 
 
 def read_channel_state(storage: SnapshotStorage, handle: ChannelStateHandle) -> tuple[ChannelState, str]:
-    """Read in-flight data, and return it with its place; blocks.
-
-    Raises:
-        CorruptSnapshotError: The file is missing or damaged.
-        StorageError: It could not be read, or a newer version wrote it.
-    """
+    """Read in-flight data and return it with its location for messages; blocks."""
     where = "the checkpoint's metadata"
     if isinstance(handle.state, FileHandle):
         where = f"{storage.url}/{handle.state.path}"
@@ -181,10 +163,10 @@ class _Collected:
 
 
 class AsyncChannelStateWriter:
-    """A `ChannelStateWriter` that writes into a checkpoint storage; driven by the task thread alone.
+    """A `ChannelStateWriter` that writes into a checkpoint storage; only the task thread calls it.
 
     Args:
-        files: Makes the place for the file of one checkpoint.
+        files: Makes the `StateFiles` of a checkpoint.
     """
 
     def __init__(
@@ -229,7 +211,7 @@ class AsyncChannelStateWriter:
             self._write_if_complete(checkpoint_id, collected)
 
     def abort(self, checkpoint_id: int) -> None:
-        """Give a checkpoint up, also one that was not started; the caller of `result` gets an error."""
+        """Abort a checkpoint, started or not; the caller of `result` gets an error."""
         self._newest_id = max(self._newest_id, checkpoint_id)
         collected = self._collected.pop(checkpoint_id, None)
         if collected is None:
@@ -248,8 +230,8 @@ class AsyncChannelStateWriter:
         """Call back once, perhaps at once, when the in-flight data of a checkpoint is durable.
 
         Args:
-            on_state: Called with the place of the data; `None` when nothing was in flight.
-            on_error: Called when it could not be written, or when the checkpoint does not exist (any more).
+            on_state: Called with the handle of the data; `None` when nothing was in flight.
+            on_error: Called when a write failed, or the checkpoint does not run.
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:
@@ -260,7 +242,7 @@ class AsyncChannelStateWriter:
         self._tell_if_done(checkpoint_id, collected)
 
     def close(self) -> None:
-        """Give up everything; no callback is called."""
+        """Abort everything without callbacks."""
         for collected in self._collected.values():
             self._abandon(collected)
         self._collected.clear()
@@ -285,11 +267,11 @@ class AsyncChannelStateWriter:
             try:
                 written = files.write(encode_channel_state(state))
             except BaseException:
-                # A storage that said no may have taken the file all the same.
+                # A failed write may have stored the file.
                 with suppress(StorageError):
                     files.remove_written()
                 raise
-            # First this, then the question; `_abandon` does it the other way round, so one of them sees it.
+            # Set first, then read; `_abandon` does the opposite, so one of the two removes the file.
             collected.is_written = True
             if collected.is_aborted:
                 files.remove_written()
@@ -309,13 +291,13 @@ class AsyncChannelStateWriter:
         self._runner.run(write, written, failed)
 
     def _abandon(self, collected: _Collected) -> None:
-        """Collect nothing more and leave no file: a write that is running removes its own."""
+        """Stop collecting and delete the file; a running write deletes its own."""
         collected.is_aborted = True
         if collected.is_written and collected.files is not None:
             self._remove(collected.files)
 
     def _remove(self, files: StateFiles) -> None:
-        # A file that can't be removed is swept with what the attempt leaves behind.
+        # A later attempt sweeps a file that can't be removed now.
         self._runner.run(files.remove_written, lambda _: None, lambda _: None)
 
     def _done(self, checkpoint_id: int, collected: _Collected, handle: ChannelStateHandle | None) -> None:
@@ -337,26 +319,24 @@ class AsyncChannelStateWriter:
 
 class BarrierOutputs(Protocol):
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Put a barrier on every channel in one step; return the overtaken elements, if it is unaligned."""
+        """Put a barrier on every channel in one step; return the elements that an unaligned one overtakes."""
         ...
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool: ...
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        """Let waiting barriers of a checkpoint overtake what is in front of them; return that."""
+        """Let waiting barriers of a checkpoint overtake; return the overtaken elements."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The needs of a subtask for unaligned checkpoints, beside its operators."""
-
     sender: BarrierSender
     writer: AsyncChannelStateWriter
 
 
 class BarrierSender:
-    """Sends barriers and captures what they overtake; driven by the task thread alone."""
+    """Sends barriers and captures overtaken elements; only the task thread calls it."""
 
     def __init__(self, outputs: BarrierOutputs, writer: ChannelStateWriter, timers: TimerService) -> None:
         self._outputs = outputs
@@ -369,7 +349,7 @@ class BarrierSender:
         return bool(self._waiting)
 
     def send(self, barrier: CheckpointBarrier) -> bool:
-        """Send a barrier; return whether the checkpoint has in-flight data, or may get some."""
+        """Send a barrier; return whether the checkpoint has or may get in-flight data."""
         checkpoint_id, options = barrier.checkpoint_id, barrier.options
         overtaken = self._outputs.broadcast_barrier(barrier)
         if options.unaligned:
@@ -391,7 +371,7 @@ class BarrierSender:
             self._finish(checkpoint_id, ())
 
     def abort(self, checkpoint_id: int) -> None:
-        """The checkpoint was aborted; its barrier, if it still waits, goes out in its turn."""
+        """Abort the checkpoint; a waiting barrier is still sent, in its turn."""
         timer = self._waiting.pop(checkpoint_id, None)
         if timer is not None:
             timer.cancel()

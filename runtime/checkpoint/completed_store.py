@@ -1,26 +1,19 @@
-"""Completed checkpoints: which a job keeps, and which files it may delete.
+"""`CompletedCheckpointStore`: the retained checkpoints of a job, and the files that it may delete.
 
-`CompletedCheckpointStore`: what a job can be restored from, and what may be deleted.
-
-What it does. It holds the newest checkpoints. One beyond their number is *let go*: the job is never restored
-from it again. But newer checkpoints name some of its files, and a checkpoint that still runs may be about to.
-So a file is returned for deletion when
+The store keeps the newest checkpoints and *drops* older ones, from which the job is never restored again.
+Newer or running checkpoints may still use files of a dropped checkpoint. So a file may be deleted only when
 
 * no checkpoint in the store names it,
-* no checkpoint that was let go and is still *held* names it,
-* no savepoint names it (savepoints have another owner and may live longer than the job), and
-* it belongs to this job at all (`may_delete`).
+* no dropped checkpoint that is still *held* names it,
+* no savepoint names it, because the user owns savepoints, and
+* it belongs to this job (`may_delete`).
 
-Why it is right. A running checkpoint may name any file of the checkpoint that its barrier confirms (its
-base), but no other older file. While the smallest base of all running ones is b, everything from b on is
-held. No running checkpoint can name files of an older one. A running checkpoint that completes is counted
-before anything is released.
+Why it is right: a running checkpoint may name files of its base, the checkpoint that its barrier confirms,
+and no older files. While b is the smallest base of all running checkpoints, everything from b on is held. A
+checkpoint that completes is added before anything is released.
 
-What it must never do: return a file that anything above still names, or return one twice.
-
-Which completed checkpoints a job keeps, while it runs and when it has ended.
-
-The decision log and the store in memory use the same rule, so that both let go of the same checkpoints.
+The store must never return a file that is still named, or return a file twice. The decision log drops
+checkpoints by the same rule, `split_retained`.
 """
 
 from __future__ import annotations
@@ -39,8 +32,6 @@ from penstock.runtime.snapshot.handles import FileHandle
 
 
 class Retained(Protocol):
-    """The facts about a checkpoint that the rule needs."""
-
     @property
     def checkpoint_id(self) -> int: ...
 
@@ -52,11 +43,10 @@ C = TypeVar("C", bound=Retained)
 
 
 def split_retained(completed: Sequence[C], retained: int) -> tuple[list[C], list[C]]:
-    """Split into checkpoints that are kept and those that are let go, both by id.
+    """Split into retained and dropped checkpoints, both sorted by id.
 
-    The newest `retained` checkpoints are kept. Savepoints don't count and are never deleted. The job keeps a
-    savepoint only while it is newer than the oldest kept checkpoint, because a restart may have to begin with
-    it. It keeps at most `retained` of them.
+    The newest `retained` checkpoints stay. Savepoints don't count. At most `retained` savepoints stay, and
+    only those newer than the oldest retained checkpoint, because a restart may begin with one.
 
     Example:
         >>> from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -78,14 +68,7 @@ def split_retained(completed: Sequence[C], retained: int) -> tuple[list[C], list
 
 
 def is_kept_after(job_state: str, keep_after: KeepAfter) -> bool:
-    """Whether checkpoints stay when a job has ended.
-
-    Args:
-        job_state: `finished`, `failed`, `cancelled` or `suspended` (left by its JobMaster; counts as
-            cancelled).
-
-    Raises:
-        ValueError: There is no such end of a job.
+    """Whether checkpoints stay when a job has ended; `suspended` counts as cancelled.
 
     Example:
         >>> is_kept_after("failed", KeepAfter.FAILURE), is_kept_after("finished", KeepAfter.FAILURE)
@@ -121,11 +104,7 @@ class SharedFiles:
         self._holders.update({handle.path for handle in files})
 
     def release(self, files: Iterable[FileHandle]) -> list[FileHandle]:
-        """A checkpoint does not name these files any more; returns those that nothing names now, by path.
-
-        Raises:
-            KeyError: Nothing named one of them (a bug).
-        """
+        """Remove one checkpoint's references to files; return those without any reference, by path."""
         free = []
         for path, handle in sorted({handle.path: handle for handle in files}.items()):
             if path not in self._holders:
@@ -138,7 +117,7 @@ class SharedFiles:
         return free
 
     def pin(self, paths: Iterable[str]) -> None:
-        """Never return these files: savepoints name them, and the job does not own those."""
+        """Never return these files, because savepoints name them."""
         self._pinned.update(paths)
 
     def __contains__(self, path: str) -> bool:
@@ -152,11 +131,7 @@ class CompletedCheckpointStore:
     """Keeps the newest completed checkpoints of one job.
 
     Args:
-        may_delete: Whether a file belongs to this job's checkpoints (`SnapshotPaths.may_delete`); by
-            default all do.
-
-    Raises:
-        ConfigurationError: `retained` is less than 1.
+        may_delete: Whether a file belongs to this job's checkpoints (`SnapshotPaths.may_delete`).
     """
 
     def __init__(
@@ -187,7 +162,7 @@ class CompletedCheckpointStore:
 
     @property
     def latest_checkpoint(self) -> CompletedCheckpoint | None:
-        """The newest one that is no savepoint: the only one whose files another checkpoint may name again."""
+        """The newest checkpoint without savepoints; only its files may be used by another checkpoint."""
         return next((c for c in reversed(self._completed) if not c.is_savepoint), None)
 
     def add(
@@ -197,18 +172,11 @@ class CompletedCheckpointStore:
         oldest_pending_base: int | None = None,
         keep_after: KeepAfter | None = None,
     ) -> tuple[FileHandle, ...]:
-        """Take a checkpoint in, and let go of those beyond the number that is kept.
+        """Add a checkpoint, drop surplus ones, and return files that may be deleted.
 
         Args:
-            oldest_pending_base: Smallest base of the checkpoints that still run, without this one; `None`
-                when none runs. One that builds on nothing (-1) may be left out.
+            oldest_pending_base: Smallest base of the other running checkpoints; `None` without any.
             keep_after: Ends of the job after which this checkpoint stays; `None` for those of `shutdown`.
-
-        Returns:
-            Files that may be deleted.
-
-        Raises:
-            ValueError: A checkpoint with this id is there already.
         """
         self._take(checkpoint)
         if keep_after is not None:
@@ -222,7 +190,7 @@ class CompletedCheckpointStore:
         return self.release(oldest_pending_base)
 
     def release(self, oldest_pending_base: int | None = None) -> tuple[FileHandle, ...]:
-        """A running checkpoint has ended: returns the files that may be deleted."""
+        """Return the files that may be deleted after a running checkpoint has ended."""
         free = [c for c in self._held if oldest_pending_base is None or c.checkpoint_id < oldest_pending_base]
         self._held = [c for c in self._held if c not in free]
         return self._released(free)
@@ -237,13 +205,10 @@ class CompletedCheckpointStore:
     def recover(
         self, view: LogView, read: Callable[[CheckpointCompleted], CompletedCheckpoint]
     ) -> tuple[CheckpointCompleted, ...]:
-        """Fill the empty store from the log.
+        """Fill the empty store from the log; return damaged checkpoints, which it skips.
 
         Args:
             read: Reads one checkpoint; blocks.
-
-        Returns:
-            Checkpoints that are damaged and therefore not in the store.
         """
         damaged = []
         for record in view.completed:
@@ -254,11 +219,10 @@ class CompletedCheckpointStore:
         return tuple(damaged)
 
     def shutdown(self, job_state: str, keep_after: KeepAfter) -> tuple[FileHandle, ...]:
-        """Empty the store because the job has ended; the files to delete.
+        """Empty the store at the end of the job; return the files to delete.
 
         Args:
-            job_state: `finished`, `failed`, `cancelled` or `suspended`.
-            keep_after: Ends after which checkpoints stay that were added without a rule of their own.
+            keep_after: Rule for checkpoints that were added without one.
         """
         stays = {rule: is_kept_after(job_state, rule) for rule in KeepAfter}
         gone = [c for c in self._completed if not stays[self._keep_after.get(c.checkpoint_id, keep_after)]]

@@ -1,24 +1,20 @@
 """Master hooks: users' code in the JobMaster that takes part in every checkpoint.
 
-A hook (Flink's `MasterTriggerRestoreHook`) runs where the coordinator runs. When a checkpoint starts, each
-hook is triggered before any subtask. It may return a state, which is written into the checkpoint's metadata.
-Hooks serve external systems that have to cut their data at the same moment. An *externally induced* source
-waits for a mark in its data, and its hook asks the system to write that mark.
+When a checkpoint starts, each hook (Flink's `MasterTriggerRestoreHook`) is triggered before any subtask. It
+may return a state, which is written into the checkpoint's metadata. Hooks serve external systems that cut
+their data at the same moment. An *externally induced* source waits for a mark in its data, and its hook asks
+the system to write that mark.
 
-A restore gives every hook its state back. State without a hook would be lost silently. So such a restore is
+A restore returns every hook its state. State without a hook would be lost silently. So such a restore is
 refused, before any hook is called, unless the user allowed it.
 
 All methods of a hook are called in the coordinator's thread and must not block. `trigger_checkpoint` may
 answer later, in the same thread.
 
-`BackgroundHook`: users' hooks talk to systems outside and wait for them. So all calls run in the background,
-one after the other. The next one begins when the one before has returned, also across attempts of the job.
-Answers come back to the coordinator's thread. A restore and a close end later than their calls;
-`when_restored` and `when_closed` tell when. No error of a user's hook is raised here: each is passed to the
-waiting caller.
-
-A call that never returns holds back this hook and nothing else. Of the calls that wait behind it only the
-newest is kept: the checkpoints of the older ones have been aborted by then.
+`BackgroundHook`: users' hooks wait for external systems, so their calls run in the background, one after the
+other, also across attempts of the job. Results and errors return to the coordinator's thread. `when_restored`
+and `when_closed` report the end of a restore and a close. A call that never returns delays only its hook. Of
+the calls behind it only the newest is kept, because the checkpoints of older ones have been aborted.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ from penstock.runtime.ports import AsyncRunner
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState
 
-#: The hook has no state, or the checkpoint has none for it.
+#: State of a hook that has none in the checkpoint.
 NO_STATE: Final = None
 
 
@@ -46,7 +42,7 @@ class HookAnswer(Protocol):
     """Takes the answer of a hook; only the first one counts."""
 
     def complete(self, state: Any | None = None) -> None:
-        """The hook has done its part; `state` is `None` or any value that the codec can encode."""
+        """Report success; `state` is `None` or any value that the codec can encode."""
         ...
 
     def fail(self, error: BaseException) -> None: ...
@@ -57,21 +53,14 @@ class MasterTriggerRestoreHook(Protocol):
 
     @property
     def identifier(self) -> str:
-        """Names the hook's state for as long as the job lives; not blank, unique in the job."""
+        """Name of the hook's state, unique in the job and constant for its life."""
         ...
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
-        """Do the hook's part of a checkpoint.
-
-        Args:
-            timestamp: When it was triggered, wall-clock seconds.
-            answer: Takes the hook's state or its failure, now or later.
-        """
+        """Do the hook's part of a checkpoint that was triggered at `timestamp`, in wall-clock seconds."""
         ...
 
-    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """The job starts from this checkpoint; `state` is what the hook gave for it."""
-        ...
+    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None: ...
 
     def reset(self) -> None: ...
 
@@ -105,11 +94,11 @@ class MasterHooks:
         return tuple(self._hooks)
 
     def add(self, hook: MasterTriggerRestoreHook) -> bool:
-        """Add a hook; `False` when one with its identifier is there already.
+        """Add a hook; return false if the job has a hook of this identifier already.
 
         Raises:
-            TypeError: It is `None`.
-            ValueError: Its identifier can't be a name.
+            TypeError: The hook is `None`.
+            ValueError: The identifier can't be a name.
         """
         if hook is None:
             msg = "there is no hook to add"
@@ -132,13 +121,6 @@ class MasterHooks:
         on_state: Callable[[MasterState | None], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
-        """Trigger a hook.
-
-        Args:
-            timestamp: Time of the checkpoint's trigger, wall-clock seconds.
-            on_state: Called with its state, `None` if it has none.
-        """
-
         def answered(state: Any) -> None:
             try:
                 kept = None if state is NO_STATE else MasterState(identifier, self._codec.dumps(state))
@@ -156,14 +138,13 @@ class MasterHooks:
     def restore(
         self, checkpoint_id: int, states: Iterable[MasterState], *, allow_non_restored: bool = False
     ) -> None:
-        """Give every hook the state back that it had in this checkpoint, or `None`.
+        """Restore every hook to its state in this checkpoint, or to `None`.
 
         Args:
-            allow_non_restored: Whether state of a hook that is gone may be left behind.
+            allow_non_restored: Whether to skip state of hooks that the job does not have.
 
         Raises:
-            UnmatchedMasterStateError: There is state without a hook and that is not allowed; no hook was
-                called.
+            UnmatchedMasterStateError: There is such state and that is not allowed; no hook was called.
             CodecError: A state can't be decoded; no hook was called.
         """
         by_name = {state.identifier: state for state in states}
@@ -186,7 +167,7 @@ class MasterHooks:
             hook.reset()
 
     def close(self) -> None:
-        """The job has ended: close every hook, once, and forget it."""
+        """Close every hook, once, and forget it."""
         hooks, self._hooks = self._hooks, {}
         for hook in hooks.values():
             hook.close()
@@ -200,7 +181,7 @@ class MasterHooks:
 
 
 class HookOvertakenError(PenstockError):
-    """A call was dropped: an earlier call of the hook has not returned, and a newer one waits."""
+    """A call was dropped, because an earlier call of the hook still runs and a newer call waits."""
 
 
 @dataclass(slots=True)
@@ -240,7 +221,6 @@ class BackgroundHook:
         self._close = _Outcome()
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
-        """Trigger the hook in the background; `answer` is called in the coordinator's thread."""
         self._put(
             _Call(
                 lambda: self._hook.trigger_checkpoint(checkpoint_id, timestamp), answer.complete, answer.fail
@@ -258,14 +238,11 @@ class BackgroundHook:
         return self._restore.is_over
 
     def when_restored(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Call `tell` with the error or `None` when the last restore or reset is over; at once if it is.
-
-        A restore that a newer one has overtaken fails with `HookOvertakenError`.
-        """
+        """Call `tell` with the error or `None` after the last restore or reset; at once if it has ended."""
         self._restore.when_over(tell)
 
     def close(self) -> None:
-        """Close the hook after its last call has returned; `when_closed` tells when it is done."""
+        """Close the hook after its last call has returned."""
         self._put(_Call(lambda: self._hook.close(), lambda _: self._close.end(None), self._close.end))
 
     @property
@@ -273,7 +250,7 @@ class BackgroundHook:
         return self._close.is_over
 
     def when_closed(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Call `tell` with the error or `None` when the close is over; at once if it is."""
+        """Call `tell` with the error or `None` after the close; at once if it has ended."""
         self._close.when_over(tell)
 
     def _bring_back(self, work: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
-"""The two parts of a subtask's snapshot: one stops the task, the other runs beside it.
+"""The synchronous and the asynchronous part of a subtask's snapshot.
 
-The synchronous half has happened when a `SubtaskSnapshotTask` exists: list states and the changes of keyed
-state are encoded. `run` is the asynchronous half. It touches nothing that belongs to the task, so it may run
-in any thread. `apply` is called back in the task's thread.
+The synchronous part has encoded list states and the changes of keyed state before a `SubtaskSnapshotTask`
+exists. Its `run` is the asynchronous part. It uses no object of the task, so it may run in any thread.
+`apply` and `failed` are called in the task's thread.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ SPLIT: Final = RedistributionMode.SPLIT_DISTRIBUTE
 
 @dataclass(frozen=True, slots=True)
 class EncodedListState:
-    """A list state after the synchronous half.
+    """A list state after the synchronous part.
 
     Attributes:
-        mode: How it is redistributed when the job restarts.
         of_type: Name of the declared type; empty without any.
-        is_declared: Whether the function's class declares it.
+        is_declared: Whether the function's class declares the state.
     """
 
     mode: RedistributionMode
@@ -47,11 +46,7 @@ class EncodedListState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
-    """One operator after the synchronous half.
-
-    Attributes:
-        keyed: Changes of keyed state; `None` for an operator without any.
-    """
+    """One operator after the synchronous part."""
 
     lists: Mapping[str, EncodedListState] = field(default_factory=dict)
     keyed: UnfinishedSnapshot | None = None
@@ -59,7 +54,7 @@ class OperatorSnapshot:
 
 
 def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> dict[str, EncodedListState]:
-    """Encode an operator's list states at once: their values may change when the task continues."""
+    """Encode an operator's list states, whose values may change when the task continues."""
     return {
         name: EncodedListState(
             state.mode, tuple(map(codec.dumps, state.values)), state.of_type, state.is_declared
@@ -69,13 +64,13 @@ def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> di
 
 
 class SubtaskSnapshotTask:
-    """The asynchronous half of one snapshot of one subtask.
+    """The asynchronous part of one snapshot of one subtask.
 
     Args:
-        backends: Keyed state by operator id, told in `apply` what was written.
-        files: Makes the place for the files of one operator.
-        events: How many events each operator with a coordinator has sent to it.
-        max_raw_bytes: Most bytes of raw state of one operator; `None` for no limit.
+        backends: Keyed state by operator id.
+        files: Makes the `StateFiles` of an operator.
+        events: Numbers of events that operators have sent to their coordinators.
+        max_raw_bytes: Maximum bytes of an operator's raw state; `None` for no limit.
     """
 
     def __init__(
@@ -100,12 +95,11 @@ class SubtaskSnapshotTask:
         self._is_written = False
 
     def run(self) -> SubtaskSnapshot:
-        """Write everything; blocks.
+        """Write all state; blocks. After an error, no file of this snapshot remains.
 
         Raises:
-            StorageError: A file could not be written, or raw state is over its limit; nothing of this
-                snapshot is left.
-            KeyTypeError: An operator has state of something that can't be a key; names the operator.
+            StorageError: A write failed, or raw state exceeds its limit.
+            KeyTypeError: An operator has state of an object that can't be a key.
         """
         try:
             snapshot = SubtaskSnapshot(
@@ -116,39 +110,35 @@ class SubtaskSnapshotTask:
         except BaseException:
             self.remove()
             raise
-        # First this, then the question; `abandon` does it the other way round, so that one of them sees it.
+        # Set first, then read; `abandon` does so in the opposite order, so one of the two removes the files.
         self._is_written = True
         if self._abandoned:
             self.remove()
         return snapshot
 
     def abandon(self) -> bool:
-        """The checkpoint was aborted.
-
-        Returns:
-            Whether everything is written already: then `remove` has to be called. Otherwise `run` does so.
-        """
+        """Abort; return whether `run` has written all state, so that the caller must call `remove`."""
         self._abandoned = True
         return self._is_written
 
     def remove(self) -> None:
-        """Delete what was written; blocks."""
+        """Delete the written files; blocks."""
         for files in self._files.values():
-            # What can't be deleted now is swept by a later attempt; the checkpoint is aborted either way.
+            # A later attempt sweeps files that can't be deleted now.
             with suppress(StorageError):
                 files.remove_written()
 
     def apply(self, snapshot: SubtaskSnapshot) -> None:
-        """Tell the keyed backends what was written; in the task."""
+        """Notify the keyed backends of the written handles."""
         for operator, backend in self._backends.items():
             for handle in snapshot.operators[operator].keyed:
                 backend.snapshot_finished(self.checkpoint_id, handle)
 
     def failed(self, error: BaseException) -> None:
-        """`run` has failed; in the task.
+        """Handle a failure of `run`.
 
-        A merge has read a file that is damaged or gone. The state is whole in memory, so the next snapshot
-        writes all of it. Otherwise no checkpoint would ever complete again.
+        If a merge has read a damaged or missing file, the next snapshot writes the whole state from memory.
+        Otherwise no checkpoint would complete again.
         """
         if isinstance(error, CorruptSnapshotError):
             for backend in self._backends.values():

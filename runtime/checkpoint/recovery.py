@@ -1,18 +1,17 @@
-"""The recovery of a job: the newest checkpoint, and files to sweep.
+"""Recovery: the snapshot that a job starts from, and files that can be deleted.
 
-A damaged newest checkpoint is an error that names the file. Only the user can decide to start from the one
-before, because sinks have committed since and may commit the same again.
+A damaged newest checkpoint is an error that names the file. Only the user can decide to start from an older
+one, because sinks have committed since and may commit the same records again.
 
-Finds the snapshot that a user names by a path or URL, and reads its metadata.
+`open_snapshot` finds a snapshot by a path or URL:
 
     .../savepoint-<job>-<id>-<attempt>     a savepoint: its folder is a storage of its own, under any name
     .../<job>/savepoint-<id>-<attempt>     a savepoint in a checkpoint storage: likewise
     .../<job>/chk-<id>-<attempt>           a checkpoint: its files are named from the storage's root
     .../<job>                              the newest checkpoint or savepoint of a job
 
-The path of a `metadata` file stands for its folder. A savepoint is found under any name that its folder has
-now. A checkpoint shares files with others of its job, so it is read where it was written: only the whole
-storage can be moved.
+The path of a `metadata` file stands for its folder. A savepoint's folder may be renamed. A checkpoint shares
+files with others of its job, so only its whole storage can be moved.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from penstock.runtime.trust.paths import check_named_location, inside_of, is_own
 
 
 def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> CompletedCheckpoint:
-    """Refuse a location that is not the folder of this savepoint; return the checkpoint.
+    """Return the checkpoint, unless its location is not the folder of this savepoint.
 
     Raises:
-        CorruptSnapshotError: The location is another one; nothing was opened there.
+        CorruptSnapshotError: The location is another one; it was not opened.
     """
     location = checkpoint.location
     folder = f"savepoint-{job_id}-{checkpoint.checkpoint_id}-{checkpoint.attempt}"
@@ -64,8 +63,8 @@ class LoadedCheckpoint:
     """The checkpoint that a job starts from.
 
     Attributes:
-        damaged: Ids of newer ones that are damaged; drop them from the log.
-        warning: For the user; `None` when the newest one was in order.
+        damaged: Ids of newer, damaged checkpoints; drop them from the log.
+        warning: Message for the user; `None` when the newest checkpoint was intact.
     """
 
     checkpoint: CompletedCheckpoint
@@ -75,13 +74,12 @@ class LoadedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltStore:
-    """The completed checkpoints of a job as its storage has them.
+    """The completed checkpoints in a job's storage.
 
     Attributes:
-        store: Filled from the log.
-        damaged: Ids that could not be read and are not in the store.
-        orphans: Files of earlier attempts that nothing names; they may be deleted.
-        given_id: The highest id that was given to a checkpoint, as far as it was written down; -1 for none.
+        damaged: Ids of unreadable checkpoints, which are not in the store.
+        orphans: Files of earlier attempts that no checkpoint names; they may be deleted.
+        given_id: The highest recorded id that was given to a checkpoint; -1 for none.
     """
 
     store: CompletedCheckpointStore
@@ -98,15 +96,15 @@ def load_latest(
     open_location: StorageOpener | None = None,
     known_damage: Mapping[int, str] = MappingProxyType({}),
 ) -> LoadedCheckpoint | None:
-    """The checkpoint that a job restarts from; `None` when it has none; blocks.
+    """The checkpoint that a job restarts from, `None` without one; blocks.
 
-    Metadata is read, and all files are looked up; their contents are checked when they are read.
+    Reads the metadata, and checks that all files exist. Their contents are checked when they are read.
 
     Args:
         allow_older: Whether to take an older checkpoint when the newest one is damaged.
-        open_location: Opens the folder of a savepoint outside `storage`; without it such files are not looked
-            up.
-        known_damage: Damage that showed when a checkpoint was restored, by its id.
+        open_location: Opens the folder of a savepoint outside `storage`; without it such files are not
+            checked.
+        known_damage: Damage that earlier restores have found, by checkpoint id.
 
     Raises:
         CorruptSnapshotError: The newest one is damaged and an older one is not allowed, or all are damaged.
@@ -134,13 +132,12 @@ def load_latest(
 
 
 def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
-    """Check that every file of a checkpoint is there; blocks.
+    """Check that every file of a checkpoint exists; blocks.
 
-    A listing may be old, or a part. So a file that it lacks is read before it counts as missing. A file that
-    it shows may be gone; the restore then names it.
+    A listing may be old or incomplete, so a file that it lacks is read before it counts as missing.
 
     Raises:
-        CorruptSnapshotError: One is missing; the message names it.
+        CorruptSnapshotError: A file is missing; the message names it.
     """
     present: dict[str, frozenset[str]] = {}
     for handle in checkpoint.files():
@@ -167,7 +164,7 @@ def rebuild_store(
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata))
     present = storage.list(f"{paths.job_id}/")
     _sweep_staged(storage, paths, attempt)
-    # The files that a damaged checkpoint names are not known, and the user may want to repair it.
+    # The files of a damaged checkpoint are unknown, and the user may want to repair it.
     orphans = () if damaged else _orphans(paths, store, present, attempt)
     ids = given_ids(paths, present)
     given_id = max(ids, default=-1)
@@ -179,11 +176,9 @@ def rebuild_store(
 def left_at_end(
     storage: SnapshotStorage, paths: SnapshotPaths, view: LogView, *, keeps: bool
 ) -> tuple[str, ...]:
-    """Files that a job has left behind at its end: of aborted checkpoints, and notes of given ids; blocks.
+    """Remaining files at the end of a job: files of aborted checkpoints, and records of given ids; blocks.
 
-    An acknowledgement may come after the end of its attempt. The files that it names stay as long as another
-    attempt can begin, which may use them. None can behind the end of the job. A subtask that leaves
-    removes by itself what it has not acknowledged, so a late writer leaves nothing either.
+    No attempt begins after the end, so no checkpoint can use the files of late acknowledgements.
 
     Args:
         keeps: Whether completed checkpoints stay.
@@ -191,7 +186,7 @@ def left_at_end(
     store = CompletedCheckpointStore(may_delete=paths.may_delete)
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata)) if keeps else ()
     present = storage.list(f"{paths.job_id}/")
-    # As in `rebuild_store`: what a damaged checkpoint names is not known.
+    # The files of a damaged checkpoint are unknown.
     orphans = () if damaged else _orphans(paths, store, present, view.last_attempt + 1)
     return orphans + tuple(given_ids(paths, present).values())
 
@@ -199,10 +194,7 @@ def left_at_end(
 def _orphans(
     paths: SnapshotPaths, store: CompletedCheckpointStore, present: Iterable[str], attempt: int
 ) -> tuple[str, ...]:
-    """Files of earlier attempts that no checkpoint names: those attempts can't complete one any more.
-
-    A savepoint has all its files in its own folder, so none of these is named by a savepoint either.
-    """
+    """Files of earlier attempts that no checkpoint names; savepoints have all files in their own folders."""
     return tuple(
         path
         for path in present
@@ -211,10 +203,9 @@ def _orphans(
 
 
 def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) -> None:
-    """Delete what killed writers of earlier attempts have left half-way.
+    """Delete the staging files of killed writers of earlier attempts.
 
-    A writer of such an attempt may still write, also in a region that lives on: its put tries again. What it
-    writes for a checkpoint that was given up is swept by the next attempt.
+    A writer of such an attempt may still write, also in a region that continues: its put tries again.
     """
 
     def is_past(path: str) -> bool:
@@ -222,7 +213,7 @@ def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) 
         return writer is None or writer < attempt
 
     if isinstance(storage, StagesFiles):
-        with suppress(StorageError):  # it costs space only, and the next attempt tries again
+        with suppress(StorageError):  # the next attempt tries again
             storage.delete_staged(f"{paths.job_id}/", is_past)
 
 
@@ -271,26 +262,17 @@ _LOOKED_FOR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OpenedSnapshot:
-    """A snapshot that was found.
-
-    Attributes:
-        checkpoint: Its `location` is the URL of `storage`.
-        storage: Paths of its files are relative to it.
-    """
+    """A snapshot that was found; the checkpoint's `location` is the URL of `storage`."""
 
     checkpoint: CompletedCheckpoint
     storage: SnapshotStorage
 
 
 def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
-    """Find a snapshot, read its metadata, and check that all its files are there; blocks.
-
-    Args:
-        url: In one of the forms of the module's text.
+    """Find a snapshot by its URL, read its metadata, and check that all its files exist; blocks.
 
     Raises:
-        RestoreError: There is no snapshot, or a part of it is missing or damaged; the message says what to
-            do.
+        RestoreError: There is no snapshot, or a part of it is missing or damaged.
     """
     place = url.rstrip("/").removesuffix(f"/{METADATA}").rstrip("/")
     parent, _, name = place.rpartition("/")
@@ -307,7 +289,7 @@ def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
 
 
 def _has_metadata(place: SnapshotStorage) -> bool:
-    """Whether this is the folder of a snapshot; it is read, because a listing may leave out a new name."""
+    """Whether this is the folder of a snapshot; by a read, because a listing may lack a new file."""
     try:
         place.get(METADATA)
     except ObjectNotFoundError:
@@ -316,7 +298,7 @@ def _has_metadata(place: SnapshotStorage) -> bool:
 
 
 def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedSnapshot:
-    """The newest snapshot of a job, which may run and let go of one while it is read."""
+    """The newest snapshot of a job, which may run and drop a snapshot while it is read."""
     newest = _newest_record(root, job, open_location)
     while True:
         try:
@@ -377,10 +359,10 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
 
 
 def _require_no_link_to(location: str, root: str, storage: SnapshotStorage) -> None:
-    """Refuse a folder inside of a storage that is a link leading out: none is followed below a root."""
+    """Refuse a folder in a storage that is a link to a place outside."""
     inside = inside_of(root, location)
     if inside is not None:
-        with suppress(ObjectNotFoundError):  # opening the folder says what is missing there
+        with suppress(ObjectNotFoundError):  # opening the folder reports missing files
             storage.get(f"{inside}/{METADATA}")
 
 

@@ -1,13 +1,11 @@
-"""Checkpoints for display: measurements, records, counters, reasons of failure.
+"""Checkpoints for display: metrics, records, counters, reasons of failure.
 
-The statistics of a completed checkpoint, counts of the job and what each subtask measured, are part of its
-metadata. So they cost no operation of the storage. They live as long as the checkpoint, also when another
-JobMaster takes over. (Flink keeps them in the memory of its JobManager: no statistics survive the loss of
-that process.)
+The statistics of a completed checkpoint (counters of the job and metrics of each subtask) are in its
+metadata. So they need no storage call of their own, and exist as long as the checkpoint, also for a new
+JobMaster.
 
-A job of a thousand subtasks has a thousand rows, so they are packed: columns instead of rows, whole
-microseconds instead of floats. That is 15 to 36 bytes a subtask. They are unpacked only for display, because
-a restart reads the metadata and does not need them. They decide nothing.
+Metrics are packed into 15 to 36 bytes a subtask: in columns, with whole microseconds. They are unpacked only
+for display.
 """
 
 from __future__ import annotations
@@ -27,38 +25,36 @@ from penstock.runtime.snapshot.sealed_file import binary, damaged, seconds, whol
 
 @dataclass(frozen=True, slots=True)
 class StoredBytes:
-    """Bytes that an alignment has stored of the channels that it blocked.
+    """Bytes of blocked channels that an alignment has stored.
 
     Attributes:
         stored: Bytes in memory and on the disk of the node.
-        spilled: Those of them on the disk.
+        spilled: The part on the disk.
     """
 
     stored: int = 0
     spilled: int = 0
 
 
-#: Stored bytes of an alignment that holds its channels.
+#: Stored bytes of an alignment that does not read blocked channels.
 NOTHING_STORED: Final = StoredBytes()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMetrics:
-    """Measurements of one subtask for one checkpoint; seconds and bytes.
+    """Metrics of one subtask for one checkpoint; seconds and bytes.
 
     Attributes:
-        start_delay: From the trigger at the coordinator to the first barrier here.
-        alignment_duration: From the first barrier to the last, while channels were held back. 0 for at least
-            once.
-        sync_duration: The part that stopped the task.
-        async_duration: The part beside the task.
+        start_delay: Time from the coordinator's trigger to the first barrier here.
+        alignment_duration: Time from the first barrier to the last while channels were blocked; 0 for at
+            least once.
+        sync_duration: Duration of the synchronous part, which stops the task.
+        async_duration: Duration of the asynchronous part.
         written_bytes: New bytes written for this checkpoint.
         full_bytes: Bytes of all the subtask's state in this checkpoint.
-        in_flight_bytes: The part of them that was data between subtasks; 0 when the checkpoint was aligned
-            here.
-        stored_bytes: Bytes that the alignment stored; 0 when blocked channels were held. Not in the
-            checkpoint.
-        spilled_bytes: Those of them that went to the disk of the node.
+        in_flight_bytes: The part of `full_bytes` that is in-flight data; 0 for an aligned checkpoint.
+        stored_bytes: Bytes that the alignment stored outside the checkpoint; 0 unless alignments store.
+        spilled_bytes: The part of `stored_bytes` on the disk of the node.
     """
 
     start_delay: float = 0.0
@@ -75,7 +71,7 @@ class CheckpointMetrics:
 _SECONDS: Final = ("start_delay", "alignment_duration", "sync_duration", "async_duration")
 
 _BYTES: Final = ("written_bytes", "full_bytes", "in_flight_bytes")
-#: Written only where an alignment has stored something.
+#: Written only after an alignment that stored elements.
 _STORED: Final = ("stored_bytes", "spilled_bytes")
 
 _MICROSECONDS: Final = 1_000_000
@@ -88,13 +84,13 @@ class CompletedCheckpointStatistics:
     """Statistics of a checkpoint.
 
     Attributes:
-        triggered: Checkpoints of the job that had been started when this one completed, including this one.
+        triggered: Checkpoints of the job that had started when this one completed, including this one.
         completed: Checkpoints that had completed, including this one.
-        failed: Checkpoints that had failed or been aborted. Those that still ran are in neither number.
-        duration: Seconds from the trigger to the last acknowledgement, measured by a monotonic clock.
+        failed: Checkpoints that had failed or been aborted.
+        duration: Monotonic seconds from the trigger to the last acknowledgement.
         subtasks: Number of subtasks that took part.
-        written_bytes: New bytes that they wrote.
-        in_flight_bytes: The part of them that was data between subtasks.
+        written_bytes: New bytes that the subtasks wrote.
+        in_flight_bytes: The part of `written_bytes` that is in-flight data.
         packed: Metrics by subtask; `metrics` unpacks them.
     """
 
@@ -148,10 +144,7 @@ class CompletedCheckpointStatistics:
 
     @classmethod
     def decode(cls, item: list[Any] | None) -> CompletedCheckpointStatistics | None:
-        """Decode the result of `encode`; `None` when another version wrote other items, or none.
-
-        Statistics are for people: a job starts from a snapshot even if they can't be read.
-        """
+        """Decode the result of `encode`; `None` if that is impossible, since a job can start without them."""
         if not isinstance(item, list) or len(item) != len(fields(cls)):
             return None
         triggered, completed, failed, duration, subtasks, written, in_flight, packed = item
@@ -205,7 +198,7 @@ def _unpacked(packed: bytes) -> Iterator[tuple[SubtaskId, CheckpointMetrics]]:
 
 
 class CheckpointFailureReason(Enum):
-    """The reason; the value is its name in messages and in conformance cases."""
+    """Flink's reasons; the value is the name in messages and in conformance cases."""
 
     PERIODIC_SCHEDULER_SHUTDOWN = "periodic_scheduler_shutdown"
     TOO_MANY_CONCURRENT_CHECKPOINTS = "too_many_concurrent_checkpoints"
@@ -222,7 +215,7 @@ class CheckpointFailureReason(Enum):
     CHECKPOINT_DECLINED_SUBSUMED = "checkpoint_declined_subsumed"
     CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "checkpoint_declined_on_cancellation_barrier"
     CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED = "checkpoint_declined_alignment_limit_exceeded"
-    #: Not in Flink, where a task fails whose elements can't be spilled.
+    #: Not in Flink, where such a task fails.
     CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED = "checkpoint_declined_alignment_not_stored"
     CHECKPOINT_DECLINED_INPUT_END_OF_STREAM = "checkpoint_declined_input_end_of_stream"
     CHECKPOINT_COORDINATOR_SHUTDOWN = "checkpoint_coordinator_shutdown"
@@ -248,17 +241,17 @@ class CheckpointRecord:
     """One checkpoint in the history.
 
     Attributes:
-        attempt: The attempt that took it.
-        status: Its state.
+        attempt: The attempt that took the checkpoint.
+        status: State of the checkpoint.
         triggered_at: Wall-clock seconds.
-        acknowledged: Subtasks that have acknowledged.
-        subtasks: Subtasks that take part.
+        acknowledged: Number of subtasks that have acknowledged.
+        subtasks: Number of subtasks that take part.
         duration: Seconds from trigger to end; `None` while it runs.
         size: Bytes of all its state; `None` until it is complete.
-        written_bytes: New bytes that its subtasks wrote.
-        in_flight_bytes: The part of them that was data between subtasks; 0 when all of it was aligned.
-        failure: `None` unless it failed.
-        detail: The cause of the failure in words.
+        written_bytes: New bytes that the subtasks wrote.
+        in_flight_bytes: The part of `written_bytes` that is in-flight data.
+        failure: Reason of the failure; `None` without one.
+        detail: Description of the failure's cause.
     """
 
     checkpoint_id: int
@@ -310,7 +303,7 @@ class CheckpointDetails:
     """One checkpoint of the history with the metrics of its subtasks.
 
     Attributes:
-        record: Its kind, state, sizes and durations.
+        record: Kind, state, sizes and durations of the checkpoint.
         subtasks: Metrics of the subtasks that have acknowledged. Empty for old checkpoints, and for those of
             an earlier JobMaster that failed or are not retained.
     """
@@ -324,26 +317,26 @@ class CheckpointDetails:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorStatistics:
-    """Counters of a coordinator over all attempts that it has served.
+    """Counters of a coordinator over all attempts.
 
     `triggered`, `completed`, `failed` and `latest_...` include earlier JobMasters of the job. The others
     begin at 0 with each JobMaster.
 
     Attributes:
-        triggered: Checkpoints that were started.
-        completed: Checkpoints that completed.
-        failed: Checkpoints that failed or were aborted.
-        refused: Requests that never became a checkpoint.
-        pending: Checkpoints that run.
-        queued: Requests that wait.
+        triggered: Number of started checkpoints.
+        completed: Number of completed checkpoints.
+        failed: Number of failed and aborted checkpoints.
+        refused: Number of requests that were refused.
+        pending: Number of running checkpoints.
+        queued: Number of waiting requests.
         failures_in_a_row: Counted failures since the last success.
         stale_messages: Messages of other attempts that were ignored.
-        late_messages: Acknowledgements of checkpoints that had ended.
-        deleted_files: Files that were deleted because no checkpoint needs them.
+        late_messages: Acknowledgements of ended checkpoints.
+        deleted_files: Deleted files that no checkpoint needed any more.
         failed_deletions: Deletions that failed; their files stay.
-        latest_completed_id: The newest completed checkpoint, -1 for none.
-        latest_completed_at: Wall-clock seconds.
-        latest_duration: Seconds it took.
+        latest_completed_id: Id of the newest completed checkpoint; -1 for none.
+        latest_completed_at: Time of its completion, in wall-clock seconds.
+        latest_duration: Its duration in seconds.
         latest_size: Bytes of its state.
     """
 
@@ -369,7 +362,7 @@ class CoordinatorStatistics:
 
 @dataclass(frozen=True, slots=True)
 class EarlierHistory:
-    """The last that is known of the checkpoints of earlier JobMasters, before the log has been read."""
+    """The last known checkpoints of earlier JobMasters, before the log has been read."""
 
     records: tuple[CheckpointRecord, ...]
     counters: CoordinatorStatistics

@@ -1,11 +1,8 @@
 """A completed checkpoint: its content, the restored state of a subtask, and the permit to commit.
 
-A job can be restored from a `CompletedCheckpoint`. `TaskRestore` is the part of it that one subtask
-starts from; it is plain data and is sent with the subtask's descriptor.
-
-`CommitPermit` is the permit that a sink needs to commit. Only a completed checkpoint, whose record is in the
-decision log, issues one: code that would commit early has no permit to pass. A subtask of a job without
-checkpoints gets the permit of its ended input.
+A sink needs a `CommitPermit` to commit. Only a completed checkpoint, whose record is in the decision log,
+issues one, so code that commits too early has no permit. A subtask of a job without checkpoints gets the
+permit of its ended input.
 """
 
 from __future__ import annotations
@@ -28,10 +25,10 @@ from penstock.runtime.snapshot.handles import (
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """Parts that a checkpoint takes over of subtasks that had finished before it.
+    """Subtasks by operator that had finished before a checkpoint, and whose state it takes over.
 
     Attributes:
-        location: URL of the storage that their files are in; `None` for the job's own.
+        location: URL of the storage of their files; `None` for the job's own.
     """
 
     subtasks: Mapping[str, tuple[int, ...]]
@@ -40,21 +37,17 @@ class CarriedState:
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
-    """A checkpoint to which every subtask has given its part.
-
-    It exists once its record is in the decision log.
+    """A checkpoint that every subtask has acknowledged; it exists once its record is in the decision log.
 
     Attributes:
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
         metadata: Its metadata file; `None` until it is written.
-        size: Bytes of all its state, shared files included.
-        location: URL of the storage that holds its files of state; `None` for the storage that holds its
-            metadata.
-        carried: State of finished subtasks whose files are still to be copied; `None` once its metadata is
-            written.
-        statistics: `None` when it was not measured, or an older version wrote it.
-        drained: Whether it is the savepoint of a stop that let event time go to its end first.
+        size: Bytes of all its state, including shared files.
+        location: URL of the storage of its state files; `None` for the storage of its metadata.
+        carried: State of finished subtasks whose files must be copied; `None` once the metadata is written.
+        statistics: `None` when not measured, or written by an older version.
+        drained: Whether the job was drained before this savepoint: event time advanced to its end.
     """
 
     checkpoint_id: int
@@ -73,11 +66,11 @@ class CompletedCheckpoint:
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether it is a savepoint, whose files the user owns."""
+        """Whether the user owns its files."""
         return self.kind.is_savepoint
 
     def files(self) -> Iterator[FileHandle]:
-        """All its files, its metadata last; a file that is named twice comes twice."""
+        """All its files, the metadata last; may repeat a file."""
         for operator in self.operators.values():
             yield from operator.files()
         if self.metadata is not None:
@@ -96,7 +89,7 @@ def state_size(operators: Mapping[str, OperatorState], masters: Iterable[MasterS
 
 
 def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
-    """The URL by which a job can start from a snapshot.
+    """The URL from which a job can start.
 
     Example:
         >>> point, metadata = SnapshotKind.SAVEPOINT, FileHandle("j/savepoint-7-1/metadata", 1, "")
@@ -113,8 +106,8 @@ class OperatorRestore:
     """The state that one operator of one subtask starts from.
 
     Attributes:
-        lists: Named list states; each value still encoded.
-        unasked: The part of each list that a snapshot keeps until the operator asks for it, with its mode.
+        lists: Named list states of encoded values.
+        unasked: Parts of lists that snapshots keep until the operator requests the list, with their modes.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
@@ -129,8 +122,8 @@ class ChannelRestore:
     """The in-flight data that one subtask starts with.
 
     Attributes:
-        is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had data
-            in flight on an exchange to this one. It takes its part of them.
+        is_rescaled: Whether the graph has changed. The handles then have all in-flight data of exchanges to
+            the subtask, which takes its part.
     """
 
     handles: tuple[ChannelStateHandle, ...]
@@ -142,11 +135,11 @@ class TaskRestore:
     """The part of a completed checkpoint that one subtask starts from.
 
     Attributes:
-        operators: By operator id; an operator that the checkpoint does not know has no entry.
-        is_savepoint: Its files are not the job's own, so no later checkpoint may build on them.
-        channels: Data in flight in its channels; `None` for none.
-        finished: The subtask had finished: it sends its ends and leaves; its operators do not run again.
-        location: URL of the storage that holds its files; `None` for the job's own.
+        operators: By operator id; a new operator has no entry.
+        is_savepoint: Whether the job does not own the files, so no later checkpoint may use them.
+        finished: Whether the subtask had finished: it only sends its ends, and its operators do not run
+            again.
+        location: URL of the storage of its files; `None` for the job's own.
     """
 
     checkpoint_id: int
@@ -166,11 +159,8 @@ class CommitPermit:
     """The right to commit everything that was pre-committed up to one checkpoint.
 
     Attributes:
-        checkpoint_id: The completed checkpoint; `None` when the job takes no checkpoints and its input ended.
-        attempt: The attempt that completed it.
-
-    Raises:
-        TypeError: The call does not come from one of the functions of this module.
+        checkpoint_id: The completed checkpoint; `None` for the ended input of a job without checkpoints.
+        attempt: The attempt that completed the checkpoint.
 
     Example:
         >>> CommitPermit(7, 1)
@@ -195,7 +185,7 @@ class CommitPermit:
 
 
 def permit_of_completed_checkpoint(checkpoint_id: int, attempt: int) -> CommitPermit:
-    """Issue the permit of a checkpoint; call only where its completion is known from the log."""
+    """Issue the permit of a checkpoint; call only after its record is in the log."""
     return CommitPermit(checkpoint_id, attempt, _issuer=_ISSUER)
 
 

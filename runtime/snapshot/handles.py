@@ -1,7 +1,7 @@
-"""Handles of state, by operator and subtask.
+"""Handles of state, by operator and subtask, as in Flink's `OperatorSubtaskState`.
 
-The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata.
-The bytes that it stands for are in a file of the checkpoint storage, or inline when they are few.
+A handle is small and is stored in the checkpoint's metadata. Its bytes are in a file of the checkpoint
+storage, or inline if they are few.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from penstock.runtime.snapshot.ids import EdgeId
 
-#: States up to this size (bytes) are kept inside the metadata instead of in a file of their own.
+#: Maximum bytes of a state that is stored in the metadata instead of in a file.
 INLINE_LIMIT: Final = 16 * 1024
 
 
@@ -22,8 +22,8 @@ class FileHandle:
     """A file of the checkpoint storage.
 
     Attributes:
-        path: Relative to the storage's root, as `SnapshotPaths` formats it.
-        size: Bytes.
+        path: Path from the storage's root, from `SnapshotPaths`.
+        size: Size in bytes.
         checksum: xxh3-128 of the content, hexadecimal.
     """
 
@@ -34,7 +34,7 @@ class FileHandle:
 
 @dataclass(frozen=True, slots=True)
 class InlineHandle:
-    """State that is so small that it stands in the metadata itself."""
+    """State in the metadata itself."""
 
     data: bytes
 
@@ -49,12 +49,6 @@ StateHandle: TypeAlias = FileHandle | InlineHandle
 @dataclass(frozen=True, slots=True, order=True)
 class KeyGroupRange:
     """A contiguous range of key groups, both ends included; empty when `last < first`.
-
-    Attributes:
-        first: Not below 0.
-
-    Raises:
-        ValueError: The range begins below 0.
 
     Example:
         >>> KeyGroupRange(0, 63).intersection(KeyGroupRange(32, 127))
@@ -81,14 +75,14 @@ class KeyGroupRange:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Kind of a state that a function used under a name, as its snapshot says.
+    """A named state in a snapshot.
 
     Attributes:
-        kind: `value`, `list`, `map`, `reducing` or `aggregating`; empty for one of those with one value a
-            key, where it is unknown which.
-        is_declared: Whether the function's class declared it; otherwise it was asked for at run time.
-        has_stamps: Whether each of its entries is a pair: when it was last used, and the value. That is so
-            with a TTL.
+        kind: `value`, `list`, `map`, `reducing` or `aggregating`; empty for an unknown kind with one value a
+            key.
+        is_declared: Whether the function's class declared the state; else it was requested at run time.
+        has_stamps: Whether the state has a TTL: each entry is a pair of the time of its last use and its
+            value.
     """
 
     name: str
@@ -99,12 +93,11 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SavedTime:
-    """Time for state with a TTL when it was saved, in microseconds.
+    """The time when state with a TTL was saved, in microseconds.
 
     Attributes:
         event: The watermark; `None` before the first one.
-        expired: Only for state in the files of RocksDB, which may still hold entries that had expired: by
-            table, the latest stamp of these.
+        expired: The latest stamp of expired entries by table; only for files of RocksDB, which may hold some.
     """
 
     event: int | None
@@ -114,18 +107,18 @@ class SavedTime:
 
 @dataclass(frozen=True, slots=True)
 class KeyedStateHandle:
-    """The keyed state of one operator in one subtask: a base and the changes since, in order.
+    """The keyed state of one operator in one subtask: a base and later changes, in order.
 
-    Later files win over earlier ones key by key. Files are shared between checkpoints: a checkpoint adds a
-    file of changes and keeps naming the older ones until they are compacted.
+    Later files overwrite earlier ones key by key. A checkpoint adds a file of changes and names the older
+    files again until they are compacted.
 
     Attributes:
         files: Base first, newest changes last.
-        types: Names of the states whose function has declared a type, each with the type's name.
-        states: The states that functions have used; those of operators of Penstock are left out.
-        names: Only for state in the files of RocksDB: the name of each file in the database's folder. Such
-            files are no chain. They are opened together, and `entries` is an estimate.
-        time: What time it was; `None` where no state has a TTL.
+        types: Names of states with a declared type, each with the type's name.
+        states: The states that functions have used, without those of Penstock's operators.
+        names: Names of the files in RocksDB's folder; only for RocksDB, whose files are opened together and
+            whose `entries` is an estimate.
+        time: Time of the snapshot; `None` when no state has a TTL.
     """
 
     key_groups: KeyGroupRange
@@ -138,7 +131,7 @@ class KeyedStateHandle:
 
     @property
     def is_native(self) -> bool:
-        """Whether only the backend that has written the state can read it."""
+        """Whether only the backend that wrote the state can read it."""
         return bool(self.names)
 
 
@@ -172,10 +165,9 @@ class OperatorSubtaskState:
     """All state of one operator in one subtask.
 
     Attributes:
-        raw_keyed: Raw keyed state: bytes by key group, which the operator has encoded itself.
-        raw_operator: Raw operator state: pieces of bytes.
-        channels: In-flight data of the whole subtask; only at the first operator of its chain, and only in
-            unaligned checkpoints.
+        raw_keyed: Bytes by key group, which the operator encodes itself.
+        raw_operator: Pieces of bytes, which the operator encodes itself.
+        channels: In-flight data of the whole subtask; only at the first operator of its chain.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
@@ -204,11 +196,11 @@ class OperatorSubtaskState:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
-    """The state that one subtask acknowledges a checkpoint with, by operator in the chain's order.
+    """The state in a subtask's acknowledgement, by operator in the chain's order.
 
     Attributes:
-        ended: All that its operators will ever emit is in front of the barrier.
-        events: How many events its operators had sent to their coordinators, for those that have one.
+        ended: Whether the operators emit nothing more after the barrier.
+        events: Numbers of events that operators with a coordinator had sent to it.
     """
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
@@ -235,7 +227,6 @@ class OperatorState:
     Attributes:
         subtasks: State by subtask index; a subtask without state has no entry.
         finished: Indices of the subtasks that have finished and do not run again.
-        coordinator: State of the operator's coordinator; `None` when it has none.
     """
 
     operator_id: str

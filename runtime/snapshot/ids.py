@@ -1,7 +1,6 @@
 """Names of subtasks, exchanges and channels.
 
-A subtask is named by its job vertex and its index. Names of exchanges and channels stay the same at another
-parallelism and with other chains.
+Names of exchanges and channels are the same at another parallelism and with other chains.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class EdgeId:
 
     Attributes:
         tag: Name of a side output; `None` for the main output.
-        copy: Number of the exchange among equal ones (a stream that is united with itself).
+        copy: Number of the exchange among equal ones, for a stream that is united with itself.
 
     Example:
         >>> edge = EdgeId("split", None, "count")
@@ -54,9 +53,6 @@ class ChannelId:
 @dataclass(frozen=True, slots=True, order=True)
 class SubtaskId:
     """One subtask of one job vertex.
-
-    Attributes:
-        index: Index of the subtask, from 0.
 
     Example:
         >>> str(SubtaskId("count", 1))

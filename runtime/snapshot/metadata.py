@@ -1,11 +1,11 @@
-"""The files of a checkpoint: its metadata, its states, its lists.
+"""The files of a checkpoint: its metadata and its states.
 
-A small state is kept inline, any other in a file of its own (`StateFiles`). Values of a list state are
-encoded one by one, so that the list can be redistributed.
+A small state is inline, any other in a file of its own (`StateFiles`). Values of a list state are encoded one
+by one, so that the list can be redistributed.
 
 The metadata names every file with its size and checksum, so a read finds damage and names the damaged file.
-Files in the same folder are named relative to the metadata: a savepoint's folder can be moved, or opened as a
-storage of its own.
+Files in the same folder are named relative to the metadata. So a savepoint's folder can be moved, or opened
+as a storage of its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _VERSION: Final = 1
 _WHAT: Final = "the metadata of a checkpoint"
 
 _BESIDE: Final = "./"
-#: Maximum number of subtasks or key groups of a job (`state/key_groups.py`). A list has an item for each.
+#: Maximum number of subtasks or key groups of a job (`state/key_groups.py`).
 MOST_SUBTASKS: Final = 1 << 15
 #: The earliest moment of event time, in microseconds.
 _EARLIEST: Final = -(1 << 63)
@@ -73,7 +73,7 @@ def write_state_file(storage: SnapshotStorage, path: str, data: bytes) -> FileHa
 
 
 def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
-    """The bytes behind a handle; blocks for a file."""
+    """The bytes of a handle; blocks for a file."""
     if isinstance(handle, InlineHandle):
         return handle.data
     what = "a file of a snapshot"
@@ -98,10 +98,9 @@ def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
 
 
 def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
-    """Encode a checkpoint as its metadata file.
+    """Encode a checkpoint as its metadata file, without `metadata`, which is the file's own handle.
 
     Args:
-        checkpoint: The checkpoint; the file leaves out `metadata`, which is its own handle.
         path: Path of the metadata file; files in the same folder are named relative to it.
     """
     folder = _folder(path)
@@ -146,8 +145,8 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
     """Decode a metadata file.
 
     Raises:
-        CorruptSnapshotError: The file is damaged; the error names it.
-        StorageError: A newer version wrote it.
+        CorruptSnapshotError: The file is damaged.
+        StorageError: A newer version wrote the file.
     """
     unsealed = unseal(_MAGIC, _VERSION, data, _WHAT, path)
     folder = _folder(path)
@@ -182,14 +181,10 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
 
 
 def read_metadata(storage: SnapshotStorage, metadata: FileHandle | str) -> CompletedCheckpoint:
-    """Read a checkpoint by its metadata file; blocks.
+    """Read a checkpoint by its metadata file; blocks. Errors are as for `decode_metadata` and `read_state`.
 
     Args:
         metadata: The file's handle from the log, or the path of a savepoint that the user names.
-
-    Raises:
-        CorruptSnapshotError: The file is missing or damaged.
-        StorageError: It could not be read, or a newer version wrote it.
     """
     if isinstance(metadata, FileHandle):
         return decode_metadata(read_state(storage, metadata), metadata.path)
@@ -388,13 +383,11 @@ def _decode(item: bytes | list[Any], folder: str) -> StateHandle:
 
 
 class StateFiles:
-    """Writes and reads the state of one operator in one subtask for one checkpoint.
-
-    Runs beside the task (in the asynchronous part of a checkpoint); every call blocks.
+    """Writes and reads the state of one operator in one subtask for one checkpoint; every call blocks.
 
     Args:
         read_from: The storage of older files; by default `storage`.
-        inline_limit: Maximum bytes of a state that stays inline; by default `INLINE_LIMIT`.
+        inline_limit: Maximum bytes of an inline state; by default `INLINE_LIMIT`.
     """
 
     def __init__(
@@ -424,10 +417,7 @@ class StateFiles:
         return read_state(self._read_from, handle)
 
     def remove_written(self) -> None:
-        """Delete all files that were written through this object: the checkpoint was aborted.
-
-        Files whose writes failed are deleted, too, because such a write may have succeeded.
-        """
+        """Delete all files of an aborted checkpoint, also those whose writes seemed to fail."""
         self._storage.delete(self._tried)
         self._tried.clear()
         self.written.clear()
@@ -438,7 +428,7 @@ RAW: Final = "raw"
 
 
 def encode_atoms(atoms: Sequence[bytes]) -> bytes:
-    """Pack encoded values into one piece of state; a restore can redistribute each value alone."""
+    """Pack encoded values into one piece of state that a restore can redistribute value by value."""
     packed: bytes = msgpack.packb(list(atoms))
     return packed
 

@@ -6,16 +6,14 @@
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
     <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may name again
     <job>/same-storage                                     proves that a node sees this storage
-    <job>/ids/<id>                                         the newest id that was given to a checkpoint
+    <job>/ids/<id>                                         the newest id that a checkpoint was given
 
-All names hold the attempt: an ended attempt that still runs writes beside its successor, never over it.
-Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners. It
-knows a file by its whole path. Other files in these folders belong to no job, and stay.
+All names hold the attempt, so an ended attempt that still runs never writes over its successor's files. Only
+files that `may_delete` allows are deleted, because savepoints and other jobs' files have other owners. Other
+files in these folders belong to no job, and stay.
 
-A file records an id that was given to a checkpoint.
-
-So no JobMaster gives it again, and no reader waits at the mark of a
-checkpoint that was begun before a restart.
+The file of a given id prevents a later JobMaster from giving the id again. So no reader waits for the mark of
+a checkpoint from before a restart.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from penstock.runtime.trust.paths import check_path
 _JOB_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,98}[a-z0-9])?")
 
 _SLOT: Final = re.compile(r"[0-9]{20}")
-#: Ids, attempts and counters are below 2^62: a name with more digits is not one of ours.
+#: Ids, attempts and counters are below 2^62, so they have at most 19 digits.
 _NUMBER: Final = "[0-9]{1,19}"
 #: What `escape_name` returns.
 _ESCAPED: Final = "[a-z0-9_.]*"
@@ -55,7 +53,7 @@ METADATA: Final = "metadata"
 
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_")
 
-#: Longest escaped operator id that is written out; longer ones are cut and get a hash.
+#: Maximum length of an escaped operator id; longer ones are cut and get a hash.
 _LONGEST_NAME: Final = 100
 
 
@@ -122,7 +120,7 @@ class SnapshotPaths:
         return f"{self.log}compaction"
 
     def slot_of(self, path: str) -> int | None:
-        """The slot of a file in the log's folder; `None` for a file that is no record."""
+        """The slot of a file in the log's folder; `None` for a file that is not a record."""
         name = path.removeprefix(self.log)
         return int(name) if _SLOT.fullmatch(name) else None
 
@@ -148,21 +146,21 @@ class SnapshotPaths:
     def savepoint_file(
         self, *, checkpoint_id: int, attempt: int, operator_id: str, subtask: int, number: int
     ) -> str:
-        """A file of state in a savepoint's own folder: the savepoint can be moved, or deleted, as a whole."""
+        """A state file in a savepoint's own folder, which can be moved or deleted as a whole."""
         folder = self.snapshot_folder(SnapshotKind.SAVEPOINT, checkpoint_id, attempt)
         return folder + self.located_file(operator_id=operator_id, subtask=subtask, number=number)
 
     def savepoint_location(self, target: str, checkpoint_id: int, attempt: int) -> str:
-        """URL of one savepoint's own folder below a place that the user has chosen."""
+        """URL of a savepoint's own folder below a target folder of the user."""
         return f"{target.rstrip('/')}/savepoint-{self.job_id}-{checkpoint_id}-{attempt}"
 
     @staticmethod
     def located_file(*, operator_id: str, subtask: int, number: int) -> str:
-        """A file of state in a savepoint's own folder, when that is a storage of its own."""
+        """A state file in a savepoint's own folder, relative to that folder."""
         return f"{escape_name(operator_id)}-{subtask}-{number}"
 
     def channel_state(self, *, checkpoint_id: int, attempt: int, vertex: str, subtask: int) -> str:
-        """The file of a subtask's in-flight data; it belongs to one checkpoint and lies in its folder."""
+        """The file of a subtask's in-flight data, in the folder of its checkpoint."""
         folder = self.snapshot_folder(SnapshotKind.CHECKPOINT, checkpoint_id, attempt)
         return f"{folder}channels-{escape_name(vertex)}-{subtask}"
 
@@ -174,7 +172,7 @@ class SnapshotPaths:
         return f"{self.given_ids}{checkpoint_id}"
 
     def given_by(self, path: str) -> int | None:
-        """The checkpoint id that such a file records; `None` for any other file."""
+        """The checkpoint id that a file of `given_ids` records; `None` for any other file."""
         name = path.removeprefix(self.given_ids)
         return int(name) if name != path and _GIVEN.fullmatch(name) else None
 
@@ -201,7 +199,7 @@ class SnapshotPaths:
         return None if written is None else written.attempt
 
     def checkpoint_of(self, path: str) -> int | None:
-        """The checkpoint or savepoint for which a file of this job was written; `None` for any other file."""
+        """The checkpoint or savepoint that wrote a file of this job; `None` for any other file."""
         written = self._written(path)
         return None if written is None else written.checkpoint_id
 
@@ -223,6 +221,6 @@ def given_ids(paths: SnapshotPaths, present: Iterable[str]) -> dict[int, str]:
 
 
 def highest_given_id(storage: SnapshotStorage, job_id: str) -> int:
-    """The highest id that was given to a checkpoint or savepoint; -1 for none. Blocks."""
+    """The highest id that was given to a checkpoint or savepoint, -1 for none; blocks."""
     paths = SnapshotPaths(job_id)
     return max(given_ids(paths, storage.list(paths.given_ids)), default=-1)

@@ -1,17 +1,12 @@
-"""Files that show damage: their envelope with a checksum, and checks of what they hold.
+"""Files with a checksum, and checks of their decoded fields.
 
-The envelope of the metadata and the log's records: magic, version, checksum, then msgpack.
+Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and rest, the rest. In
+a *sized* file the rest begins with 4 bytes of length and 4 bytes of its complement. So a file that a power
+cut has truncated differs from a damaged one: no flipped bits make a complete file look truncated. The body is
+plain msgpack without extension types and pickle, so every version can name a file that it can't read.
 
-Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and rest, the rest.
-A *sized* file has 4 bytes of length and 4 bytes of its complement first, then comes the body. So a file
-that a power cut has cut off is distinguished from a damaged one: whatever bit flips, no whole file looks cut
-off. The body is plain msgpack (no extension types, no pickle), so every version can name a file that it can't
-read.
-
-Checks of decoded fields: a file whose checksum is right may still hold anything, if it was changed on
-purpose.
-
-Each function returns its argument, or raises a `TypeError` or `ValueError` that says what is there instead.
+A file with a valid checksum may still hold any value, if it was changed on purpose. So `whole`, `seconds`,
+`text`, `binary`, `items` and `mapping` return their argument, or raise a `TypeError` or `ValueError`.
 Decoders turn these into the error that names the file.
 """
 
@@ -33,7 +28,7 @@ _HEADER: Final = struct.Struct(">8sH16s")
 _LENGTH: Final = struct.Struct(">II")
 
 _ALL_ONES: Final = 0xFFFFFFFF
-#: No writer nests lists and maps deeper; each level takes stack of the code that walks through them.
+#: Maximum nesting of lists and maps; each level takes stack of the code that walks through them.
 _MOST_LEVELS: Final = 100
 
 
@@ -46,7 +41,7 @@ def seal(magic: bytes, version: int, body: Any, *, is_sized: bool = False) -> by
 
     Args:
         magic: 8 bytes that identify the kind of file.
-        version: Of the body's layout, from 1.
+        version: Version of the body's layout, from 1.
         body: Lists, dicts, strings, bytes, numbers, booleans, `None`.
 
     Example:
@@ -63,13 +58,11 @@ def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str, *, is_s
     """The body of a sealed file.
 
     Args:
-        magic: The expected kind of file.
         newest: The newest version that the caller understands.
         what: Name of the file in messages (`"the metadata of a checkpoint"`).
-        is_sized: Whether such files are sized.
 
     Raises:
-        IncompleteFileError: The file is sized and cut off, or empty.
+        IncompleteFileError: The file is sized, and truncated or empty.
         CorruptSnapshotError: The file is damaged, or of another kind.
         StorageError: A newer version wrote the file.
     """
@@ -117,7 +110,7 @@ def _is_cut_off(magic: bytes, data: bytes) -> bool:
 
 
 def _is_deeper(content: Any, levels: int) -> bool:
-    """Return whether lists and maps are nested deeper; without recursion, which deep ones would exhaust."""
+    """Return whether lists and maps are nested deeper; without recursion, for which they may be too deep."""
     level: list[Any] = [[content]]
     for _ in range(levels + 1):
         level = [
@@ -137,7 +130,7 @@ def _digest(version: int, body: bytes) -> bytes:
 
 T = TypeVar("T")
 
-#: Shows a value of any size and depth in a few characters.
+#: Formats a value of any size and depth in a few characters.
 _SHORT: Final = Repr()
 
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 4, 70, 70
@@ -147,7 +140,7 @@ _MOST: Final = 1 << 62
 
 
 def whole(value: object, least: int = 0) -> int:
-    """A whole number from `least` up to 2^62."""
+    """Check a whole number from `least` up to 2^62."""
     if type(value) is not int:
         msg = f"{_shown(value)} where a whole number from {least} should be"
         raise TypeError(msg)

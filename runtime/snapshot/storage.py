@@ -1,31 +1,23 @@
-"""Storages of checkpoints: on a disk that may lose power, in memory, and what both count.
+"""Storages of checkpoints: on a disk that may lose power (`SyncedFiles`), and in memory.
 
-`SyncedFiles`: objects on a disk that loses what was not synced when its power fails.
+When `SyncedFiles.put` returns, the object survives a power cut as a whole. An object whose put was refused or
+not answered exists as a whole or not at all. Why it is right:
 
-What it promises. When `put` returns, the object is there after a power cut, whole. One that is refused, or
-was never answered, is there whole or not at all.
+1. *Content before name.* The bytes go to a staging file, `<name>#<token>`, which is synced before the object
+   gets its name. A conditional create links, which refuses a taken name. Any other put renames.
+2. *Name before answer.* The folder is synced before `put` returns. The name of a new folder is synced too, in
+   the folder above, and so on up to the root. *Another* writer may have made a folder without syncing it. So
+   each writer syncs all folders above once, for each folder that it uses, and keeps the folder open. A folder
+   that was removed and made again has another number than the open one. This may also happen during a put,
+   until its staging file is in the folder. So the put checks again after it has made the name.
+3. *A refusal is an answer.* A reader acts on an object that exists: the decision log reads the record. The
+   writer may have died between the link and the sync. So the folder is synced before a refusal, too.
+4. *A record that is read but not yet durable* does no harm to the log. A reader that decides something puts a
+   record into the same folder, and that put syncs the earlier one.
+5. *Deletions* are synced at the end of a call. So a power cut never undoes deletions of an earlier call
+   alone; the decision log needs that order.
 
-Why it is right.
-
-1. *Content before name.* The bytes go to a staging file, `<name>#<token>`, which is synced. Only then does
-   the object get its name. A conditional create takes a link, which refuses a name that is taken. Any other
-   put renames. So a name never leads to bytes that a power cut can take.
-2. *Name before answer.* The folder is synced before `put` returns. Names in a folder that is new are lost
-   with the folder. So its own name is synced too, in the folder above, and so on up to the root.
-   *Another* writer may have made the folder, and not have synced it yet. So each writer syncs
-   the way up once, for each folder that it meets, and keeps the folder open. The disk gives the number of an
-   open folder to no other one. So a folder that was removed and made again is distinguished from it. That
-   may also happen while a put is under way, until its staging file is in the folder. So the put looks once
-   more when its name is there, and syncs the way up to the folder that it is in.
-3. *A refusal is an answer.* A reader that learns of an object acts on it: the decision log reads the
-   record and believes it. Its writer may have died between the link and the sync. So the folder is
-   synced before the refusal, too.
-4. *What is read and not yet durable* is no danger to the log. A reader that decides something puts a record
-   into the same folder, and that put syncs the earlier one.
-5. *Deletions* are synced at the end of a call, so that those of a later call never survive those of an
-   earlier one. The decision log needs that order.
-
-A writer that is killed leaves its staging file behind. `staged` lists those, and `delete` takes them.
+A killed writer leaves its staging file. `staged` lists these files, and `delete` deletes them.
 
 What it must never do: answer before the sync, or give a file its name before its content is durable.
 """
@@ -43,9 +35,9 @@ from penstock.runtime.trust.paths import check_path
 
 #: Stands between the name of an object and the token of the call that writes it; no object has it.
 STAGED: Final = "#"
-#: Folders that are kept open because the way up to them is durable.
+#: Maximum number of folders that are kept open because the names of all folders above are durable.
 _MOST_OPEN: Final = 32
-#: How often a folder is made again that another writer removes because it is empty.
+#: Number of times that a put makes a folder again after another writer has removed it as empty.
 _TRIES: Final = 10
 
 
@@ -53,7 +45,7 @@ class SyncedFiles:
     """Puts, gets, lists and deletes files; may be used from several threads.
 
     Args:
-        new_token: Names staging files; never gives the same token again, in whatever process.
+        new_token: Returns a token for a staging file, unique across processes.
     """
 
     def __init__(self, disk: Disk, new_token: Callable[[], str]) -> None:
@@ -62,7 +54,7 @@ class SyncedFiles:
         self._durable: dict[str, DiskFolder] = {}
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data`; it is durable when this returns."""
+        """Store `data` durably."""
         made: list[str] = []
         try:
             for tries_left in reversed(range(_TRIES)):
@@ -82,25 +74,25 @@ class SyncedFiles:
         return self._disk.read(path, on_progress)
 
     def list(self, prefix: str) -> list[str]:
-        """Paths of objects below the folder `prefix`, in no order; staging files are left out."""
+        """Paths of objects below the folder `prefix`, unordered, without staging files."""
         return [path for path in self._walk(prefix.rstrip("/")) if STAGED not in path]
 
     def staged(self, prefix: str) -> Sequence[str]:
-        """Paths of staging files below the folder `prefix`: of writers that write now, or were killed."""
+        """Paths of staging files below the folder `prefix`, of running and killed writers."""
         return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path.rpartition("/")[2]]
 
     def folders(self) -> Sequence[str]:
         return self._disk.names("")[1]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects and folders that are empty then; a missing one is no error."""
+        """Delete objects, and folders that become empty; a missing object is not an error."""
         touched: set[str] = set()
         for path in paths:
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._disk.remove(path)
                 touched.add(_above(path))
-        # The deepest first: a folder is empty when those in it are gone.
-        for folder in sorted(touched, key=lambda each: each.count("/"), reverse=True):
+        # The deepest first, because a folder is empty only after its inner folders are removed.
+        for folder in sorted(touched, key=lambda path: path.count("/"), reverse=True):
             while folder and self._remove_empty(folder):
                 folder = _above(folder)
             with suppress(FileNotFoundError):
@@ -122,18 +114,18 @@ class SyncedFiles:
                 raise
             self._sync_names(folder, _above(path), made)
         except OSError:
-            with suppress(OSError):  # it was never made, or the disk fails; the error to report is the first
+            with suppress(OSError):  # the first error is the one to report
                 self._disk.remove(staged)
             raise
 
     def _sync_names(self, folder: DiskFolder, path: str, made: MutableSequence[str]) -> None:
-        """Make the names in a folder durable that holds an object, so it is never removed again."""
+        """Make the names in a folder durable; the folder holds an object, so it is not removed again."""
         folder.sync()
         if not folder.is_still_there():
             self._durable_folder(path, made).sync()
 
     def _durable_folder(self, path: str, made: MutableSequence[str]) -> DiskFolder:
-        """A folder whose name is durable, and those of all folders above it."""
+        """An open folder whose name, and the names of all folders above, are durable."""
         known = self._durable.get(path)
         if known is not None and known.is_still_there():
             return known
@@ -155,7 +147,7 @@ class SyncedFiles:
     def _remove_empty(self, folder: str) -> bool:
         try:
             self._disk.remove_folder(folder)
-        except OSError:  # it is not empty, or another process has removed it
+        except OSError:  # the folder is not empty, or another process has removed it
             return False
         # A removed folder that a process holds open keeps its file system from being made read-only.
         self._durable.pop(folder, None)

@@ -1,32 +1,24 @@
-"""`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's class).
+"""`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's classes).
 
-It keeps the coordinator's snapshot and the valve together. The snapshot counts only when the valve could be
-shut for it. As in Flink's later versions it also waits until every event that was sent before has been
-answered: a split on its way is in no snapshot, and would be lost with the reader that it never reached. From
-then on events wait until the barriers are injected.
-
-`OperatorEventValve`: holds an operator coordinator's events back around a checkpoint (Flink's class).
+The holder closes the `OperatorEventValve` for the coordinator's snapshot. As in Flink's later versions, the
+snapshot also waits for the answers to all events that were sent before. A split on its way is in no snapshot,
+and would be lost with a reader that it did not reach.
 
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
 both snapshots or in neither. For example, a coordinator assigns a split after its own snapshot, and the split
-reaches its reader before the barrier. Then the reader would read the split, and after a restore it would be
-assigned again. So the valve is closed from the coordinator's snapshot until the sources have their
-barriers. Events that are sent in between wait. They are sent after the barriers, in the order in which they
-were sent.
+reaches its reader before the barrier. After a restore the coordinator would assign the split again. So the
+valve is closed from the coordinator's snapshot until the sources have their barriers. Events meanwhile wait,
+and are sent after the barriers in their order.
 
-In one checkpoint the valve is
-
-* *marked* when the coordinator is asked for its snapshot,
-* *shut* when the coordinator has given it,
-* *opened* when the barriers are injected or the start was aborted.
-
-A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+In one checkpoint the valve is *marked* before the coordinator's snapshot and *shut* after it. It is *opened*
+when the barriers are injected or the start is aborted. It refuses a mark that is older than the last one, and
+a snapshot for another mark.
 
 What it must never do:
 
 * send an event while it is shut,
 * change the order of two events of one subtask,
-* send an event that was held for a subtask that is gone.
+* send an event that waited for a subtask that has failed.
 """
 
 from __future__ import annotations
@@ -49,7 +41,7 @@ from penstock.runtime.ports import AsyncRunner
 
 
 class EventDiscardedError(PenstockError):
-    """An event was never sent: its subtask failed or the job was restored while the event waited."""
+    """An event was not sent, because its subtask failed or the job was restored while the event waited."""
 
 
 class EventSender(Protocol):
@@ -87,7 +79,7 @@ class OperatorEventValve:
             self._sender.send(subtask, event, answer)
 
     def mark_for_checkpoint(self, checkpoint_id: int) -> None:
-        """The coordinator is about to be asked for its snapshot.
+        """Prepare for the coordinator's snapshot.
 
         Raises:
             RuntimeError: Another checkpoint is marked, or an equal or newer one was.
@@ -101,7 +93,7 @@ class OperatorEventValve:
         self._marked = self._last_marked = checkpoint_id
 
     def shut(self, checkpoint_id: int) -> None:
-        """The coordinator has given its snapshot.
+        """Hold events back, after the coordinator's snapshot.
 
         Raises:
             RuntimeError: The valve is not marked for this checkpoint.
@@ -162,7 +154,7 @@ class _Snapshot:
 
 
 class OperatorCoordinatorHolder:
-    """Holds one operator coordinator; see the module's docstring. It is the coordinator's context.
+    """Holds one operator coordinator and is its context; see the module's docstring.
 
     Args:
         parallelism: Returns the number of subtasks; a rescale changes it before a reset.
@@ -224,7 +216,7 @@ class OperatorCoordinatorHolder:
         self._runner.run(work, result, error)
 
     def fail_job(self, cause: str | PenstockError) -> None:
-        """Fail the job with a cause; an error of Penstock says by itself where it happened."""
+        """Fail the job; an error of Penstock already names its operator."""
         if isinstance(cause, PenstockError):
             self._fail_job(cause)
         else:
@@ -254,7 +246,7 @@ class OperatorCoordinatorHolder:
         self._coordinator.subtask_reset(subtask, checkpoint_id)
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """Hand a subtask's event to the coordinator; an error of the coordinator fails the job."""
+        """Give a subtask's event to the coordinator; an error of the coordinator fails the job."""
         self._guarded(lambda: self._coordinator.handle_event(subtask, event))
 
     # -- checkpoints --------------------------------------------------------------------------------------
@@ -265,11 +257,7 @@ class OperatorCoordinatorHolder:
         on_state: Callable[[bytes | None], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Take a snapshot of the coordinator.
-
-        Args:
-            on_state: Called with the state when the valve is closed after it and no event is on its way.
-        """
+        """Take a snapshot; calls `on_state` when the valve is shut and all earlier events are answered."""
         snapshot = _Snapshot(checkpoint_id, on_state, on_error)
         try:
             self._valve.mark_for_checkpoint(checkpoint_id)
@@ -359,7 +347,7 @@ class _SnapshotAnswer:
 
 
 class _InFlight:
-    """Sends events, and tracks those without an answer."""
+    """Sends events, and tracks the unanswered ones."""
 
     def __init__(self, sender: EventSender, on_empty: Callable[[], None]) -> None:
         self._sender = sender

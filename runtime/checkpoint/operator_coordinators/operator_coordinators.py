@@ -30,7 +30,7 @@ class OperatorCoordinators:
         on_state: Callable[[StateHandle | None], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
-        """Request a coordinator's snapshot; `on_state` gets its state, `None` if it has none."""
+        """Request a coordinator's snapshot; `on_state` gets its state, or `None` without any."""
         self._holders[operator_id].checkpoint(
             checkpoint_id, lambda data: on_state(None if data is None else InlineHandle(data)), on_failed
         )
@@ -50,12 +50,10 @@ class OperatorCoordinators:
         *,
         allow_non_restored: bool = False,
     ) -> None:
-        """The whole job starts from a checkpoint, or from nothing (`None`).
-
-        An operator that the checkpoint does not know starts from nothing.
+        """Start the whole job from a checkpoint; without one, and for new operators, from nothing.
 
         Args:
-            allow_non_restored: Whether the state of a coordinator that is gone may be left behind.
+            allow_non_restored: Whether to skip the state of coordinators that the job does not have.
 
         Raises:
             UnmatchedCoordinatorStateError: There is such state and that is not allowed; nothing was restored.
@@ -78,7 +76,7 @@ class OperatorCoordinators:
             holder.start()
 
     def handle_event(self, operator_id: str, subtask: int, event: Any) -> bool:
-        """A subtask has sent an event; `False` when its operator has no coordinator."""
+        """Handle an event of a subtask; return false if its operator has no coordinator."""
         holder = self._holders.get(operator_id)
         if holder is None:
             return False
@@ -88,11 +86,11 @@ class OperatorCoordinators:
         return True
 
     def when_event_came(self, callback: Callable[[], None]) -> None:
-        """Call back after every event of a subtask: a checkpoint may have waited for it."""
+        """Set a callback for every event of a subtask, for which a checkpoint may have waited."""
         self._on_event = callback
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: Mapping[str, int]) -> None:
-        """A subtask has taken its part of a checkpoint; `events` are counts of sent ones by operator id."""
+        """Note a subtask's acknowledgement; `events` has the numbers of sent events by operator id."""
         for operator_id, number in events.items():
             if (holder := self._holders.get(operator_id)) is not None:
                 holder.subtask_acknowledged(checkpoint_id, subtask, number)
