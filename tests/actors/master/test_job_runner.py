@@ -17,6 +17,7 @@ from ray.experimental import internal_kv
 from penstock import Checkpointing, DiscardSink, GeneratorSource, JobStatus, StreamEnvironment
 from penstock.actors.master import job_runner
 from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
+from penstock.actors.master.job_master import JobMaster
 from penstock.actors.master.job_runner import JobRunner
 from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
@@ -144,8 +145,10 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
         scheduler = SimpleNamespace(report=lambda *reported: reports.append(reported))
         runner._life.scheduler = cast("Any", scheduler)
         subtask = SubtaskId("numbers", 0)
+        master = object.__new__(JobMaster)
+        master._process = cast("Any", SimpleNamespace(current=runner))
         for job_id in ("another-1", "words-1"):
-            runner.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
+            await master.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
         assert reports == [(2, ReachedEndOfData(subtask))]
         runner._life.scheduler = None
         await runner.cancel()
