@@ -23,9 +23,9 @@ from penstock.runtime.operators.protocols import ConnectorContext, OperatorStati
 from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.record.elements import Batch, BatchFormat, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.state.declared_state import ListStateMode, OperatorListState
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState
-from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import Ttl
 

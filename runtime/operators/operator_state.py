@@ -22,9 +22,8 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, RedistributionMode
 from penstock.runtime.snapshot.metadata import StateFiles
-from penstock.runtime.state.declared_state import type_names
+from penstock.runtime.state.declared_state import OperatorListState, OperatorListView, type_names
 from penstock.runtime.state.known_states import list_states_of, set_views
-from penstock.runtime.state.operator_list_state import HeldListState, OperatorListState
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class ListStates:
                 f"{wanted.mode.value!r}: ask for it with its old mode, or give the new list another name"
             )
             raise StateMismatchError(msg)
-        state = self._states[wanted.name] = HeldListState(wanted, self._restored.pop(name, ()))
+        state = self._states[wanted.name] = OperatorListView(wanted, self._restored.pop(name, ()))
         self._unasked.pop(name, None)
         return state
 

@@ -39,7 +39,7 @@ from penstock.runtime.operators.protocols import (
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
+from penstock.runtime.state.declared_state import ListStateMode, OperatorListState
 from penstock.runtime.state.own_copy import own_copy
 
 

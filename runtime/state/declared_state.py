@@ -1,35 +1,38 @@
-"""`DeclaredState`: the base of the states that a function's class declares, keyed or not.
+"""Declared states: the base of all states that a function's class declares, and `OperatorListState`.
 
-Each class of states is two things. In the body of a function's class it is a *declaration*: name, types,
-settings. In a running subtask the attribute of that name is a *view* of what the subtask holds. So one name
-serves a type checker and the reader of the class. It serves the runtime, too, which lists the states of a
-class without running it (`known_states.py`).
+An attribute of a function's class is a *declaration*: name, types, settings. In a running subtask the
+attribute of that name is a *view* of the subtask's entries. So one name serves a type checker, a reader of
+the class, and the runtime, which lists the states of a class without running it (`known_states.py`).
 
-The view is put into the function object's own `__dict__`. A declaration has no `__set__`, so Python finds the
-view there first: reading `self.count` costs an attribute and no call. An object that was never bound finds
-the declaration, whose `__get__` says what is wrong.
-
-**Declared types** (`DeclaredTypes`): what a state holds, and whether what was restored fits. A function may
-say of what type the values of a state are. Then the state takes nothing else, and the name of the type is
-part of every snapshot. A job whose function wants another type does not start from values that it could not
-read. The values decide: a type that takes all saved values fits, whatever its name, a base class for example.
-So values that were saved without a declaration are checked, too.
-
-A declaration with `migrate` takes them over instead: values that are not of the type are converted once, when
-the state is bound. What is converted counts as changed, so that the next checkpoint has it.
+The view is put into the function object's `__dict__`. A declaration has no `__set__`, so Python finds the
+view first: reading `self.count` costs an attribute and no call. On an object that was never bound Python
+finds the declaration, whose `__get__` raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final, NoReturn, Self, get_origin, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    NoReturn,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, PenstockError, StateMismatchError, UserLocation
-from penstock.runtime.names import normal_name, problem_with_name
+from penstock.runtime.names import NearestMembers, nearest_name, normal_name, problem_with_name
 from penstock.runtime.record.stable_names import OURS, name_in_data
-from penstock.runtime.snapshot.handles import KeyedStateHandle
-from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.user_location import function_location, user_location
 
 #: What names of Penstock's own tables beside a function's states begin with.
@@ -152,128 +155,235 @@ def type_names(types: Iterable[type]) -> str:
     return ": ".join(map(type_name, types))
 
 
-class DeclaredTypes:
-    """The declared types of one operator in one subtask."""
+def migrated(name: str, value: Any, of_type: type, migrate: Callable[[Any], Any], *key: Any) -> Any:
+    """Convert a saved value that is not of the declared type.
 
-    def __init__(self) -> None:
-        self._saved: dict[str, str] = {}
-        self._declared: dict[str, tuple[type, ...]] = {}
+    Args:
+        key: The value's key, for messages.
 
-    def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
-        self._saved = {name: kind for handle in handles for name, kind in handle.types}
-
-    def declare(
-        self,
-        table: StateTable,
-        of_type: type,
-        part_type: type | None = None,
-        migrate: Callable[[Any], Any] | None = None,
-    ) -> None:
-        """Declare the type of the values of a table.
-
-        Raises:
-            ConfigurationError: The type differs from the first one declared.
-            StateMismatchError: The table holds restored values of another type.
-        """
-        types = (of_type,) if part_type is None else (part_type, of_type)
-        known = self._declared.setdefault(table.name, types)
-        if known != types:
-            msg = (
-                f"state {table.name!r} is declared as {type_names(known)} and as {type_names(types)}: "
-                "all functions of an operator that use a state declare the same type"
-            )
-            raise ConfigurationError(msg)
-        saved = self._saved.get(table.name)
-        if saved == type_names(types):
-            return
-        if part_type is not None:
-            _check(table, _parts(table), part_type, saved, "map keys of type ")
-        if migrate is not None:
-            _migrate(table, of_type, migrate)
-        else:
-            _check(table, _values(table), of_type, saved, "")
-
-    def rename(self, before: str, name: str) -> None:
-        if before in self._saved:
-            self._saved[name] = self._saved.pop(before)
-
-    def names(self) -> tuple[tuple[str, str], ...]:
-        """Content of a snapshot: each state with its type; what was not requested yet stays as it was."""
-        declared = {name: type_names(types) for name, types in self._declared.items()}
-        return tuple(sorted({**self._saved, **declared}.items()))
-
-
-def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:
-    for key, held in table.entries.items():
-        for value in held.values() if table.nested else (held,):
-            yield key, value if table.lifetime is None else value[1]
-
-
-def _parts(table: StateTable) -> Iterator[tuple[Any, Any]]:
-    for key, held in table.entries.items():
-        for part in held:
-            yield key, part
-
-
-def _check(
-    table: StateTable, pairs: Iterator[tuple[Any, Any]], of_type: type, saved: str | None, what: str
-) -> None:
-    wrong: dict[type, Any] = {}
-    for key, value in pairs:
-        kind = type(value)
-        if kind not in wrong and not issubclass(kind, of_type):
-            wrong[kind] = key
-    if not wrong:
-        return
-    declared = "" if saved is None else f" (declared as {saved} then)"
-    advice = (
-        "Declare the map keys that were saved, or give the new state another name"
-        if what
-        else "Give the declaration migrate=..., a function that converts a saved value, or give the new "
-        "state another name"
-    )
-    msg = (
-        f"state {table.name!r} is declared as {what}{type_name(of_type)}, but the snapshot that the job "
-        f"starts from holds {' and '.join(sorted(map(type_name, wrong)))} in it{declared}, for example for "
-        f"key {next(iter(wrong.values()))!r:.100}. {advice}; the old one then stays unused"
-    )
-    raise StateMismatchError(msg)
-
-
-def _migrate(table: StateTable, of_type: type, migrate: Callable[[Any], Any]) -> None:
-    def converted(key: Any, cell: Any) -> Any:
-        if table.lifetime is None:
-            return _migrated(table.name, key, cell, of_type, migrate)
-        return cell[0], _migrated(table.name, key, cell[1], of_type, migrate)
-
-    for key, held in table.entries.items():
-        for part, cell in list(held.items()) if table.nested else [(None, held)]:
-            new = converted(key, cell)
-            if new is cell or (table.lifetime is not None and new[1] is cell[1]):
-                continue
-            if table.nested:
-                held[part] = new
-            else:
-                table.entries[key] = new
-            table.changed.add((key, part) if table.nested else key)
-
-
-def _migrated(name: str, key: Any, value: Any, of_type: type, migrate: Callable[[Any], Any]) -> Any:
+    Raises:
+        StateMismatchError: The function fails, or its result has another type, too.
+    """
     if isinstance(value, of_type):
         return value
-    where = function_location(migrate)
+    where = f" of key {key[0]!r:.100}" if key else ""
     try:
         new = migrate(value)
     except Exception as error:
         msg = (
-            f"state {name!r}: migrate function {where} failed on {value!r:.100} of key {key!r:.100}: "
+            f"state {name!r}: migrate function {function_location(migrate)} failed on {value!r:.100}{where}: "
             f"{error_text(error)}"
         )
         raise StateMismatchError(msg) from error
     if not isinstance(new, of_type):
         msg = (
-            f"state {name!r} is declared as {type_name(of_type)}, and migrate function {where} made "
-            f"{new!r:.100} of {value!r:.100} of key {key!r:.100}"
+            f"state {name!r} is declared as {type_name(of_type)}, and migrate function "
+            f"{function_location(migrate)} made {new!r:.100} of {value!r:.100}{where}"
         )
         raise StateMismatchError(msg)
     return new
+
+
+#: Advice for saved values of another type.
+MIGRATE: Final = (
+    "Give the declaration migrate=..., a function that converts a saved value, or give the new state "
+    "another name"
+)
+
+
+def other_type(
+    name: str, declared: str, saved: Iterable[type], example: str, advice: str
+) -> StateMismatchError:
+    holds = " and ".join(sorted(set(map(type_name, saved))))
+    return StateMismatchError(
+        f"state {name!r} is declared as {declared}, but the snapshot that the job starts from holds {holds} "
+        f"in it{example}. {advice}; the old one then stays unused"
+    )
+
+
+#: Redistribution of the values of a list state when a job starts from a snapshot.
+ListStateMode: TypeAlias = Literal["split_distribute", "union", "broadcast"]
+
+#: Names of the lists of Penstock's own operators; users' lists can't have them.
+TAKEN: Final = ("committables", "splits", "watermark")
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
+    """A list of values that an operator keeps in one subtask (Flink's `ListState` of operator state).
+
+    Every checkpoint holds the values that the list has when its barrier passes. Each value is encoded by
+    itself, because another subtask may get it after a rescale.
+
+    Args:
+        of_type: The type of the values; `add` and `update` refuse other types. Any type by default.
+        mode: Redistribution of the values by a restore. `"split_distribute"` gives each value to one subtask.
+            `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
+            subtask's list.
+        name: Unique in the operator; the name of the class attribute by default.
+        migrate: Converts a saved value of another type to `of_type`. Without it the job does not start.
+        renamed_from: The name under which the list was saved before.
+
+    Raises:
+        ConfigurationError: The mode is unknown, or an argument is invalid.
+
+    Example:
+        >>> from penstock import ProcessFunction
+        >>> from penstock.testing import OperatorHarness
+        >>> class Pairs(ProcessFunction[str, tuple[str, str]]):
+        ...     waiting = OperatorListState(str)
+        ...
+        ...     def process(self, value, ctx):
+        ...         self.waiting.add(value)
+        ...         if len(self.waiting) == 2:
+        ...             yield tuple(self.waiting.get())
+        ...             self.waiting.clear()
+        >>> def pairs(words):
+        ...     return words.process("pairs", Pairs())
+        >>> with OperatorHarness.of(pairs) as harness:
+        ...     harness.push(["a", "b", "c"])
+        ...     snapshot = harness.snapshot()
+        [('a', 'b')]
+        >>> with OperatorHarness.of(pairs, restored=[snapshot]) as harness:
+        ...     harness.push(["d"])
+        [('c', 'd')]
+    """
+
+    __slots__ = ("mode", "of_type")
+    kind: ClassVar[str] = "operator_list"
+
+    @overload
+    def __init__(
+        self: OperatorListState[V],
+        of_type: type[V],
+        *,
+        mode: ListStateMode = "split_distribute",
+        name: str | None = None,
+        migrate: Callable[[Any], V] | None = None,
+        renamed_from: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: OperatorListState[Any],
+        of_type: None = None,
+        *,
+        mode: ListStateMode = "split_distribute",
+        name: str | None = None,
+        migrate: None = None,
+        renamed_from: str | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        of_type: Any = None,
+        *,
+        mode: ListStateMode = "split_distribute",
+        name: str | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
+        super().__init__(name, migrate, renamed_from)
+        self.of_type = self._checked_type(of_type)
+        known = get_args(ListStateMode)
+        if mode not in known:
+            hint = nearest_name(str(mode), known)
+            self.refuse(f"mode is one of {', '.join(map(repr, known))}, not {mode!r}{hint}")
+        self.mode = RedistributionMode(mode)
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        return {"mode": self.mode, "of_type": self.of_type}
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        return () if self.of_type is None else (self.of_type,)
+
+    def get(self) -> list[T]:
+        """A copy of the list."""
+        raise self._unbound()
+
+    def add(self, value: T) -> None:
+        """Append a value.
+
+        Raises:
+            TypeError: The value is not of the declared type.
+        """
+        raise self._unbound()
+
+    def update(self, values: Iterable[T]) -> None:
+        """Replace all values.
+
+        Raises:
+            TypeError: A value is not of the declared type.
+        """
+        raise self._unbound()
+
+    def clear(self) -> None:
+        """Remove all values."""
+        raise self._unbound()
+
+    def __len__(self) -> int:
+        raise self._unbound()
+
+    def __iter__(self) -> Iterator[T]:
+        raise self._unbound()
+
+    def __bool__(self) -> bool:
+        """Whether the list has values; a declaration is always true."""
+        return True
+
+    def _checked_name(self, name: object) -> str:
+        text = super()._checked_name(name)
+        if text in TAKEN:
+            self.name = ""
+            self.refuse(f"the name {text!r} belongs to a list of Penstock's own operators: choose another")
+        return text
+
+
+class OperatorListView(OperatorListState[Any]):
+    """The values of an `OperatorListState` in a running subtask."""
+
+    __slots__ = ("_type", "_values")
+
+    def __init__(self, declaration: OperatorListState[Any], restored: Sequence[Any]) -> None:
+        self.name, self.where = declaration.name, declaration.where
+        self.migrate, self.renamed_from = declaration.migrate, declaration.renamed_from
+        self.mode, self.of_type = declaration.mode, declaration.of_type
+        self._type: type = declaration.of_type or object
+        self._values = list(restored)
+        if self.migrate is not None:
+            self._values = [migrated(self.name, value, self._type, self.migrate) for value in restored]
+        elif wrong := [value for value in restored if not isinstance(value, self._type)]:
+            example = f", for example {wrong[0]!r:.100}"
+            raise other_type(self.name, type_name(self._type), map(type, wrong), example, MIGRATE)
+
+    def get(self) -> list[Any]:
+        return own_copies(self._values)
+
+    def add(self, value: Any) -> None:
+        self._check(value)
+        self._values.append(own_copy(value))
+
+    def update(self, values: Iterable[Any]) -> None:
+        new = list(values)
+        for value in new:
+            self._check(value)
+        self._values = own_copies(new)
+
+    def clear(self) -> None:
+        self._values = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def _check(self, value: object) -> None:
+        if not isinstance(value, self._type):
+            msg = f"state {self.name!r} is declared as {type_name(self._type)} and can't hold {value!r:.200}"
+            raise TypeError(msg)

@@ -78,7 +78,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         old = self._tables[before]
         table = self.table(name, nested=old.nested)
         table.entries.update(old.entries)
-        table.mark_all_changed()
+        table.changed.put_all()
         old.changed.remove_all()
         old.entries.clear()
 
@@ -147,7 +147,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
 
     def _mark_all_changed(self) -> None:
         for table in self._tables.values():
-            table.mark_all_changed()
+            table.changed.put_all()
         for columns in self._column_tables.values():
             columns.mark_all_changed()
 

@@ -1,28 +1,37 @@
 """The states of one operator in one subtask: those that its functions use, and those in the snapshot.
 
-A state is identified by its name. A snapshot records the kind of each state, so that a changed kind is
-noticed. The rules between a savepoint and a program:
+A state is identified by its name. The rules between a savepoint and a program:
 
 * A state that the snapshot does not have begins empty.
 * A state of the snapshot that the program does not use stays in every snapshot. It may be used later, at run
   time or by the next version.
-* A state whose kind differs is refused. One whose type differs is refused or migrated (`declared_state.py`).
+* A state of another kind is refused. A snapshot has the kind of each state.
+* A declared type must accept all saved values, also those that were saved without a declaration. Its name
+  does not matter: a base class fits. Values of another type are converted once by `migrate`, and then count
+  as changed. Without `migrate` the state is refused.
 * A state with `renamed_from` takes over the state of the old name, unless its new name was saved already.
 
-The JobMaster compares the same lists before it deploys, and warns by name (`restore/state_changes.py`).
+The JobMaster compares the same lists before it deploys, and warns by name (`state_changes` in `restore.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedState
-from penstock.runtime.state.declared_state import DeclaredState, DeclaredTypes, type_names
+from penstock.runtime.state.declared_state import (
+    MIGRATE,
+    DeclaredState,
+    OperatorListState,
+    migrated,
+    other_type,
+    type_name,
+    type_names,
+)
 from penstock.runtime.state.keyed_states import KeyedState
-from penstock.runtime.state.operator_list_state import OperatorListState
 from penstock.runtime.state.state_table import StateTable
 
 
@@ -30,20 +39,17 @@ class KnownStates:
     """Kinds and types of an operator's states."""
 
     def __init__(self) -> None:
-        self._types = DeclaredTypes()
         self._states: dict[str, SavedState] = {}
+        self._saved_types: dict[str, str] = {}
+        self._types: dict[str, tuple[type, ...]] = {}
 
     def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
         every = list(handles)
-        self._types.restore(every)
+        self._saved_types = {name: of_type for handle in every for name, of_type in handle.types}
         self._states = {state.name: state for handle in every for state in handle.states}
 
     def check_kind(self, declaration: KeyedState) -> None:
-        """Check that a state has the kind that was saved.
-
-        Raises:
-            StateMismatchError: The kind differs.
-        """
+        """Refuse a state that was saved with another kind."""
         saved = self._states.get(declaration.name)
         if saved is not None and saved.kind not in ("", declaration.kind):
             msg = (
@@ -54,17 +60,42 @@ class KnownStates:
             raise StateMismatchError(msg)
 
     def declare(self, declaration: KeyedState, table: StateTable, *, is_declared: bool) -> None:
-        """Note that a function uses a state.
+        """Note that a function uses a state; migrates its restored values.
 
         Raises:
             ConfigurationError: Another declaration of the state has another type.
             StateMismatchError: Restored values have another type and can't be migrated.
         """
         if declaration.types:
-            part_type = declaration.types[0] if len(declaration.types) > 1 else None
-            self._types.declare(table, declaration.types[-1], part_type, declaration.migrate)
+            self._declare_types(declaration, table)
         name, kind = declaration.name, declaration.kind
         self._states[name] = SavedState(name, kind, is_declared, declaration.ttl is not None)
+
+    def _declare_types(self, declaration: KeyedState, table: StateTable) -> None:
+        types = declaration.types
+        known = self._types.setdefault(table.name, types)
+        if known != types:
+            msg = (
+                f"state {table.name!r} is declared as {type_names(known)} and as {type_names(types)}: "
+                "all functions of an operator that use a state declare the same type"
+            )
+            raise ConfigurationError(msg)
+        saved = self._saved_types.get(table.name)
+        if saved == type_names(types):
+            return
+        note = "" if saved is None else f" (declared as {saved} then)"
+        if len(types) > 1:
+            parts = ((key, part) for key, held in table.entries.items() for part in held)
+            advice = "Declare the map keys that were saved, or give the new state another name"
+            _check(table, parts, types[0], note, "map keys of type ", advice)
+        if declaration.migrate is None:
+            _check(table, _values(table), types[-1], note, "", MIGRATE)
+            return
+        for entry, cell in table.cells():
+            value = cell if table.lifetime is None else cell[1]
+            new = migrated(table.name, value, types[-1], declaration.migrate, table.key_of(entry))
+            if new is not value:
+                table.put(entry, new if table.lifetime is None else (cell[0], new))
 
     def has_stamps(self, name: str) -> bool:
         return name in self._states and self._states[name].has_stamps
@@ -76,7 +107,8 @@ class KnownStates:
         """Rename a restored state; return whether the new name was unknown before."""
         if name in self._states:
             return False
-        self._types.rename(before, name)
+        if before in self._saved_types:
+            self._saved_types[name] = self._saved_types.pop(before)
         if before in self._states:
             self._states[name] = replace(self._states.pop(before), name=name)
         return True
@@ -86,10 +118,30 @@ class KnownStates:
         return [state.name for state in self._states.values() if state.kind == "list"]
 
     def types(self) -> tuple[tuple[str, str], ...]:
-        return self._types.names()
+        """Each state with the name of its type; a state that is not used yet keeps its saved type."""
+        declared = {name: type_names(types) for name, types in self._types.items()}
+        return tuple(sorted({**self._saved_types, **declared}.items()))
 
     def states(self) -> tuple[SavedState, ...]:
         return tuple(sorted(self._states.values(), key=lambda state: state.name))
+
+
+def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:
+    for entry, cell in table.cells():
+        yield table.key_of(entry), cell if table.lifetime is None else cell[1]
+
+
+def _check(
+    table: StateTable, pairs: Iterator[tuple[Any, Any]], of_type: type, note: str, what: str, advice: str
+) -> None:
+    wrong: dict[type, Any] = {}
+    for key, value in pairs:
+        kind = type(value)
+        if kind not in wrong and not issubclass(kind, of_type):
+            wrong[kind] = key
+    if wrong:
+        example = f"{note}, for example for key {next(iter(wrong.values()))!r:.100}"
+        raise other_type(table.name, f"{what}{type_name(of_type)}", wrong, example, advice)
 
 
 def class_of(kind: str) -> str:

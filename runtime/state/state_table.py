@@ -1,11 +1,9 @@
-"""One named table of keyed state on the heap.
+"""`StateTable`: one named table of keyed state on the heap, and its entries with a TTL as views see them.
 
-All kinds of state have the same table. A *flat* table has one entry per key. A *nested* one has several: each
-entry has a key and a second part. The second part is a map key or the number of a list's element. Each entry
-is saved by itself. So a checkpoint's size follows the changed entries, even if one key has a million of them.
-
-The second part distinguishes entries of one key, like Flink's namespace. It can also be the start of a window
-or the name of a timer service.
+All kinds of state have the same table. A *flat* table has one entry per key. A *nested* one has several: an
+entry has a key and a second part, which is a map key or the number of a list's element. Each entry is saved
+by itself. So a checkpoint's size follows the changed entries, even if one key has a million of them. Other
+operators use the start of a window or the name of a timer service as second part, like Flink's namespace.
 """
 
 from __future__ import annotations
@@ -31,19 +29,17 @@ class StateTable:
     Operators read and write `entries` directly. Once a batch they report the entries that they wrote or
     deleted: `table.changed.update(keys)`, or `table.changed.put(keys, values)` with the values at hand. An
     entry that is in `changed` and not in `entries` was deleted. A write that is not reported is missing in
-    the next checkpoint; a report without a write only costs time. The table and its two containers stay the
-    same objects for the life of the backend, so references to them stay valid.
+    the next checkpoint; a report without a write only costs time. Both containers stay the same objects.
 
     The keys must be the stream's own keys: their key groups decide where the entries go when the job is
     rescaled.
 
     Attributes:
-        name: The state's name, unique in its operator.
         entries: Value by key. In a nested table the value is a dict by second part, which is never empty.
         changed: Entries written or deleted since the last snapshot; in a nested table pairs of key and second
-        part. Always empty in a job without snapshots.
-        lifetime: The TTL; `None` for none. With one, each entry is a pair: its stamp (`time_to_live.py`), and
-            the value.
+            part. Always empty in a job without snapshots.
+        lifetime: The TTL; `None` for none. With one, each value is a *cell*: a pair of its stamp
+            (`time_to_live.py`) and the user's value.
 
     Example:
         >>> counts = StateTable("counts")
@@ -72,54 +68,48 @@ class StateTable:
             self.changed = changed(self.entries)
         self.lifetime: Lifetime | None = None
 
-    def mark_all_changed(self) -> None:
-        self.changed.put_all()
+    def cells(self) -> Iterator[tuple[Any, Any]]:
+        """All entries with their values or cells, which `put` may replace meanwhile."""
+        for key, held in self.entries.items():
+            if self.nested:
+                yield from [((key, part), cell) for part, cell in held.items()]
+            else:
+                yield key, held
+
+    def key_of(self, entry: Any) -> Any:
+        return entry[0] if self.nested else entry
+
+    def put(self, entry: Any, cell: Any) -> None:
+        """Replace the value or cell of an entry, and report it."""
+        if self.nested:
+            self.entries[entry[0]][entry[1]] = cell
+        else:
+            self.entries[entry] = cell
+        self.changed.add(entry)
 
     def give_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
-        """Give the entries a TTL.
-
-        Args:
-            has_stamps: Whether the entries had a TTL before; otherwise all of them count as changed.
-        """
+        """Give the entries a TTL; all of them count as changed if they have no stamps yet."""
         self.lifetime = lifetime
-        if not has_stamps and self.entries:
-            self._replace_all(lambda value: (None, value))
-        if self.nested:
-            pairs = ((key, part, cell) for key, held in self.entries.items() for part, cell in held.items())
-            lifetime.watch_all(((key, part), cell[0]) for key, part, cell in pairs)
-        else:
-            lifetime.watch_all((key, cell[0]) for key, cell in self.entries.items())
+        if not has_stamps:
+            for entry, value in self.cells():
+                self.put(entry, (None, value))
+        lifetime.watch_all((entry, cell[0]) for entry, cell in self.cells())
 
     def take_stamps_away(self) -> None:
         """Remove the TTL; all entries count as changed."""
-        self._replace_all(lambda cell: cell[1])
-
-    def _replace_all(self, replace: Callable[[Any], Any]) -> None:
-        for key, held in self.entries.items():
-            if self.nested:
-                held.update({part: replace(value) for part, value in held.items()})
-            else:
-                self.entries[key] = replace(held)
-        self.mark_all_changed()
+        for entry, cell in self.cells():
+            self.put(entry, cell[1])
 
     def of_views(self) -> tuple[Any, ReportsChanges]:
-        """Return the entries for views, and the object that collects the views' changes."""
+        """The entries for views, and the object to which views report changes."""
         if self.lifetime is None:
             return self.entries, self.changed
         live = (NestedLiveEntries if self.nested else LiveEntries)(self.entries, self.changed, self.lifetime)
         return live, live
 
-    def stamp_of(self, entry: Any) -> tuple[bool, int | None]:
-        cell = self.entries.get(entry[0], {}).get(entry[1]) if self.nested else self.entries.get(entry)
-        return (False, None) if cell is None else (True, cell[0])
-
-    def set_stamp(self, entry: Any, stamp: int) -> None:
-        if self.nested:
-            held = self.entries[entry[0]]
-            held[entry[1]] = stamp, held[entry[1]][1]
-        else:
-            self.entries[entry] = stamp, self.entries[entry][1]
-        self.changed.add(entry)
+    def cell_of(self, entry: Any) -> tuple[int | None, Any] | None:
+        """The cell of an entry in a table with a TTL; `None` when there is none."""
+        return self.entries.get(entry[0], {}).get(entry[1]) if self.nested else self.entries.get(entry)
 
     def delete(self, entry: Any) -> None:
         if self.nested:
@@ -134,23 +124,18 @@ class StateTable:
 
     def live(self) -> dict[Any, Any]:
         """A copy of the entries that have not expired: by key the value, or a dict by second part."""
-        if self.lifetime is None:
-            return (
-                {key: dict(held) for key, held in self.entries.items()} if self.nested else {**self.entries}
-            )
+        live = dict if self.lifetime is None else self.lifetime.live
         if not self.nested:
-            return self.lifetime.live(self.entries)
-        parts = ((key, self.lifetime.live(held)) for key, held in self.entries.items())
+            return live(self.entries)
+        parts = ((key, live(held)) for key, held in self.entries.items())
         return {key: held for key, held in parts if held}
 
     def live_keys(self) -> list[Any]:
         """The keys with entries that have not expired."""
-        lifetime = self.lifetime
-        if lifetime is None:
+        if self.lifetime is None:
             return list(self.entries)
-        if not self.nested:
-            return [key for key, cell in self.entries.items() if lifetime.live({key: cell})]
-        return [key for key, held in self.entries.items() if lifetime.live(held)]
+        live = self.lifetime.live
+        return [key for key, held in self.entries.items() if live(held if self.nested else {key: held})]
 
 
 class ReportsChanges(Protocol):
@@ -227,7 +212,7 @@ class NestedLiveEntries(LiveEntries):
         held = self._cells.get(key)
         if held is None:
             return default
-        if self._latest._held is not held:
+        if self._latest.cells is not held:
             self._latest = LiveParts(self, key, held)
         return self._latest
 
@@ -245,26 +230,26 @@ class NestedLiveEntries(LiveEntries):
 class LiveParts(MutableMapping[Any, Any]):
     """The entries of one key of a nested table with a TTL, by second part."""
 
-    __slots__ = ("_entries", "_held", "_key", "_life")
+    __slots__ = ("_entries", "_key", "_life", "cells")
 
-    def __init__(self, entries: NestedLiveEntries, key: Any, held: dict[Any, Any]) -> None:
-        self._entries, self._key, self._held, self._life = entries, key, held, entries._life
+    def __init__(self, entries: NestedLiveEntries, key: Any, cells: dict[Any, Any]) -> None:
+        self._entries, self._key, self.cells, self._life = entries, key, cells, entries._life
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self.cells)
 
     def __reversed__(self) -> Iterator[Any]:
         """Second parts of all cells, so that the number of an expired element is not reused."""
-        return reversed(self._held.keys())
+        return reversed(self.cells.keys())
 
     def __len__(self) -> int:
-        return len(self._life.live(self._held))
+        return len(self._life.live(self.cells))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._life.live(self._held))
+        return iter(self._life.live(self.cells))
 
     def __contains__(self, part: object) -> bool:
-        cell = self._held.get(part)
+        cell = self.cells.get(part)
         if cell is None:
             return False
         stamp: int | None = cell[0]
@@ -277,7 +262,7 @@ class LiveParts(MutableMapping[Any, Any]):
         return value
 
     def get(self, part: Any, default: Any = None) -> Any:
-        cell = self._held.get(part)
+        cell = self.cells.get(part)
         if cell is None:
             return default
         life, (stamp, value) = self._life, cell
@@ -289,19 +274,19 @@ class LiveParts(MutableMapping[Any, Any]):
         return value
 
     def __setitem__(self, part: Any, value: Any) -> None:
-        entry, before, now = (self._key, part), self._held.get(part), self._life.now()
+        entry, before, now = (self._key, part), self.cells.get(part), self._life.now()
         if before is None:
             self._life.watch(entry, now)
         elif before[0] is not None and before[0] > now:
             now = before[0]
         # The table comes first: a backend may write back when a change is noted.
-        self._held[part] = self._entries._written[entry] = now, value
+        self.cells[part] = self._entries._written[entry] = now, value
 
     def __delitem__(self, part: Any) -> None:
         if part not in self:
             raise KeyError(part)
-        del self._held[part]
-        if not self._held:
+        del self.cells[part]
+        if not self.cells:
             self._entries._cells.pop(self._key, None)
         self._entries._written[self._key, part] = DELETED
 
@@ -314,11 +299,11 @@ class LiveParts(MutableMapping[Any, Any]):
     def _read(self) -> dict[Any, Any]:
         """Copy the entries that have not expired; refreshes them if reads count as use."""
         life = self._life
-        live = life.live(self._held)
+        live = life.live(self.cells)
         if life.on_read and live:
             now = life.now()
             for part, value in live.items():
-                stamp = self._held[part][0]
+                stamp = self.cells[part][0]
                 if stamp is None or stamp < now:
                     self._refresh(part, value, now)
         return live
@@ -326,7 +311,7 @@ class LiveParts(MutableMapping[Any, Any]):
     def _refresh(self, part: Any, value: Any, now: int) -> None:
         if type(value) not in LEAVES:
             self._entries.accept_all()
-        self._held[part] = self._entries._written[self._key, part] = now, value
+        self.cells[part] = self._entries._written[self._key, part] = now, value
 
 
 class HasCurrentKey(Protocol):

@@ -261,7 +261,7 @@ class MapView(_NestedView, MapState[Any, Any]):
         if self._isolates and type(value) not in LEAVES:
             value = own_copy(value)
         held, current = self._held(), self._owner.current_key
-        if key not in held:
+        if key not in (held if type(held) is dict else held.cells):
             _check_map_key(self.name, self._key_type, key)
             if not held:
                 held = self._entries.setdefault(current, {})

@@ -181,12 +181,12 @@ class StateTime:
             self.watermark = watermark
 
 
-class Stamped(Protocol):
-    def stamp_of(self, entry: Any) -> tuple[bool, int | None]:
-        """Whether the entry exists, and its stamp; `None` when it has none yet."""
-        ...
+class HasCells(Protocol):
+    """A table whose entries are cells: stamp and value; the stamp is `None` when it has none yet."""
 
-    def set_stamp(self, entry: Any, stamp: int) -> None: ...
+    def cell_of(self, entry: Any) -> tuple[int | None, Any] | None: ...
+
+    def put(self, entry: Any, cell: tuple[int | None, Any]) -> None: ...
 
     def delete(self, entry: Any) -> None: ...
 
@@ -252,7 +252,7 @@ class Lifetime:
             return 0.0 if missing <= 0 else None  # the watermark that makes it due wakes the task
         return missing / 1_000_000
 
-    def sweep(self, table: Stamped, most: int) -> int:
+    def sweep(self, table: HasCells, most: int) -> int:
         now = self._swept_to()
         if now is None:
             return 0
@@ -268,7 +268,7 @@ class Lifetime:
                 del self._buckets[number]
         return seen
 
-    def sweep_all(self, table: Stamped) -> None:
+    def sweep_all(self, table: HasCells) -> None:
         """Delete all expired entries, including those of the bucket that has not ended yet."""
         now = self._swept_to()
         if now is None:
@@ -281,29 +281,29 @@ class Lifetime:
             for entry in waiting:
                 self._look_at(table, entry, number, now)
 
-    def _look_at(self, table: Stamped, entry: Any, number: int, now: int) -> None:
+    def _look_at(self, table: HasCells, entry: Any, number: int, now: int) -> None:
         if self._watched.get(entry) != number:
             return  # it is in an earlier bucket, too
         del self._watched[entry]
-        is_there, stamp = table.stamp_of(entry)
-        if not is_there:
+        cell = table.cell_of(entry)
+        if cell is None:
             return
-        if stamp is None or stamp + self.microseconds > now:
-            self.watch(entry, stamp)
+        if cell[0] is None or cell[0] + self.microseconds > now:
+            self.watch(entry, cell[0])
         else:
             table.delete(entry)
 
-    def _stamp_some(self, table: Stamped, now: int, most: int) -> int:
+    def _stamp_some(self, table: HasCells, now: int, most: int) -> int:
         """Begin the lives of entries that were saved without stamps."""
         seen = 0
         while self._unstamped and seen < most:
             seen += 1
             entry = self._unstamped.pop()
-            is_there, stamp = table.stamp_of(entry)
-            if is_there:
-                if stamp is None:
-                    table.set_stamp(entry, now)
-                self.watch(entry, now if stamp is None else stamp)
+            cell = table.cell_of(entry)
+            if cell is not None:
+                if cell[0] is None:
+                    table.put(entry, (now, cell[1]))
+                self.watch(entry, now if cell[0] is None else cell[0])
         return seen
 
     def _swept_to(self) -> int | None:

@@ -13,6 +13,6 @@ if TYPE_CHECKING:
     from penstock.runtime.io.state_frames import read_state as read_state
     from penstock.runtime.io.state_frames import write_state as write_state
     from penstock.runtime.operators.operator_state import RawState as RawState
-    from penstock.runtime.state.operator_list_state import OperatorListState as OperatorListState
+    from penstock.runtime.state.declared_state import OperatorListState as OperatorListState
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

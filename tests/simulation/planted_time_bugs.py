@@ -64,7 +64,8 @@ def let_restored_state_begin_its_life_again(patch: pytest.MonkeyPatch) -> None:
 
     def anew(self: StateTable, lifetime: Lifetime, *, has_stamps: bool) -> None:
         if has_stamps:
-            self._replace_all(lambda cell: (None, cell[1]))
+            for entry, cell in self.cells():
+                self.put(entry, (None, cell[1]))
         give(self, lifetime, has_stamps=has_stamps)
 
     patch.setattr(StateTable, "give_stamps", anew)

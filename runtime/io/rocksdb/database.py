@@ -56,27 +56,29 @@ class SharedMemory:
         self.write_buffers.set_buffer_size(_of_buffers(size))
 
 
-def shared_memory(size: int) -> SharedMemory:
-    """Return the memory of this process; later calls with a larger size grow it.
-
-    Args:
-        size: Total bytes.
-    """
-    memory = _made(size)
-    memory.grow(size)
-    return memory
-
-
 _ONE: list[SharedMemory] = []
 
 
-def _made(size: int) -> SharedMemory:
-    if not _ONE:
-        from rocksdict import Cache, WriteBufferManager
+def shared_memory(size: int) -> SharedMemory:
+    """The memory of this process; a larger size than before makes it grow.
 
-        cache = Cache(_of_rocksdb(size))
-        buffers = WriteBufferManager.new_write_buffer_manager_with_cache(_of_buffers(size), False, cache)
-        _ONE.append(SharedMemory(size, cache, buffers))
+    Raises:
+        ConfigurationError: The package is not installed, or is too old.
+    """
+    try:
+        if not _ONE:
+            from rocksdict import Cache, WriteBufferManager
+
+            cache = Cache(_of_rocksdb(size))
+            buffers = WriteBufferManager.new_write_buffer_manager_with_cache(_of_buffers(size), False, cache)
+            _ONE.append(SharedMemory(size, cache, buffers))
+        _ONE[0].grow(size)
+    except (ImportError, AttributeError) as error:
+        msg = (
+            f"RocksDB can't be used here: {error}. Install the package it comes with, on every node of the "
+            "cluster: pip install 'penstock[rocksdb]'"
+        )
+        raise ConfigurationError(msg) from error
     return _ONE[0]
 
 
@@ -124,7 +126,7 @@ class Database:
 
     def __init__(self, folder: Path, memory: int) -> None:
         self.folder = folder
-        self.memory = _shared(memory)
+        self.memory = shared_memory(memory)
         self.rows_written = 0
         self._is_closed = False
         self._db = self._open(read_only=False)
@@ -322,14 +324,3 @@ def sorted_file_of(rows: Iterable[tuple[bytes, bytes]], file: Path, memory: Shar
     except Exception as error:
         msg = f"the sorted file {file} of RocksDB could not be written: {error}. {_ROOM}"
         raise StorageError(msg) from error
-
-
-def _shared(memory: int) -> SharedMemory:
-    try:
-        return shared_memory(memory)
-    except (ImportError, AttributeError) as error:
-        msg = (
-            f"RocksDB can't be used here: {error}. Install the package it comes with, on every node of the "
-            "cluster: pip install 'penstock[rocksdb]'"
-        )
-        raise ConfigurationError(msg) from error

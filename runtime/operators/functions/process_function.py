@@ -18,8 +18,8 @@ from penstock.runtime.operators.timers import FunctionTimerService, KeyedTimerSe
 from penstock.runtime.operators.user_code.output_tag import OutputTag, declared_name, tag_name, tags_of
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.declared_state import ListStateMode, OperatorListState
 from penstock.runtime.state.keyed_states import ListState
-from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
 from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import Ttl

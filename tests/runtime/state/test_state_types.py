@@ -11,8 +11,9 @@ from penstock.runtime.errors import ConfigurationError, OperatorError, StateMism
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.state.declared_state import DeclaredTypes
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_states import ValueState
+from penstock.runtime.state.known_states import KnownStates
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
@@ -95,15 +96,17 @@ def test_another_state_may_have_another_type() -> None:
 
 def test_a_declaration_that_nobody_has_repeated_yet_is_kept() -> None:
     backend = HeapKeyedStateBackend(BackendSetup("op", 4, KeyGroupRange(0, 3), ValueCodec()))
-    types = DeclaredTypes()
-    types.restore([KeyedStateHandle(KeyGroupRange(0, 3), (), types=(("total", "int"),))])
-    assert types.names() == (("total", "int"),)
-    types.declare(backend.table("total"), str)  # it holds nothing
-    assert types.names() == (("total", "str"),)
+    known = KnownStates()
+    known.restore([KeyedStateHandle(KeyGroupRange(0, 3), (), types=(("total", "int"),))])
+    assert known.types() == (("total", "int"),)
+    known.declare(
+        ValueState(str, name="total"), backend.table("total"), is_declared=False
+    )  # it holds nothing
+    assert known.types() == (("total", "str"),)
 
 
 def test_a_state_has_one_type() -> None:
-    types, table = DeclaredTypes(), StateTable("total")
-    types.declare(table, int)
+    known, table = KnownStates(), StateTable("total")
+    known.declare(ValueState(int, name="total"), table, is_declared=False)
     with pytest.raises(ConfigurationError, match="'total' is declared as int and as str"):
-        types.declare(table, str)
+        known.declare(ValueState(str, name="total"), table, is_declared=False)
