@@ -1,8 +1,8 @@
 """Declared states: the base of all states that a function's class declares, and `OperatorListState`.
 
 An attribute of a function's class is a *declaration*: name, types, settings. In a running subtask the
-attribute of that name is a *view* of the subtask's entries. So one name serves a type checker, a reader of
-the class, and the runtime, which lists the states of a class without running it (`known_states.py`).
+attribute of that name is a *view* of the subtask's entries. So one name serves a type checker and a reader of
+the class. The runtime lists the states of a class without running it (`known_states.py`).
 
 The view is put into the function object's `__dict__`. A declaration has no `__set__`, so Python finds the
 view first: reading `self.count` costs an attribute and no call. On an object that was never bound Python

@@ -1,9 +1,9 @@
 """`StateTable`: one named table of keyed state on the heap, and its entries with a TTL as views see them.
 
-All kinds of state have the same table. A *flat* table has one entry per key. A *nested* one has several: an
-entry has a key and a second part, which is a map key or the number of a list's element. Each entry is saved
-by itself. So a checkpoint's size follows the changed entries, even if one key has a million of them. Other
-operators use the start of a window or the name of a timer service as second part, like Flink's namespace.
+All kinds of state have the same table. A *flat* table has one entry per key. A *nested* one has several,
+which a second part tells apart: a map key, or the number of a list's element. Each entry is saved by itself.
+So a checkpoint's size follows the changed entries, even if one key has a million of them. Other operators use
+the start of a window or the name of a timer service as second part, like Flink's namespace.
 """
 
 from __future__ import annotations
