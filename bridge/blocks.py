@@ -29,7 +29,7 @@ from penstock.actors.shared.registry import NAMESPACE
 from penstock.bridge.arrow import ReadableBatches, cut_strictly, message_size, readable_schema
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.names import NearestNames
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 

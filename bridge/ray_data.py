@@ -32,8 +32,8 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.names import checked_keywords
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
-from penstock.runtime.operators.sources.split_enumerator import OnRequest
+from penstock.runtime.operators.source import ConnectorContext, Polled
+from penstock.runtime.operators.source_coordinator import OnRequest
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 from penstock.runtime.time.durations import Duration
 

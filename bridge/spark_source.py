@@ -25,7 +25,7 @@ from penstock.bridge.receive_buffer_actor import receive_buffer_actor
 from penstock.bridge.receive_buffer_messages import DIED, UNREACHABLE, Chunk, ReadFrame
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 #: Bytes that one read of a receive buffer asks for.

@@ -46,7 +46,7 @@ from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.connectors.local_files import OBJECT_STORE_SCHEMES, filesystem_for
 from penstock.runtime.io.storage import ObjectStorage, open_location, open_storage
 from penstock.runtime.names import NearestNames, checked_keywords
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit

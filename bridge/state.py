@@ -34,7 +34,7 @@ from penstock.runtime.io.state_parts import (
 )
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.names import checked_keywords
-from penstock.runtime.operators.functions.record_functions import REDUCE_STATE
+from penstock.runtime.operators.functions.keyed_folds import REDUCE_STATE
 from penstock.runtime.record.arrow_types import unified_type
 from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.snapshot.handles import (

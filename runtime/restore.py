@@ -39,7 +39,7 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, ExecutionSubtask
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.operators.sinks import COMMITTABLES
-from penstock.runtime.operators.sources.source import SPLITS
+from penstock.runtime.operators.source_operator import SPLITS
 from penstock.runtime.snapshot.completed_checkpoint import (
     ChannelRestore,
     CompletedCheckpoint,

@@ -312,4 +312,4 @@ def test_naming_streams_and_connectors_loads_no_pandas() -> None:
     """Modules of users do it in each process of their job, and pandas would take half a second."""
     imports = "from penstock import DataStream, FileSink, FileSource, StreamEnvironment; import sys"
     loaded = loaded_after(f"{imports}; assert not {{'pandas', 'pyarrow.dataset'}} & set(sys.modules)")
-    assert "penstock.runtime.operators.expressions.expressions" in loaded
+    assert "penstock.runtime.operators.expressions" in loaded

@@ -31,7 +31,7 @@ from penstock.actors.client.master_calls import request_deadline
 from penstock.actors.shared.registry import NAMESPACE
 from penstock.runtime.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.io.connectors.collect_sink import CollectKey, PreviewSink, newest_rows
-from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.time.durations import Duration
 
 _PREFIX: Final = "collector:"

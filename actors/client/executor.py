@@ -40,7 +40,7 @@ from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
-from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.time.durations import Duration
 
 #: Environment variable in which `ray job submit` passes the job's runtime environment to `ray.init`.

@@ -23,7 +23,7 @@ from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskIn
 from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.error_text import escaped
 from penstock.runtime.job.messages import RescaleRecord
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointMetrics, CheckpointRecord
 from penstock.runtime.snapshot.ids import SubtaskId

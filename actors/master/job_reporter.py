@@ -34,7 +34,7 @@ from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId

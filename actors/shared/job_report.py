@@ -29,7 +29,7 @@ from penstock.runtime.job.failure import FailureRecord
 from penstock.runtime.job.job_state import Transition
 from penstock.runtime.job.messages import RescaleRecord
 from penstock.runtime.names import NearestMembers, nearest_name
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId

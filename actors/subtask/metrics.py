@@ -10,8 +10,7 @@ from typing import Final
 from ray.util.metrics import Counter, Gauge
 
 from penstock.actors.shared.telemetry import metric_tags
-from penstock.runtime.operators.metrics import HistogramStatistics
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import HistogramStatistics, OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics

@@ -50,16 +50,16 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
-from penstock.runtime.operators.aggregation.combiner import CombineOperator, WindowCombineOperator
-from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.expressions.expression_operators import (
+from penstock.runtime.operators.expression_operators import (
     FilterExpressionOperator,
     SelectOperator,
 )
-from penstock.runtime.operators.protocols import NeededColumns, ReadsInPart
+from penstock.runtime.operators.source import NeededColumns, ReadsInPart
 from penstock.runtime.record.column_key import ColumnKey
 
 _AGGREGATIONS: Final = (

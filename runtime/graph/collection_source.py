@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from penstock.runtime.names import NearestNames
-from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
+from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.record.elements import RowBatch
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from penstock.runtime.config.job_config import JobConfig, RocksDB
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.time.durations import Duration
 

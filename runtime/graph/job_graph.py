@@ -21,10 +21,10 @@ from penstock.runtime.errors import ConfigurationError, OperatorLocation, UserLo
 from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.protocols import Source
+from penstock.runtime.operators.source import Source
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.state.known_states import StateInfo
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 #: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
 DEAD_LETTERS: Final = "dead_letters"

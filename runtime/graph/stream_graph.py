@@ -22,9 +22,9 @@ from penstock.runtime.errors import GraphError, UserLocation
 from penstock.runtime.graph.job_graph import Partitioner
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.protocols import Source
+from penstock.runtime.operators.source import Source
 from penstock.runtime.state.known_states import StateInfo
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 

@@ -38,8 +38,7 @@ from penstock.runtime.errors import CorruptSnapshotError, StorageError, StorageT
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.job.job_ledger import EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.protocols import RemovesUncovered
-from penstock.runtime.operators.sinks import COMMITTABLES, SinkOperator
+from penstock.runtime.operators.sinks import COMMITTABLES, RemovesUncovered, SinkOperator
 from penstock.runtime.ports import Cancellable, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

@@ -56,15 +56,15 @@ from penstock.runtime.operators.coordinators import (
     OperatorCoordinator,
     OperatorCoordinatorContext,
 )
-from penstock.runtime.operators.sources.source_coordinator import SourceCoordinatorProvider
-from penstock.runtime.operators.sources.source_watermarks import WatermarkReported, WatermarksAligned
-from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.source import EnumeratesSplits
+from penstock.runtime.operators.source_coordinator import SourceCoordinatorProvider
+from penstock.runtime.operators.source_watermarks import WatermarkReported, WatermarksAligned
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.time.watermark_strategy import WatermarkAlignment
+from penstock.runtime.time.watermarks import WatermarkAlignment
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext

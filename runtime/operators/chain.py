@@ -33,11 +33,10 @@ from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation, PenstockError
-from penstock.runtime.operators.metrics import Metrics
+from penstock.runtime.operators.metrics import Metrics, OperatorStatistics
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.operator_state import ListStates, RawState, SavedList
-from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import LOCATED, close_all, located, short_repr
 from penstock.runtime.record.elements import (
     END_OF_TIME,

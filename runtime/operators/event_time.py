@@ -36,7 +36,7 @@ from penstock.runtime.operators.user_code.result_collector import reading
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.time.durations import is_near, micros_of
-from penstock.runtime.time.watermark_strategy import (
+from penstock.runtime.time.watermarks import (
     IdlenessTimer,
     PunctuatedWatermarks,
     WatermarkGenerator,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log2
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -434,3 +434,71 @@ def _power_above(bucket: int) -> float:
     if bucket > 0:
         return float(2.0 ** -(-index // PER_DOUBLING))
     return float(-(2.0 ** ((index - 1) // PER_DOUBLING)))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStatistics:
+    """Counters of one operator, in one subtask or summed over several.
+
+    Attributes:
+        records_in: Records taken.
+        records_out: Records emitted on the main output.
+        records_skipped: Bad records that were skipped.
+        dead_letters: Bad records that went to the dead-letter stream.
+        extra: More by name: what Penstock counts for this kind of operator, such as `late_records`, and the
+            metrics of the user's own. `counters`, `gauges` and `histograms` are views of the latter.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    records_skipped: int = 0
+    dead_letters: int = 0
+    extra: Mapping[str, MetricValue] = field(default_factory=dict)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counters of the user's own by name."""
+        counted = {name: each for name, each in self.extra.items() if name not in BUILT_IN}
+        return {name: each for name, each in counted.items() if isinstance(each, int)}
+
+    @property
+    def gauges(self) -> dict[str, GaugeStatistics]:
+        """Gauges of the user's own by name."""
+        return {name: each for name, each in self.extra.items() if isinstance(each, GaugeStatistics)}
+
+    @property
+    def histograms(self) -> dict[str, HistogramStatistics]:
+        """Histograms of the user's own by name."""
+        return {name: each for name, each in self.extra.items() if isinstance(each, HistogramStatistics)}
+
+    def plus(self, other: OperatorStatistics) -> OperatorStatistics:
+        """The sums of both.
+
+        Example:
+            >>> OperatorStatistics(1, 2, extra={"late": 3}).plus(OperatorStatistics(10, 20)).records_out
+            22
+        """
+        return OperatorStatistics(
+            self.records_in + other.records_in,
+            self.records_out + other.records_out,
+            self.records_skipped + other.records_skipped,
+            self.dead_letters + other.dead_letters,
+            sum_by_name(self.extra, other.extra),
+        )
+
+    def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
+        """The same with metrics of the user's own."""
+        return replace(self, extra={**self.extra, **metrics})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OperatorStatistics:
+        """Statistics from the dict of `asdict`, maybe by way of JSON.
+
+        Example:
+            >>> from dataclasses import asdict
+            >>> counted = OperatorStatistics(5, 4, extra={"waiting": GaugeStatistics(1.0, 1.0, 1.0)})
+            >>> OperatorStatistics.from_dict(asdict(counted)) == counted
+            True
+        """
+        extra = {name: metric_from_json(each) for name, each in data.get("extra", {}).items()}
+        return cls(**{**data, "extra": extra})

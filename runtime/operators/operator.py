@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
-from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, OperatorStatistics
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.operator_state import SavedList as SavedList
-from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.record.elements import Batch, BatchFormat, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit

@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from penstock.runtime.operators.chain import LocatedOperators
-from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.source_operator import SourceOperator
 
 
 def running_call(frame: FrameType | None) -> str | None:

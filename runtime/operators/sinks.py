@@ -1,4 +1,7 @@
-"""`SinkOperator`: the two-phase commit of a sink, seen from one subtask.
+"""`Sink`: the interface of places that records go to; `SinkOperator` is its two-phase commit in one subtask.
+
+A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit`
+makes it visible.
 
 A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
 The *committable* that can make it visible goes into the snapshot's state. When the checkpoint is complete,
@@ -21,26 +24,94 @@ A job that takes no checkpoints commits once, at the end of its input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checkable
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.operator_state import ListStates
-from penstock.runtime.operators.protocols import (
-    ConnectorContext,
-    OperatorStatistics,
-    RemovesLeftovers,
-    Sink,
-    SinkWriter,
-)
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.declared_state import ListStateMode, OperatorListState
 from penstock.runtime.state.own_copy import own_copy
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not name their records' type
+    """Writes the records of one subtask, transaction by transaction."""
+
+    def write(self, batch: Batch) -> None:
+        """Add records to the open transaction."""
+        ...
+
+    def prepare_commit(self) -> Sequence[Any]:
+        """Pre-commit: end the open transaction, make it durable and invisible, begin a new one.
+
+        Returns:
+            What `commit` needs, as values that the codec carries; empty when nothing was written.
+        """
+        ...
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        """Make pre-committed transactions visible; those already visible stay as they are."""
+        ...
+
+    def close(self) -> None:
+        """Release everything, leaving committed data alone; called once, also after a failure."""
+        ...
+
+
+@runtime_checkable
+class RemovesLeftovers(Protocol):
+    """Optional for a writer: clean up what earlier attempts of the same job left behind."""
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Remove uncommitted work of attempts before this one.
+
+        Called once per attempt on subtask 0, after the attempt's first completed checkpoint. By then every
+        subtask has committed everything that a restored checkpoint covers.
+        """
+        ...
+
+
+@runtime_checkable
+class RemovesUncovered(Protocol):
+    """Optional for a sink: clean up after a job that has ended, unless it finished in its first attempt."""
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
+        """Remove all uncommitted work of one operator of a job that has ended, except what is covered.
+
+        Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
+
+        Args:
+            covered: What `prepare_commit` gave of transactions that a completed snapshot covers: a job that
+                starts from it will commit them, so they stay. Some may be committed already.
+        """
+        ...
+
+
+@runtime_checkable
+class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
+    """A place that records go to. The object itself is pickled and sent to the subtasks.
+
+    A sink that changes no record, and hands none to other code of the program, says so by an attribute
+    `only_reads = True`. Where all functions of the subtask only read, nothing is copied then.
+    """
+
+    def writer(self, context: SinkContext) -> SinkWriter[T_contra]:
+        """Make the writer of one subtask.
+
+        Its class may declare lists of the subtask (`OperatorListState`).
+
+        Raises:
+            PenstockError: The place can't be written; the message says what to do.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

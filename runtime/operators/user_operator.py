@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Final, NoReturn
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.functions.function_operator import check_function, rows_of, selector_location
-from penstock.runtime.operators.functions.map_batches import arrow_parts
+from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.keyed_state_requests import StateSweep
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import (
     BatchFormats,
     Operator,
@@ -27,7 +28,6 @@ from penstock.runtime.operators.operator import (
     Tagged,
 )
 from penstock.runtime.operators.operator_state import RawState
-from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.operators.user_code.result_collector import reading

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.operators.sources.source import SPLITS
-from penstock.runtime.operators.sources.split_enumerator import unassigned_splits
+from penstock.runtime.operators.source_coordinator import unassigned_splits
+from penstock.runtime.operators.source_operator import SPLITS
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, subtask_rows

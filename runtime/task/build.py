@@ -29,9 +29,8 @@ from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState, read_raw_keyed
-from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sources.source import SourceOperator
-from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.source import ConnectorContext, EnumeratesSplits
+from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import LOCATED, close_after, located
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener

@@ -9,8 +9,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
-from penstock.runtime.operators.protocols import SplitsWithWarnings
-from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.source import EnumeratesSplits, SplitsWithWarnings
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.restore import assign_states

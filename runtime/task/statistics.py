@@ -18,7 +18,7 @@ from typing import Any, Final
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointStatistics
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import OperatorStatistics
 
 
 @dataclass(frozen=True, slots=True)

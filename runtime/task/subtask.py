@@ -24,7 +24,7 @@ from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCh
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.operators.chain import Work
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator
-from penstock.runtime.operators.sources.source_watermarks import WatermarksAligned
+from penstock.runtime.operators.source_watermarks import WatermarksAligned
 from penstock.runtime.operators.user_code.failure import close_all
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus

@@ -51,7 +51,7 @@ from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
 from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import SavedList
-from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import close_all, located
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind

@@ -12,8 +12,8 @@ from typing import Final, Protocol, TypeAlias
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.errors import OperatorLocation, StreamCorruptError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS
-from penstock.runtime.operators.sources.source import SourceOperator
-from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE
+from penstock.runtime.operators.source_operator import SourceOperator
+from penstock.runtime.operators.source_watermarks import NO_CHANGE
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import (
     Batch,
@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.time.watermark_valve import WatermarkValve
+from penstock.runtime.time.watermarks import WatermarkValve
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.names import NearestMembers, NearestNames, checked_keywords, normal_name
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.functions.function_operator import rows_of
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState
-from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.record.value_codec import ValueCodec

@@ -13,23 +13,18 @@ from typing import Any, Self
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.names import NearestMembers, NearestNames, checked_keywords
 from penstock.runtime.operators.functions.function_operator import rows_of
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.protocols import (
-    ConnectorContext,
-    DeadLetter,
-    OperatorStatistics,
-    Polled,
-    Source,
-)
-from penstock.runtime.operators.sources.source import SourceOperator
-from penstock.runtime.operators.sources.source_watermarks import TimeChange
+from penstock.runtime.operators.source import ConnectorContext, DeadLetter, Polled, Source
+from penstock.runtime.operators.source_operator import SourceOperator
+from penstock.runtime.operators.source_watermarks import TimeChange
 from penstock.runtime.record.elements import StreamStatus
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_groups import redistribute
 from penstock.runtime.testing.harness_state import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 
 class SourceHarness(NearestMembers, metaclass=NearestNames):

@@ -72,20 +72,20 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.files.file_sink import FileSink as FileSink
     from penstock.runtime.io.connectors.files.file_source import FileSource as FileSource
     from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource
-    from penstock.runtime.operators.functions.aggregate_function import AggregateFunction as AggregateFunction
+    from penstock.runtime.operators.functions.keyed_folds import AggregateFunction as AggregateFunction
     from penstock.runtime.operators.functions.process_function import FunctionContext as FunctionContext
     from penstock.runtime.operators.functions.process_function import (
         KeyedProcessFunction as KeyedProcessFunction,
     )
     from penstock.runtime.operators.functions.process_function import ProcessFunction as ProcessFunction
     from penstock.runtime.operators.functions.process_function import RuntimeContext as RuntimeContext
-    from penstock.runtime.operators.user_code.output_tag import OutputTag as OutputTag
+    from penstock.runtime.operators.user_code.function_class import OutputTag as OutputTag
     from penstock.runtime.state.keyed_states import AggregatingState as AggregatingState
     from penstock.runtime.state.keyed_states import ListState as ListState
     from penstock.runtime.state.keyed_states import MapState as MapState
     from penstock.runtime.state.keyed_states import ReducingState as ReducingState
     from penstock.runtime.state.keyed_states import ValueState as ValueState
     from penstock.runtime.state.time_to_live import StateTtl as StateTtl
-    from penstock.runtime.time.watermark_strategy import WatermarkStrategy as WatermarkStrategy
+    from penstock.runtime.time.watermarks import WatermarkStrategy as WatermarkStrategy
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

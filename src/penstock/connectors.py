@@ -12,24 +12,22 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.coordinators import (
         ExternallyInducedReader as ExternallyInducedReader,
     )
-    from penstock.runtime.operators.protocols import ConnectorContext as ConnectorContext
-    from penstock.runtime.operators.protocols import DeadLetter as DeadLetter
-    from penstock.runtime.operators.protocols import FollowsCheckpoints as FollowsCheckpoints
-    from penstock.runtime.operators.protocols import PausesSplits as PausesSplits
-    from penstock.runtime.operators.protocols import Polled as Polled
-    from penstock.runtime.operators.protocols import RemovesLeftovers as RemovesLeftovers
-    from penstock.runtime.operators.protocols import ReportsSplits as ReportsSplits
-    from penstock.runtime.operators.protocols import Sink as Sink
-    from penstock.runtime.operators.protocols import SinkWriter as SinkWriter
-    from penstock.runtime.operators.protocols import Source as Source
-    from penstock.runtime.operators.protocols import SourceReader as SourceReader
-    from penstock.runtime.operators.protocols import SplitProgress as SplitProgress
+    from penstock.runtime.operators.sinks import RemovesLeftovers as RemovesLeftovers
+    from penstock.runtime.operators.sinks import Sink as Sink
     from penstock.runtime.operators.sinks import SinkContext as SinkContext
-    from penstock.runtime.operators.sources.split_enumerator import OnRequest as OnRequest
-    from penstock.runtime.operators.sources.split_enumerator import SplitEnumerator as SplitEnumerator
-    from penstock.runtime.operators.sources.split_enumerator import (
-        SplitEnumeratorContext as SplitEnumeratorContext,
-    )
+    from penstock.runtime.operators.sinks import SinkWriter as SinkWriter
+    from penstock.runtime.operators.source import ConnectorContext as ConnectorContext
+    from penstock.runtime.operators.source import DeadLetter as DeadLetter
+    from penstock.runtime.operators.source import FollowsCheckpoints as FollowsCheckpoints
+    from penstock.runtime.operators.source import PausesSplits as PausesSplits
+    from penstock.runtime.operators.source import Polled as Polled
+    from penstock.runtime.operators.source import ReportsSplits as ReportsSplits
+    from penstock.runtime.operators.source import Source as Source
+    from penstock.runtime.operators.source import SourceReader as SourceReader
+    from penstock.runtime.operators.source import SplitEnumerator as SplitEnumerator
+    from penstock.runtime.operators.source import SplitEnumeratorContext as SplitEnumeratorContext
+    from penstock.runtime.operators.source import SplitProgress as SplitProgress
+    from penstock.runtime.operators.source_coordinator import OnRequest as OnRequest
     from penstock.runtime.snapshot.completed_checkpoint import CommitPermit as CommitPermit
     from penstock.runtime.trust.paths import UntrustedPathError as UntrustedPathError
     from penstock.runtime.trust.paths import check_declared as check_declared

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.metrics import GaugeStatistics as GaugeStatistics
     from penstock.runtime.operators.metrics import Histogram as Histogram
     from penstock.runtime.operators.metrics import HistogramStatistics as HistogramStatistics
+    from penstock.runtime.operators.metrics import OperatorStatistics as OperatorStatistics
     from penstock.runtime.operators.operator import Operator as Operator
     from penstock.runtime.operators.operator import OperatorContext as OperatorContext
-    from penstock.runtime.operators.protocols import OperatorStatistics as OperatorStatistics
     from penstock.runtime.record.elements import ArrowBatch as ArrowBatch
     from penstock.runtime.record.elements import Batch as Batch
     from penstock.runtime.record.elements import RowBatch as RowBatch
     from penstock.runtime.record.elements import Watermark as Watermark
-    from penstock.runtime.time.watermark_strategy import WatermarkGenerator as WatermarkGenerator
-    from penstock.runtime.time.watermark_strategy import WatermarkOutput as WatermarkOutput
+    from penstock.runtime.time.watermarks import WatermarkGenerator as WatermarkGenerator
+    from penstock.runtime.time.watermarks import WatermarkOutput as WatermarkOutput
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

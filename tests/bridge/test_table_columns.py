@@ -13,7 +13,7 @@ import pytest
 from penstock.bridge import spark_table
 from penstock.bridge.spark_table import SparkTable, TableWriter, columns_of
 from penstock.runtime.io.connectors.errors import BadRecordError
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.testing.manual_time import ManualClock

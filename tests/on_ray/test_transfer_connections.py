@@ -22,7 +22,7 @@ from penstock.bridge.push_partition import encoded
 from penstock.bridge.receive_buffer_messages import Frame, buffer_name, rendezvous_name
 from penstock.bridge.spark_source import BufferSplit, SparkReader, SparkSource
 from penstock.bridge.transfer_service import JobBuffers, TransferRequest, start_rendezvous
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.testing.manual_time import ManualClock
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

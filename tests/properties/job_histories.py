@@ -22,7 +22,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.functions.record_functions import REDUCE_STATE
+from penstock.runtime.operators.functions.keyed_folds import REDUCE_STATE
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock import CollectionSource, WatermarkStrategy
 from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.job.job_operators import AlignmentGroups
-from penstock.runtime.operators.sources.source_watermarks import (
+from penstock.runtime.operators.source_watermarks import (
     SourceAlignment,
     WatermarkReported,
     WatermarksAligned,

@@ -18,7 +18,7 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
-from penstock.runtime.operators.sources.split_enumerator import OnRequest
+from penstock.runtime.operators.source_coordinator import OnRequest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.storage import MemoryStorage
 

@@ -21,9 +21,8 @@ from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
-from penstock.runtime.operators.aggregation.combiner import CombineOperator
-from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
-from penstock.runtime.operators.expressions.expression_operators import (
+from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
+from penstock.runtime.operators.expression_operators import (
     FilterExpressionOperator,
     SelectOperator,
 )
@@ -233,7 +232,7 @@ class Pipeline:
 
     def _open(self, count: int, snapshots: Sequence[HarnessSnapshot]) -> list[OperatorHarness]:
         def operator() -> Operator:
-            return KeyedAggregateOperator(BY_K, self._aggregation(), is_combined=self._combine)
+            return KeyedAggregateOperator(BY_K, self._aggregation(), has_combiner=self._combine)
 
         return [
             OperatorHarness(operator(), subtask=subtask, parallelism=count, restored=snapshots)

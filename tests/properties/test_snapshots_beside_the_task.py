@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 )
 
 from penstock.runtime.errors import StorageError
-from penstock.runtime.operators.functions.aggregate_function import AggregateFunction
+from penstock.runtime.operators.functions.keyed_folds import AggregateFunction
 from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle

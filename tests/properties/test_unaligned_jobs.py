@@ -32,7 +32,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
-from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Polled
+from penstock.runtime.operators.source import ConnectorContext, DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.testing.manual_time import ManualClock

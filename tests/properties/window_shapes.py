@@ -16,9 +16,9 @@ from penstock import KeyedProcessFunction, MapState, OutputTag, RuntimeContext
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import (
     SlidingEventTimeWindows,
     TimeWindow,

@@ -22,20 +22,20 @@ import pyarrow.compute as pc
 
 from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner, Partitioning
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.combiner import CombineOperator, WindowCombineOperator
 from penstock.runtime.operators.aggregation.functions import Count
-from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.operators.aggregation.window_aggregate import WINDOW_START, WindowedAggregateOperator
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.expressions.expression_operators import FilterExpressionOperator
+from penstock.runtime.operators.expression_operators import FilterExpressionOperator
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.testing.simulation.world.agenda import Draws
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows
 from simulated_jobs.operators import (
     SimulatedReader,
@@ -149,7 +149,7 @@ class ColumnShape:
     def _aggregate(self) -> Operator:
         if self.length:
             return WindowedAggregateOperator(_KEY, _aggregation(), self._windows)
-        return KeyedAggregateOperator(_KEY, _aggregation(), is_combined=self.combines)
+        return KeyedAggregateOperator(_KEY, _aggregation(), has_combiner=self.combines)
 
 
 def draw_columns(draws: Draws) -> ColumnShape | None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.keyed_states import ValueState

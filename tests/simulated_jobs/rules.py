@@ -36,7 +36,7 @@ from penstock.runtime.config.restart import (
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.job_ledger import EndedBefore, JobLedger
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
-from penstock.runtime.operators.sources.source import SPLITS
+from penstock.runtime.operators.source_operator import SPLITS
 from penstock.runtime.operators.timers import PROCESSING_TIMERS
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind

@@ -16,8 +16,8 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
-from penstock.runtime.operators.protocols import Source
 from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.source import Source
 from simulated_jobs.columns import ColumnShape
 from simulated_jobs.operators import (
     NumberRecords,

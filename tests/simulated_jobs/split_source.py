@@ -14,13 +14,8 @@ from typing import Any, Protocol, TypeVar
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.operators.coordinator_host import CoordinatorHost
 from penstock.runtime.operators.coordinators import MasterHook
-from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
-from penstock.runtime.operators.sources.split_enumerator import (
-    OnRequest,
-    OnRequestEnumerator,
-    SplitEnumeratorContext,
-)
+from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
+from penstock.runtime.operators.source_coordinator import OnRequest, OnRequestEnumerator, SourceCoordinator
 from simulated_jobs.operators import (
     CodeHooks,
     SimulatedReader,

@@ -33,8 +33,8 @@ from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperato
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
 from penstock.runtime.operators.windows.triggers import EventTimeTrigger
 from penstock.runtime.operators.windows.window import WindowOperator
@@ -43,7 +43,7 @@ from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.state.time_to_live import StateTtl
 from penstock.runtime.testing.simulation.world.agenda import Draws
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import EventTimeSessionWindows, TimeWindow, TumblingEventTimeWindows
 from simulated_jobs.operators import CodeHooks, SimulatedSink, Split
 from simulated_jobs.records import ExternalSystem, Identity, Key, Origin, Record

@@ -41,7 +41,7 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.sinks import COMMITTABLES, SinkOperator
-from penstock.runtime.operators.sources.source_coordinator import SplitAssignments
+from penstock.runtime.operators.source_coordinator import SplitAssignments
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import Buffer
@@ -57,7 +57,7 @@ from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.simulation.world.disks import KeptFolder, ModelDisk
-from penstock.runtime.time.watermark_valve import WatermarkValve
+from penstock.runtime.time.watermarks import WatermarkValve
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 

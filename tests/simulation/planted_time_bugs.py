@@ -8,12 +8,12 @@ import pytest
 
 from penstock.runtime.job.job_operators import AlignmentGroups
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.sources.source import SPLITS, SourceOperator
+from penstock.runtime.operators.source_operator import SPLITS, SourceOperator
 from penstock.runtime.operators.timers import FunctionTimers, TimerQueue
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.time_to_live import Lifetime
-from penstock.runtime.time.watermark_valve import WatermarkValve
+from penstock.runtime.time.watermarks import WatermarkValve
 
 
 class _Deaf:

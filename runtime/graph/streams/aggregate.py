@@ -15,9 +15,8 @@ from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
-from penstock.runtime.operators.aggregation.combiner import PANE, CombineOperator, WindowCombineOperator
-from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
-from penstock.runtime.operators.aggregation.panes import ColumnWindows, Panes
+from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.panes import PANE, ColumnWindows, Panes, WindowCombineOperator
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
 from penstock.runtime.operators.aggregation.window_aggregate import (
@@ -26,7 +25,7 @@ from penstock.runtime.operators.aggregation.window_aggregate import (
     WINDOW_START,
     WindowedAggregateOperator,
 )
-from penstock.runtime.operators.functions.aggregate_function import AggregateFunction
+from penstock.runtime.operators.functions.keyed_folds import AggregateFunction
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ALL_RECORDS, ColumnKey
 from penstock.runtime.time.durations import Duration, seconds_in
@@ -106,14 +105,14 @@ def add_aggregate(
         every = None if call.emit_every is None else seconds_in("emit_every", call.emit_every, above=0.0)
     except ConfigurationError as error:
         refuse(f"aggregate: {error}")
-    is_combined = call.combine and aggregation.combines
-    if is_combined:
+    has_combiner = call.combine and aggregation.combines
+    if has_combiner:
         factory = partial(CombineOperator, key, aggregation)
         inputs = _combined(builder, inputs, key, factory, operator_id)
     return builder.add(
         "aggregate",
         _shown(call),
-        partial(KeyedAggregateOperator, key, aggregation, every, is_combined=is_combined),
+        partial(KeyedAggregateOperator, key, aggregation, every, has_combiner=has_combiner),
         inputs,
         operator_id,
         call.options,
@@ -247,7 +246,7 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
 
 
 def _check_key_names(aggregation: Aggregation, key: ColumnKey) -> None:
-    taken = (*aggregation.part_names, *aggregation.pair_columns.values(), START, PANE, ALL_RECORDS)
+    taken = (*aggregation.accumulator_names, *aggregation.pair_columns.values(), START, PANE, ALL_RECORDS)
     for name in key.names:
         if name in taken:
             other = name.replace(OF, "_").strip("_")

@@ -26,17 +26,17 @@ from penstock.runtime.graph.streams.record_operations import RecordOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import problem_with_name, unknown_attribute
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.expressions.expression_operators import SplitExpressionsOperator, shown
+from penstock.runtime.operators.expression_operators import SplitExpressionsOperator, shown
 from penstock.runtime.operators.functions.process import process_operator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, ProcessFunction
 from penstock.runtime.operators.functions.record_functions import SplitOperator
 from penstock.runtime.operators.operator import Operator, OperatorFactory
-from penstock.runtime.operators.protocols import DeadLetter, Sink
-from penstock.runtime.operators.sinks import SinkOperator
-from penstock.runtime.operators.user_code.output_tag import OutputTag, tag_name
+from penstock.runtime.operators.sinks import Sink, SinkOperator
+from penstock.runtime.operators.source import DeadLetter
+from penstock.runtime.operators.user_code.function_class import OutputTag, tag_name
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import NoKey, as_column_key
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 

@@ -9,12 +9,11 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstrea
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, check_options, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.protocols import Source
-from penstock.runtime.operators.user_code.function_class import FunctionClass
-from penstock.runtime.operators.user_code.output_tag import tags_of
+from penstock.runtime.operators.source import Source
+from penstock.runtime.operators.user_code.function_class import FunctionClass, tags_of
 from penstock.runtime.state.key_groups import default_max_parallelism
 from penstock.runtime.state.known_states import StateInfo, infos_of
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:

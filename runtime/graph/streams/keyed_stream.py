@@ -18,13 +18,13 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
-from penstock.runtime.operators.functions.aggregate_function import (
+from penstock.runtime.operators.functions.keyed_folds import (
     AggregateFunction,
     KeyedAggregateFunctionOperator,
+    KeyedReduceOperator,
 )
 from penstock.runtime.operators.functions.process import process_operator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
-from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner

@@ -21,15 +21,11 @@ from penstock.runtime.graph.streams.checked_call import (
     refuse,
 )
 from penstock.runtime.graph.streams.stream import QuickLooks
-from penstock.runtime.operators.expressions.expression_operators import (
-    FilterExpressionOperator,
-    SelectOperator,
-    shown,
-)
-from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
+from penstock.runtime.operators.expression_operators import FilterExpressionOperator, SelectOperator, shown
 from penstock.runtime.operators.functions.record_functions import (
     FilterOperator,
     FlatMapOperator,
+    MapBatchesOperator,
     MapOperator,
 )
 from penstock.runtime.operators.operator import OperatorFactory

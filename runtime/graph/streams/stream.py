@@ -33,8 +33,7 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstrea
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_call, need_object, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import BatchFormats, Operator
-from penstock.runtime.operators.protocols import Sink
-from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.sinks import Sink, SinkOperator
 from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.user_location import user_location

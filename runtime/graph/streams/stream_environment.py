@@ -34,9 +34,9 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.names import NearestMembers, checked_name
-from penstock.runtime.operators.protocols import Source
+from penstock.runtime.operators.source import Source
 from penstock.runtime.time.durations import Duration, seconds_in
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.user_code.output_tag import OutputTag
+from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
 from penstock.runtime.operators.windows.triggers import (

@@ -34,12 +34,12 @@ from penstock.runtime.graph.streams.stream import Stream
 from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
 from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
-from penstock.runtime.operators.functions.aggregate_function import (
+from penstock.runtime.operators.functions.keyed_folds import (
     AggregatedContents,
     AggregateFunction,
     has_merge,
 )
-from penstock.runtime.operators.user_code.output_tag import OutputTag
+from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggers import Evictor
 from penstock.runtime.operators.windows.window_contents import (

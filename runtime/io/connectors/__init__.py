@@ -7,5 +7,5 @@
   dropped.
 - `errors`, `arrow_batches`: what several connectors share.
 
-`penstock.runtime.operators.protocols` says what a source or sink of your own needs.
+`penstock.runtime.operators.source` says what a source or sink of your own needs.
 """

@@ -27,7 +27,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.executor import find_executor
 from penstock.runtime.io.connectors.arrow_batches import rows_of
 from penstock.runtime.names import NearestNames
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from penstock.runtime.errors import BadInputError, ConfigurationError, ConnectorError
-from penstock.runtime.operators.protocols import DeadLetter, Polled
+from penstock.runtime.operators.source import DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch
 
 #: Maximum length of a bad record in a message, in characters.

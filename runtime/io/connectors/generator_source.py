@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.names import NearestNames
-from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
+from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import RowBatch

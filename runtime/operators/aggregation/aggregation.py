@@ -1,14 +1,15 @@
 """`Aggregation`: several aggregate functions over the same keys, and the accumulators of all keys.
 
-A batch goes two steps. `partials` makes of it one row a key, by pyarrow's `group_by`, in the columns of
-*parts* (`total:sum`). `merge` finds the slots of these keys and merges the parts into the table's columns.
-The parts of a combiner in front of the exchange come in the same form. Several of its batches may have been
-put together on the way. Then a key occurs a few times, and its rows are merged in rounds.
+A batch goes two steps. `partials` groups it to one row of partial results a key, by pyarrow's `group_by`.
+Their columns are called `total:sum`, for example. `merge` finds the slots of these keys and merges the rows
+into the accumulators of the table. A combiner in front of the exchange sends partial results in this form,
+too. Several of its batches may have been put together on the way. Then a key occurs a few times, and its rows
+are merged in rounds.
 
-Where keys hardly repeat in a batch, `group_by` takes a third of the time and makes few rows of many no fewer.
-Then `merge_each` finds the slot of each row first, and takes each row as parts of its own.
+Where keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then
+`merge_each` finds the slot of each row first, and takes each row as a partial result.
 
-Functions that have no such step are given the rows of the batch behind it, when all keys have their slots.
+Functions without partial results are given the rows of the batch after that, when all keys have their slots.
 """
 
 from __future__ import annotations
@@ -25,11 +26,9 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import (
     AggregateError,
     ColumnAggregate,
+    Partial,
     PartialAggregate,
     RowAggregate,
-)
-from penstock.runtime.operators.aggregation.functions import Count
-from penstock.runtime.operators.aggregation.grouping import (
     batch_of,
     distinct,
     filtered,
@@ -37,6 +36,7 @@ from penstock.runtime.operators.aggregation.grouping import (
     rounds_of,
     taken,
 )
+from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.vectorized_aggregate import (
     AnyAggregate,
     VectorizedAggregate,
@@ -46,10 +46,10 @@ from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.keyed_chunk import key_list
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, plain_name
 
-#: Metadata of the schema of a batch of partial results, made in front of the exchange.
+#: Metadata of the schema of a combiner's partial results; in-flight data of snapshots holds it.
 PARTIAL: Final = {b"penstock": b"reduced"}
 
-#: Between the name of a result and the name of its part.
+#: Between the name of a result and the name of its accumulator's column.
 OF: Final = ":"
 
 
@@ -66,13 +66,10 @@ def is_partial(batch: pa.RecordBatch) -> bool:
 
 
 class Aggregation:
-    """The functions of one aggregation.
-
-    Args:
-        functions: By the name of their result.
+    """The functions of one aggregation, by the name of their result.
 
     Raises:
-        ConfigurationError: A user's function can't be meant.
+        ConfigurationError: A user's function is invalid.
 
     Example:
         >>> from penstock.runtime.operators.aggregation.functions import Count
@@ -91,11 +88,11 @@ class Aggregation:
             name: adapted(name, function) if isinstance(function, VectorizedAggregate) else function
             for name, function in functions.items()
         }
-        self._of_parts = {n: f for n, f in self._functions.items() if isinstance(f, PartialAggregate)}
-        self._of_rows = {n: f for n, f in self._functions.items() if isinstance(f, RowAggregate)}
-        #: Of each function the table's column of each part.
+        self._combining = {n: f for n, f in self._functions.items() if isinstance(f, PartialAggregate)}
+        self._by_row = {n: f for n, f in self._functions.items() if isinstance(f, RowAggregate)}
+        #: By function: the table's name of each column of its accumulator.
         self._columns = {
-            name: {part: f"{name}{OF}{part}" for part in function.parts(pa.null())}
+            name: {column: f"{name}{OF}{column}" for column in function.accumulator_types(pa.null())}
             for name, function in self._functions.items()
         }
 
@@ -105,48 +102,54 @@ class Aggregation:
 
     @property
     def counted(self) -> frozenset[str]:
-        looks = [(column, isinstance(f, Count)) for f in self._functions.values() for column in f.columns]
-        return frozenset(c for c, _ in looks) - {column for column, counts in looks if not counts}
+        """Columns whose values are only counted."""
+        reads = [(column, isinstance(f, Count)) for f in self._functions.values() for column in f.columns]
+        return frozenset(c for c, _ in reads) - {column for column, counts in reads if not counts}
 
     @property
     def combines(self) -> bool:
-        """Whether all functions may do a part of the work in front of the exchange."""
-        return not self._of_rows
+        """Whether all functions have partial results, which a combiner can send instead of records."""
+        return not self._by_row
 
     @property
     def is_ordered(self) -> bool:
         return any(function.is_ordered for function in self._functions.values())
 
     @property
-    def part_names(self) -> tuple[str, ...]:
+    def accumulator_names(self) -> tuple[str, ...]:
         return tuple(full for columns in self._columns.values() for full in columns.values())
 
     @property
     def pair_columns(self) -> Mapping[str, str]:
         """Results that keep pairs of key and value, with the name of the value in their table."""
-        return {name: f.column + OF for name, f in self._of_rows.items() if f.of_new_pairs}
+        return {name: f.column + OF for name, f in self._by_row.items() if f.of_new_pairs}
 
     def and_also(self, functions: Mapping[str, AnyAggregate]) -> Aggregation:
         return Aggregation(self.key_names, {**self._functions, **functions})
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """One row for each key of a batch: the key's columns in canonical form, then the parts."""
-        prepared = {name: _prepared(f, keys, inputs) for name, f in self._of_parts.items()}
-        reductions = {name: f.reductions(prepared[name]) for name, f in self._of_parts.items()}
-        flat = [reduction for some in reductions.values() for reduction in some]
+        """One row for each key of a batch: the key's columns in canonical form, then the partial results."""
+        prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
+        groupings = {name: f.groupings(prepared[name]) for name, f in self._combining.items()}
+        flat = [grouping for some in groupings.values() for grouping in some]
         key_columns, results = group_by(list(keys.values()), flat)
         columns: dict[str, pa.Array] = dict(zip(keys, key_columns, strict=True))
         left = iter(results)
-        for name, function in self._of_parts.items():
-            own = [next(left) for _ in reductions[name]]
+        for name, function in self._combining.items():
+            own = [next(left) for _ in groupings[name]]
             try:
-                parts = function.parts_of(prepared[name], own)
+                partial = function.partial_of(prepared[name], own)
             except AggregateError as error:
                 raise self._with_key(error, columns) from error
-            kinds = function.parts(prepared[name].type)
-            names = self._columns[name]
-            columns |= {names[part]: _typed(array, kinds[part]) for part, array in parts.items()}
+            columns |= self._named(name, prepared[name].type, partial)
         return batch_of(columns)
+
+    def _named(self, name: str, kind: pa.DataType, partial: Partial) -> dict[str, pa.Array]:
+        names, types = self._columns[name], self._functions[name].accumulator_types(kind)
+        return {
+            names[column]: pa.nulls(len(array)) if pa.types.is_null(types[column]) else array
+            for column, array in partial.items()
+        }
 
     def merge(
         self, table: ColumnTable, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
@@ -155,7 +158,7 @@ class Aggregation:
 
         Args:
             partials: As `partials` gives it; columns that are no part of a key or a function do not matter.
-            extra: Parts of the key that do not decide its key group.
+            extra: Partial of the key that do not decide its key group.
 
         Raises:
             SumOverflowError: A sum does not fit; names the key.
@@ -178,28 +181,21 @@ class Aggregation:
     def merge_each(
         self, table: ColumnTable, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
     ) -> Slots | None:
-        """Merge the rows of a batch whose keys hardly repeat, without reducing them first.
+        """Merge the rows of a batch whose keys hardly repeat, without grouping them first.
 
-        The first row of each key is merged at once. The others are few, and are reduced. The results are
+        The first row of each key is merged at once. The others are few, and are grouped. The results are
         those of `partials` and `merge`, apart from the order of additions.
 
         Returns:
-            The slots that were touched, each once; `None` if a function can't do it, and nothing was done.
-
-        Raises:
-            PenstockError: A function can't work on its column.
-            SumOverflowError: A sum does not fit; names the key.
-            StateMismatchError: A column is of another type than in the state.
+            The slots that were touched, each once; `None`, and nothing was done, if a function can't do it.
         """
-        prepared = {name: _prepared(f, keys, inputs) for name, f in self._of_parts.items()}
-        parts = {name: f.of_each(prepared[name]) for name, f in self._of_parts.items()}
+        prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         columns = dict(keys)
-        for name, function in self._of_parts.items():
-            found, names = parts[name], self._columns[name]
-            if found is None:
+        for name, function in self._combining.items():
+            partial = function.partial_of_each(prepared[name])
+            if partial is None:
                 return None
-            types = function.parts(prepared[name].type)
-            columns |= {names[part]: _typed(array, types[part]) for part, array in found.items()}
+            columns |= self._named(name, prepared[name].type, partial)
         slots = table.slots_of(keys)
         is_first = table.are_first(slots)
         if is_first.all():
@@ -222,27 +218,25 @@ class Aggregation:
         inputs: Mapping[str, pa.Array],
         extra: Mapping[str, pa.Array] | None = None,
     ) -> None:
-        """Take the rows of a batch into the functions without parts; their keys are in the table already.
+        """Take the rows of a batch into the functions without partial results; the table has their keys.
 
         Args:
             pairs: The pairs of key and value so far, by the results of `pair_columns`.
-            keys: The key's columns of the batch.
-            inputs: The columns that the functions look at.
         """
         slots: Slots | None = None
-        for name, function in self._of_rows.items():
+        for name, function in self._by_row.items():
             column = _prepared(function, keys, inputs)
-            state = self._state(table, name, function.parts(column.type))
+            accumulators = self._accumulators(table, name, function.accumulator_types(column.type))
             if function.of_new_pairs:
                 valid = column.is_valid()
                 some_keys, some_extra = filtered(keys, valid), filtered(extra or {}, valid)
                 new = self._new_pairs(pairs[name], name, some_keys, some_extra, column.filter(valid))
                 some_keys, some_extra, column = new
-                function.add(state, table.slots_of(some_keys, some_extra), column)
+                function.add(accumulators, table.slots_of(some_keys, some_extra), column)
                 continue
             if slots is None:
                 slots = table.slots_of(keys, extra)
-            function.add(state, slots, column)
+            function.add(accumulators, slots, column)
 
     def _new_pairs(
         self,
@@ -261,30 +255,23 @@ class Aggregation:
     def partials_of(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
         """The partial results of some slots, whose keys have one type in each column."""
         keys, values = table.keys(slots), table.values(slots)
-        return batch_of(
-            dict(
-                zip(
-                    (*keys.schema.names, *values.schema.names),
-                    (*keys.columns, *values.columns),
-                    strict=True,
-                )
-            )
-        )
+        names = (*keys.schema.names, *values.schema.names)
+        return batch_of(dict(zip(names, (*keys.columns, *values.columns), strict=True)))
 
     def results(self, table: ColumnTable, slots: Slots) -> dict[str, pa.Array]:
-        """The results of each function for some slots, by name; keys and results have one type a column."""
+        """The results of each function for slots whose keys and results have one type a column."""
         (only,) = self.emitted(table, slots)
         return only.columns
 
     def emitted(self, table: ColumnTable, slots: Slots) -> Iterator[Results]:
-        """Results of some slots, in parts whose keys and results have one type a column."""
+        """Results of some slots, in groups whose keys and results have one type a column."""
         for places in table.alike(slots):
             some = slots if len(places) == len(slots) else slots[places]
             keys = table.keys(some)
             mixed = self._results_of_types(table, some, keys)
             if not mixed:
                 columns = {
-                    name: function.result(self._state(table, name), some)
+                    name: function.result(self._accumulators(table, name), some)
                     for name, function in self._functions.items()
                 }
                 yield Results(places, keys, columns)
@@ -293,7 +280,7 @@ class Aggregation:
                 columns = {
                     name: _array_of(mixed[name], rows)
                     if name in mixed
-                    else function.result(self._state(table, name), some[rows])
+                    else function.result(self._accumulators(table, name), some[rows])
                     for name, function in self._functions.items()
                 }
                 yield Results(places[rows], keys.take(pa.array(rows)), columns)
@@ -314,7 +301,7 @@ class Aggregation:
         return found
 
     def _typed(self, table: ColumnTable, name: str) -> list[GrowingColumn]:
-        """The columns of a function's only part, one for each type; empty where parts have fixed types."""
+        """A function's only accumulator column, one for each type; empty for columns of fixed types."""
         if not self._functions[name].keeps_types:
             return []
         (full,) = self._columns[name].values()
@@ -323,54 +310,56 @@ class Aggregation:
 
     def _merge_once(self, table: ColumnTable, slots: Slots, columns: Mapping[str, pa.Array]) -> None:
         others = _labelled(columns)
-        for name, function in self._of_parts.items():
-            parts = {part: columns[full] for part, full in self._columns[name].items()}
-            self._merge_parts(table, name, function, slots, parts, columns)
+        for name, function in self._combining.items():
+            partial = {column: columns[full] for column, full in self._columns[name].items()}
+            self._merge_partial(table, name, function, slots, partial, columns)
             if others:
-                (part, full), *_ = self._columns[name].items()
+                (column, full), *_ = self._columns[name].items()
                 for array in others.get(full, ()):
-                    self._merge_parts(table, name, function, slots, {part: array}, columns)
+                    self._merge_partial(table, name, function, slots, {column: array}, columns)
 
-    def _merge_parts(
+    def _merge_partial(
         self,
         table: ColumnTable,
         name: str,
         function: PartialAggregate,
         slots: Slots,
-        parts: Mapping[str, pa.Array],
+        partial: Partial,
         columns: Mapping[str, pa.Array],
     ) -> None:
-        state = self._state(table, name, {part: array.type for part, array in parts.items()})
+        types = {column: array.type for column, array in partial.items()}
+        accumulators = self._accumulators(table, name, types)
         typed = self._typed(table, name)
         try:
             if len(typed) < 2:
-                function.merge(state, slots, parts)
+                function.merge(accumulators, slots, partial)
                 return
-            (own,) = state.values()
+            (own,) = accumulators.values()
             others = [column for column in typed if column is not own]
-            function.merge_beside(state, others, slots, parts)
+            function.merge_beside(accumulators, others, slots, partial)
         except AggregateError as error:
-            wider = function.wider(parts)
+            wider = function.wider(partial)
             if wider is None:
                 raise self._with_key(error, columns) from error
-            self._merge_parts(table, name, function, slots, wider, columns)
+            self._merge_partial(table, name, function, slots, wider, columns)
 
-    def _state(
+    def _accumulators(
         self, table: ColumnTable, name: str, types: Mapping[str, pa.DataType] | None = None
     ) -> dict[str, GrowingColumn]:
-        """The columns of a function's parts; with types new ones are made."""
+        """The columns of a function's accumulators; with types new ones are made."""
         names = self._columns[name]
         many = self._functions[name].keeps_types
-        state = {
-            part: table.column(names[part], kind, many_types=many) for part, kind in (types or {}).items()
+        found = {
+            column: table.column(names[column], kind, many_types=many)
+            for column, kind in (types or {}).items()
         }
-        for part, full in names.items():
-            if part not in state:
-                columns = table.columns.get(full)
+        for column, full in names.items():
+            if column not in found:
+                known = table.columns.get(full)
                 # Without the column the state is of a program without this function.
-                missing = self._functions[name].parts(pa.null())[part]
-                state[part] = columns.all[0] if columns is not None else table.column(full, missing)
-        return state
+                missing = self._functions[name].accumulator_types(pa.null())[column]
+                found[column] = known.all[0] if known is not None else table.column(full, missing)
+        return found
 
     def _with_key(self, error: AggregateError, columns: Mapping[str, pa.Array]) -> PenstockError:
         (key,) = key_list(batch_of({k: columns[k].slice(error.position, 1) for k in self.key_names}))
@@ -378,7 +367,7 @@ class Aggregation:
 
 
 def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:
-    """Columns that stand beside the first one of their name, as they hold another type."""
+    """Columns of further types beside the first column of their name."""
     found: dict[str, list[pa.Array]] = {}
     for label, array in columns.items():
         name = plain_name(label, array.type)
@@ -404,17 +393,10 @@ def _array_of(results: list[tuple[Any, pa.DataType]], rows: NDArray[np.int64]) -
 def _prepared(
     function: ColumnAggregate, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """The column that a function reads, in the form that it works on.
-
-    If none, any column as long as the batch.
-    """
+    """The column that a function reads, prepared; for a function of none, any as long as the batch."""
     names = function.columns
     if not names:
         return function.prepared(next(iter(keys.values())))
     if len(names) == 1:
         return function.prepared(inputs[names[0]])
     return function.prepared(pa.StructArray.from_arrays([inputs[name] for name in names], list(names)))
-
-
-def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pa.nulls(len(column)) if pa.types.is_null(kind) else column

@@ -1,22 +1,29 @@
-"""The columns of a batch that an aggregation looks at, of Arrow batches and of rows alike."""
+"""`BatchColumns`: the columns of a batch that an aggregation reads, of Arrow batches and of rows alike.
+
+`ColumnOperator` is the base of all operators that aggregate columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
+from penstock.runtime.operators.functions.function_operator import only_column_tables
+from penstock.runtime.operators.metrics import OperatorStatistics
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
+from penstock.runtime.state.column_table import ColumnTable
 
 #: Digits of decimals in state.
 _DIGITS: Final = 38
@@ -38,10 +45,10 @@ class ColumnsOfRows(NamedTuple):
 
 
 class BatchColumns:
-    """Finds the columns of the key, and those that functions look at.
+    """Finds the columns of the key, and those that the functions read.
 
-    Values of rows have types of their own (`row_columns.py`). Rows with several types in one column come in
-    parts, each with one type in each column.
+    Values of rows have types of their own (`row_columns.py`). Rows with several types in one column are
+    divided into groups with one type in each column.
 
     Example:
         >>> from penstock.runtime.operators.aggregation.sums import Sum
@@ -60,12 +67,7 @@ class BatchColumns:
         self._names = tuple(dict.fromkeys((*key.state_names, *self._inputs)))
 
     def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
-        """The columns of a batch.
-
-        Raises:
-            PenstockError: A column is missing, a row is no dict, or a value is of no Arrow type.
-            KeyTypeError: A column can't be part of a key.
-        """
+        """The columns of a batch; raises if one is missing or unusable, or if a row is no dict."""
         if isinstance(batch, ArrowBatch):
             yield self._found(None, batch.batch)
             return
@@ -75,7 +77,7 @@ class BatchColumns:
                 batch_of = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
                 yield self._found(places, batch_of)
         except NoColumnTypeError as error:
-            # Those in front of it come first, so that the error is that of the first bad record.
+            # The rows in front of it come first, so that the error is that of the first bad record.
             if error.place:
                 for part in self.of(RowBatch(batch.rows[: error.place])):
                     yield part if part.rows is not None else part._replace(rows=np.arange(error.place))
@@ -105,9 +107,54 @@ class BatchColumns:
         return RowColumn.of(values, _type_in_state)
 
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
-        """The batch without the columns that no function looks at."""
+        """The batch without the columns that no function reads."""
         columns = [_column(batch.batch, name) for name in self._names]
         return ArrowBatch(pa.RecordBatch.from_arrays(columns, names=list(self._names)))
+
+
+class ColumnOperator(Operator):
+    """Aggregates batches of both formats in columns, and counts records."""
+
+    batch_format: ClassVar[BatchFormats] = "both"
+
+    def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
+        self._key = key
+        self._aggregation = aggregation
+        self._columns = BatchColumns(key, aggregation)
+        self._records_in = self._records_out = 0
+
+    @property
+    def only_reads(self) -> bool:
+        return True
+
+    def statistics(self) -> OperatorStatistics:
+        return OperatorStatistics(self._records_in, self._records_out, extra=self._counters())
+
+    def _counters(self) -> Mapping[str, int]:
+        return {}
+
+
+class KeyedColumnOperator(ColumnOperator):
+    """Keeps the accumulators of each key in a column table.
+
+    Attributes:
+        state_name: Name of the state table; tables of pairs are named after it and their result.
+        owner: Name of the operator in messages.
+    """
+
+    keyed = True
+    state_name: ClassVar[str]
+    owner: ClassVar[str]
+
+    _table: ColumnTable
+    #: The pairs of key and value of each result that counts different values.
+    _pairs: Mapping[str, ColumnTable]
+
+    def open(self, context: OperatorContext) -> None:
+        names = {name: f"{self.state_name}{OF}{name}" for name in self._aggregation.pair_columns}
+        tables = only_column_tables(context, (self.state_name, *names.values()), self.owner)
+        self._table = tables[self.state_name]
+        self._pairs = {name: tables[table] for name, table in names.items()}
 
 
 def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
@@ -121,7 +168,7 @@ def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
 
 
 def _type_in_state(value: Any) -> pa.DataType:
-    """The type of a value, with all digits for decimals: a state has one type for those of one scale."""
+    """The type of a value; decimals of one scale share a type, which has all digits."""
     return type_of_value(value, digits=_DIGITS)
 
 

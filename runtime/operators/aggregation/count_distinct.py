@@ -1,4 +1,4 @@
-"""Number of different values of a column: exactly (`CountDistinct`), or about and in bounded memory.
+"""Number of different values of a column: exact (`CountDistinct`), or approximate and in bounded memory.
 
 **`ApproxCountDistinct`**. Each key has a Theta sketch of Apache DataSketches: the hashes of its values that
 are smallest, up to `2**lg_k`. It hashes the stable hash of a value (`key_hashes`), so that a value counts
@@ -6,7 +6,7 @@ once in rows and in columns, whatever its encoding.
 
 The state is the sketch in DataSketches' own format, which its libraries for Java, C++ and Python share. It is
 canonical: trimmed to `2**lg_k` hashes and sorted. So it depends on the set of values alone, and not on their
-order or on how parts were merged. Rows and columns, any parallelism, and a run with failures give the same
+order or on how partial were merged. Rows and columns, any parallelism, and a run with failures give the same
 number.
 """
 
@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.aggregation.column_aggregate import (
+    Accumulators,
+    Grouping,
+    Partial,
     PartialAggregate,
-    Parts,
-    Reduction,
     RowAggregate,
-    State,
     numbers,
 )
 from penstock.runtime.record.column_key import canonical_column
@@ -45,38 +45,30 @@ class CountDistinct(RowAggregate):
     of_new_pairs = True
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Values that can be part of a key.
-
-        Raises:
-            KeyTypeError: The values can't be part of a key.
-        """
         return canonical_column(column, self.column)
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """The number; the pairs have a table of their own."""
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"count": pa.int64()}
 
-    def add(self, state: State, slots: Slots, column: pa.Array) -> None:
-        """Count new pairs."""
-        count = state["count"]
+    def add(self, accumulators: Accumulators, slots: Slots, column: pa.Array) -> None:
+        count = accumulators["count"]
         count.values[slots] = numbers(count, slots)
         count.valid[slots] = True
         np.add.at(count.values, slots, 1)
 
-    def result(self, state: State, slots: Slots) -> pa.Array:
-        """Return the number; 0 without counted values."""
-        return pa.array(numbers(state["count"], slots))
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        return pa.array(numbers(accumulators["count"], slots))
 
 
 @dataclass(frozen=True)
 class ApproxCountDistinct(PartialAggregate):
-    """About how many different values a column has. It needs `pip install "penstock[sketches]"`.
+    """Approximate number of different values of a column; needs `pip install "penstock[sketches]"`.
 
     Up to `2**lg_k` different values the number is exact. Beyond that two of three numbers are off by less
     than `1 / sqrt(2**lg_k)`: 1.6 % with 4,096 values kept. A key takes 8 bytes for each value that is kept.
 
     Attributes:
-        lg_k: Binary logarithm of the most values that are kept of a key, 5 to 26.
+        lg_k: Binary logarithm of the maximum number of values kept for a key, 5 to 26.
 
     Example:
         >>> visits.key_by("page").aggregate("visitors", about=ApproxCountDistinct("user"))  # doctest: +SKIP
@@ -86,32 +78,23 @@ class ApproxCountDistinct(PartialAggregate):
     lg_k: int = 12
 
     def __post_init__(self) -> None:
-        """Check `lg_k`, and that the library is there."""
         if isinstance(self.lg_k, bool) or not isinstance(self.lg_k, int) or not 5 <= self.lg_k <= 26:
             msg = f"ApproxCountDistinct({self.column!r}): lg_k must be from 5 to 26, not {self.lg_k!r}"
             raise ConfigurationError(msg)
         _library()
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """The stable hashes of values that can be part of a key.
-
-        Raises:
-            KeyTypeError: The values can't be part of a key.
-        """
         values = canonical_column(column, self.column)
         mask = values.is_null().to_numpy(zero_copy_only=False)
         return pa.array(key_hashes([values]).view(np.int64), mask=mask)
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """The sketch."""
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"sketch": pa.binary()}
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """The different hashes of each key."""
-        return [Reduction(column, "distinct", pc.CountOptions("only_valid"))]
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
+        return [Grouping(column, "distinct", pc.CountOptions("only_valid"))]
 
-    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
-        """A sketch of them; null where there are none."""
+    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         (lists,) = results
         library, sketches = _library(), []
         for hashes in lists.to_pylist():
@@ -122,18 +105,16 @@ class ApproxCountDistinct(PartialAggregate):
             sketches.append(sketch.compact(True).serialize() if hashes else None)
         return {"sketch": pa.array(sketches, pa.binary())}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """Union."""
-        (kept,) = state.values()
-        more, valid = kept.arrays_of(parts["sketch"])
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        (kept,) = accumulators.values()
+        more, valid = kept.arrays_of(partial["sketch"])
         old, had = kept.values[slots], kept.valid[slots]
         for row in np.flatnonzero(valid).tolist():
             kept.values[slots[row]] = self._union(old[row], more[row]) if had[row] else more[row]
         kept.valid[slots[valid]] = True
 
-    def result(self, state: State, slots: Slots) -> pa.Array:
-        """Return the rounded estimate; 0 without counted values."""
-        (kept,) = state.values()
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        (kept,) = accumulators.values()
         load = _library().compact_theta_sketch.deserialize
         numbers = [
             round(load(sketch).get_estimate()) if valid else 0
@@ -151,7 +132,7 @@ class ApproxCountDistinct(PartialAggregate):
 
 
 def _library() -> Any:
-    """The module of Apache DataSketches; it costs a tenth of a second that most jobs need not pay."""
+    """The module of Apache DataSketches; importing it takes a tenth of a second."""
     try:
         import datasketches
     except ImportError as error:

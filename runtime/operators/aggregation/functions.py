@@ -1,4 +1,4 @@
-"""Functions over one column that users name: counts, means, extremes, ends, deviations."""
+"""Aggregate functions of users over one column: `Count`, `Mean`, `Min`, `Max`, `First`, `Last`, `StdDev`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import (
+    Accumulators,
+    Grouping,
+    Partial,
     PartialAggregate,
-    Parts,
-    Reduction,
-    State,
     as_doubles,
     numbers,
     refuse_others,
@@ -35,32 +35,26 @@ class Count(PartialAggregate):
     column: str = ""
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Any column will do."""
         return column
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """One number."""
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"count": pa.int64()}
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """Number of values."""
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
         mode = "only_valid" if self.column else "all"
-        return [Reduction(column, "count", pc.CountOptions(mode))]
+        return [Grouping(column, "count", pc.CountOptions(mode))]
 
-    def of_each(self, column: pa.Array) -> Parts:
-        """1, and 0 for a null of a column that was named."""
+    def partial_of_each(self, column: pa.Array) -> Partial:
         return {"count": _ones_of(column) if self.column else pa.array(np.ones(len(column), np.int64))}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """Add."""
-        count = state["count"]
-        more, _ = count.arrays_of(parts["count"])
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        count = accumulators["count"]
+        more, _ = count.arrays_of(partial["count"])
         count.values[slots] = numbers(count, slots) + more
         count.valid[slots] = True
 
-    def result(self, state: State, slots: Slots) -> pa.Array:
-        """Return the number; 0 without counted values."""
-        return pa.array(numbers(state["count"], slots))
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        return pa.array(numbers(accumulators["count"], slots))
 
 
 @dataclass(frozen=True)
@@ -70,34 +64,28 @@ class Mean(PartialAggregate):
     column: str
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Doubles."""
         return as_doubles(column, self)
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """Sum and number of values."""
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"sum": pa.float64(), "count": pa.int64()}
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """Sum and number of values."""
-        return [Reduction(column, "sum"), Reduction(column, "count")]
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
+        return [Grouping(column, "sum"), Grouping(column, "count")]
 
-    def of_each(self, column: pa.Array) -> Parts:
-        """The value, and that it is one."""
+    def partial_of_each(self, column: pa.Array) -> Partial:
         return {"sum": column, "count": _ones_of(column)}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """Add both."""
-        for name, column in state.items():
-            more, valid = column.arrays_of(parts[name])
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        for name, column in accumulators.items():
+            more, valid = column.arrays_of(partial[name])
             with np.errstate(over="ignore", invalid="ignore"):  # as of floats; see `Sum`
                 column.values[slots] = numbers(column, slots) + np.where(valid, more, 0)
             column.valid[slots] = True
 
-    def result(self, state: State, slots: Slots) -> pa.Array:
-        """Sum by number."""
-        count = numbers(state["count"], slots)
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        count = numbers(accumulators["count"], slots)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return pa.array(numbers(state["sum"], slots) / count, mask=count == 0)
+            return pa.array(numbers(accumulators["sum"], slots) / count, mask=count == 0)
 
 
 class _Extreme(PartialAggregate):
@@ -113,23 +101,23 @@ class _Extreme(PartialAggregate):
             raise PenstockError(msg)
         return column
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {self._function: kind}
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
         # pyarrow compares no durations; their counts of units have the same order.
         plain = column.view(pa.int64()) if kinds.is_duration(column.type) else column
-        return [Reduction(plain, self._function, _SOME)]
+        return [Grouping(plain, self._function, _SOME)]
 
-    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         (value,) = results
         return {self._function: value.view(column.type) if kinds.is_duration(column.type) else value}
 
-    def of_each(self, column: pa.Array) -> Parts:
+    def partial_of_each(self, column: pa.Array) -> Partial:
         return {self._function: column}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        (part,), (best,) = parts.values(), state.values()
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        (part,), (best,) = partial.values(), accumulators.values()
         if kinds.is_null(part.type):
             return
         best.adopt(part.type)
@@ -148,18 +136,18 @@ class _Extreme(PartialAggregate):
         best.values[chosen], best.valid[chosen] = more[better], True
 
     def merge_beside(
-        self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
+        self, own: Accumulators, others: Sequence[GrowingColumn], slots: Slots, partial: Partial
     ) -> None:
-        """Keep the best one of each type, if they have an order among each other."""
-        (part,) = parts.values()
+        """Keep the best value of each type, if values of these types can be compared."""
+        (part,) = partial.values()
         strange = [other for other in others if not are_family(other.kind, part.type)]
         refuse_others(self, "which have no order", part, strange, slots)
-        self.merge(own, slots, parts)
+        self.merge(own, slots, partial)
 
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The best one; of equal ones that of the first type by name, whichever came first."""
+        """The best value; of equal ones the one whose type comes first by name, in any order of records."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         for column in sorted(columns, key=lambda column: str(column.kind)):
             for row, value in values_in(column, slots):
@@ -199,24 +187,24 @@ class _AtEnd(PartialAggregate):
     def prepared(self, column: pa.Array) -> pa.Array:
         return column
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {self._function: kind}
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """The place of the value in the batch; pyarrow's own function does not know all types."""
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
+        """The position of the value in the batch; pyarrow's own functions do not support all types."""
         places = pa.array(np.arange(len(column)))
         if column.null_count:
             places = pc.if_else(column.is_valid(), places, pa.scalar(None, pa.int64()))
-        return [Reduction(places, self._place, _SOME)]
+        return [Grouping(places, self._place, _SOME)]
 
-    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         return {self._function: column.take(results[0])}
 
-    def of_each(self, column: pa.Array) -> Parts:
+    def partial_of_each(self, column: pa.Array) -> Partial:
         return {self._function: column}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        (part,), (kept,) = parts.values(), state.values()
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        (part,), (kept,) = partial.values(), accumulators.values()
         if kinds.is_null(part.type):
             return
         kept.adopt(part.type)
@@ -225,14 +213,14 @@ class _AtEnd(PartialAggregate):
         kept.values[slots[chosen]], kept.valid[slots[chosen]] = more[chosen], True
 
     def merge_beside(
-        self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
+        self, own: Accumulators, others: Sequence[GrowingColumn], slots: Slots, partial: Partial
     ) -> None:
-        (part,) = parts.values()
+        (part,) = partial.values()
         if self._function == "first":
             free = ~np.logical_or.reduce([other.valid[slots] for other in others])
             self.merge(own, slots[free], {self._function: part.filter(pa.array(free))})
             return
-        self.merge(own, slots, parts)
+        self.merge(own, slots, partial)
         replaced = slots[part.is_valid().to_numpy(zero_copy_only=False)]
         for other in others:
             other.clear(replaced)
@@ -258,54 +246,49 @@ class Last(_AtEnd):
 class StdDev(PartialAggregate):
     """The standard deviation of a column of numbers, as a double.
 
-    Parts are merged without a difference of large sums. Source: Chan, Golub and LeVeque, Updating Formulae
+    Partial are merged without a difference of large sums. Source: Chan, Golub and LeVeque, Updating Formulae
     and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
     Attributes:
-        ddof: What is taken off the number of values: 1 for a sample, 0 for all there is. Where no more values
-            than that are there, the result is null.
+        ddof: Subtracted from the number of values: 1 for a sample, 0 for a whole population. With no more
+            values than that the result is null.
     """
 
     column: str
     ddof: int = 1
 
     def __post_init__(self) -> None:
-        """Check `ddof`."""
         if isinstance(self.ddof, bool) or not isinstance(self.ddof, int) or self.ddof < 0:
             msg = f"StdDev({self.column!r}): ddof must be a whole number of at least 0, not {self.ddof!r}"
             raise ConfigurationError(msg)
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Doubles."""
         return as_doubles(column, self)
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """Number of values, their mean, and the sum of squared distances to it."""
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"count": pa.int64(), "mean": pa.float64(), "squares": pa.float64()}
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        """Number, mean and variance."""
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
         return [
-            Reduction(column, "count"),
-            Reduction(column, "mean"),
-            Reduction(column, "variance", pc.VarianceOptions(ddof=0)),
+            Grouping(column, "count"),
+            Grouping(column, "mean"),
+            Grouping(column, "variance", pc.VarianceOptions(ddof=0)),
         ]
 
-    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
-        """The variance times the number."""
+    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         count, mean, variance = results
         squares = pc.multiply(pc.fill_null(variance, 0.0), pc.cast(count, pa.float64()))
         return {"count": count, "mean": pc.fill_null(mean, 0.0), "squares": squares}
 
-    def of_each(self, column: pa.Array) -> Parts:
+    def partial_of_each(self, column: pa.Array) -> Partial:
         """The value as the mean; NaN and infinite values have no distance to it."""
         mean = pc.fill_null(column, 0.0)
         return {"count": _ones_of(column), "mean": mean, "squares": pc.subtract(mean, mean)}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """By Chan's formula."""
-        (n_b, _), (mean_b, _), (squares_b, _) = (state[name].arrays_of(parts[name]) for name in state)
-        n_a, mean_a, squares_a = (numbers(column, slots) for column in state.values())
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        more = (column.arrays_of(partial[name]) for name, column in accumulators.items())
+        (n_b, _), (mean_b, _), (squares_b, _) = more
+        n_a, mean_a, squares_a = (numbers(column, slots) for column in accumulators.values())
         n = n_a + n_b
         share = n_b / np.maximum(n, 1)
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no variance
@@ -315,17 +298,15 @@ class StdDev(PartialAggregate):
                 "mean": mean_a + apart * share,
                 "squares": squares_a + squares_b + apart * apart * n_a * share,
             }
-        for name, column in state.items():
+        for name, column in accumulators.items():
             column.values[slots], column.valid[slots] = merged[name], True
 
-    def result(self, state: State, slots: Slots) -> pa.Array:
-        """The root of the mean square."""
-        degrees = numbers(state["count"], slots) - self.ddof
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        degrees = numbers(accumulators["count"], slots) - self.ddof
         with np.errstate(invalid="ignore", divide="ignore"):
-            roots = np.sqrt(numbers(state["squares"], slots) / degrees)
+            roots = np.sqrt(numbers(accumulators["squares"], slots) / degrees)
         return pa.array(roots, mask=degrees <= 0)
 
 
 def _ones_of(column: pa.Array) -> pa.Array:
-    """1 for each value, 0 for each null."""
     return column.is_valid().cast(pa.int64())

@@ -1,30 +1,49 @@
-"""`key_by(names).aggregate(...)`: accumulators by key in columns, updated a batch at a time."""
+"""`key_by(names).aggregate(...)`: accumulators by key in columns, and the combiner in front of the exchange.
+
+**`KeyedAggregateOperator`** updates the accumulators a batch at a time.
+
+**`Combiner`** keeps partial results in front of an exchange. It groups the records of one sender to one row a
+key, and sends these rows instead. They leave after a tenth of a second, before a barrier, at the end, and
+when they are many. With few keys that saves the exchange and the receiver nearly all work (Flink: local
+aggregation with mini-batches).
+
+Where keys hardly repeat it would only cost. So it compares the rows of each batch before and after grouping
+(`Gain`). When most are left, it sends a number of batches unchanged, then it tries again.
+
+A combiner's partial results are in no snapshot: it is empty when the barrier leaves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_partial
-from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
-from penstock.runtime.operators.aggregation.combiner import Gain
-from penstock.runtime.operators.aggregation.grouping import distinct
-from penstock.runtime.operators.functions.function_operator import only_column_tables
-from penstock.runtime.operators.operator import (
-    BatchFormats,
-    Operator,
-    OperatorContext,
-    Output,
-)
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.aggregation.aggregation import PARTIAL, Aggregation, is_partial
+from penstock.runtime.operators.aggregation.batch_columns import ColumnOperator, KeyedColumnOperator
+from penstock.runtime.operators.aggregation.column_aggregate import distinct
+from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.typed_columns import Slots
+
+#: Seconds for which partial results are kept.
+PATIENCE: Final = 0.1
+
+#: Maximum number of kept keys.
+MOST_KEYS: Final = 1 << 16
+
+#: Share of the rows that grouping must save in order to pay.
+_LEAST_GAIN: Final = 0.4
+#: Grouping is tried again after this many times the rows of the batch in which it did not pay.
+_UNTRIED: Final = 32
+#: Rows below which a batch says nothing about others.
+_TELLING: Final = 256
+
 
 #: Name of the state table that holds the accumulators.
 AGGREGATE_STATE: Final = "aggregate"
@@ -33,20 +52,127 @@ AGGREGATE_STATE: Final = "aggregate"
 _SLICE: Final = 1 << 16
 
 
-class KeyedAggregateOperator(Operator):
-    """Keeps the accumulators of each key and emits the results of the keys that a batch has touched.
+class Gain:
+    """Whether grouping batches by key saves rows; where it does not, it is tried again from time to time.
 
-    Rows are turned into columns, so that both kinds of batches have one state. What it emits are Arrow
-    batches: the key's columns, then a column for each function.
+    Rows are counted meanwhile, not batches: a small batch, in which few keys repeat, says little about large
+    ones.
 
-    Args:
-        emit_every: Seconds between two outputs; `None` emits for every batch. What was touched since the
-            last output is emitted before a barrier, too, so that no snapshot has to know it.
-        is_combined: Whether a combiner stands in front of the exchange.
+    Example:
+        >>> gain = Gain()
+        >>> gain.learn(1000, 999)
+        False
+        >>> [gain.should_try(1000) for _ in range(34)].count(True)
+        2
     """
 
-    batch_format: ClassVar[BatchFormats] = "both"
-    keyed = True
+    def __init__(self) -> None:
+        self._untried = 0
+
+    def should_try(self, rows: int) -> bool:
+        if self._untried <= 0:
+            return True
+        self._untried -= rows
+        return False
+
+    def learn(self, rows: int, left: int) -> bool:
+        """Note the rows of a batch before and after grouping; return whether it pays, as far as known."""
+        if rows < _TELLING or left <= (1 - _LEAST_GAIN) * rows:
+            return True
+        self._untried = _UNTRIED * rows
+        return False
+
+
+class Combiner(ColumnOperator):
+    """Keeps partial results for a while; subclasses decide which batches are grouped, and how."""
+
+    def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
+        super().__init__(key, aggregation)
+        self._gain = Gain()
+        self._table = ColumnTable("partial results", 1, tracks_changes=False)
+        self._flush_at: float | None = None
+        self._monotonic: Callable[[], float] = lambda: 0.0
+
+    def open(self, context: OperatorContext) -> None:
+        self._monotonic = context.connector.clock.monotonic
+
+    @property
+    def flush_at(self) -> float | None:
+        return self._flush_at
+
+    def flush(self) -> Iterator[Output]:
+        self._flush_at = None
+        if not len(self._table):
+            return
+        slots = self._table.all_slots
+        sent = [self._aggregation.partials_of(self._table, slots[some]) for some in self._table.alike(slots)]
+        self._table.clear()
+        for partials in sent:
+            yield self._sent(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        return self.flush()
+
+    def end_of_data(self) -> Iterator[Output]:
+        return self.flush()
+
+    def _taken_in(
+        self, rows: int, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
+    ) -> Iterator[Output]:
+        """Keep the partial results of a batch; send them at once where that is most of the batch."""
+        if not self._gain.learn(rows, partials.num_rows):
+            yield from self._passed_on(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
+            return
+        self._aggregation.merge(self._table, partials, extra)
+        if self._flush_at is None:
+            self._flush_at = self._monotonic() + PATIENCE
+        if len(self._table) >= MOST_KEYS:
+            yield from self.flush()
+
+    def _passed_on(self, batch: Batch) -> Iterator[Output]:
+        """The kept partial results, then a batch unchanged: rows of a key keep their order."""
+        yield from self.flush()
+        yield self._sent(batch)
+
+    def _sent(self, batch: Batch) -> Batch:
+        self._records_out += len(batch)
+        return batch
+
+
+class CombineOperator(Combiner):
+    """Groups records by key before they are sent.
+
+    Watermarks overtake the kept partial results. That is harmless: an aggregation without windows does not
+    use event time, and its results have no timestamps.
+    """
+
+    @property
+    def doing(self) -> str:
+        return "combining rows by key"
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        self._records_in += len(batch)
+        if isinstance(batch, ArrowBatch) and not self._gain.should_try(len(batch)):
+            yield from self._passed_on(self._columns.projected(batch))
+            return
+        for rows, keys, inputs in self._columns.of(batch):
+            count = len(batch) if rows is None else len(rows)
+            yield from self._taken_in(count, self._aggregation.partials(keys, inputs))
+
+
+class KeyedAggregateOperator(KeyedColumnOperator):
+    """Keeps the accumulators of each key and emits the results of the keys that a batch has touched.
+
+    Rows are turned into columns, so that both formats have one state. It emits Arrow batches: the key's
+    columns, then a column for each function.
+
+    Args:
+        emit_every: Seconds between two outputs; `None` emits for every batch. The keys touched since the last
+            output are emitted before a barrier, too, so that no snapshot holds them.
+        has_combiner: Whether a combiner stands in front of the exchange.
+    """
+
+    state_name, owner = AGGREGATE_STATE, "an aggregation"
 
     def __init__(
         self,
@@ -54,32 +180,19 @@ class KeyedAggregateOperator(Operator):
         aggregation: Aggregation,
         emit_every: float | None = None,
         *,
-        is_combined: bool = False,
+        has_combiner: bool = False,
     ) -> None:
-        self._key = key
-        self._is_combined = is_combined
-        self._aggregation = aggregation
-        self._columns = BatchColumns(key, aggregation)
+        super().__init__(key, aggregation)
+        self._has_combiner = has_combiner
         self._emit_every = emit_every
         self._gain = Gain()
-        self._table: ColumnTable | None = None
-        #: The pairs of key and value of each result that counts different values.
-        self._pairs: dict[str, ColumnTable] = {}
         self._monotonic: Callable[[], float] = lambda: 0.0
         self._flush_at: float | None = None
         self._touched: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._records_in = self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
-        names = {name: f"{AGGREGATE_STATE}{OF}{name}" for name in self._aggregation.pair_columns}
-        tables = only_column_tables(context, (AGGREGATE_STATE, *names.values()), "an aggregation")
-        self._table = tables[AGGREGATE_STATE]
-        self._pairs = {name: tables[table] for name, table in names.items()}
+        super().open(context)
         self._monotonic = context.connector.clock.monotonic
-
-    @property
-    def only_reads(self) -> bool:
-        return True
 
     @property
     def doing(self) -> str:
@@ -90,13 +203,12 @@ class KeyedAggregateOperator(Operator):
         return self._flush_at
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._table is not None, "open() comes first"
         self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
             slots = self._aggregation.merge(self._table, batch.batch)
         elif len(batch):
             # A combiner's parts that had become rows on the way would be counted as records.
-            assert isinstance(batch, ArrowBatch) or not self._is_combined, "a combiner sends columns"
+            assert isinstance(batch, ArrowBatch) or not self._has_combiner, "a combiner sends columns"
             touched = []
             for rows, keys, inputs in self._columns.of(batch):
                 touched.append(self._merged(len(batch) if rows is None else len(rows), keys, inputs))
@@ -124,11 +236,7 @@ class KeyedAggregateOperator(Operator):
     def end_of_data(self) -> Iterator[Output]:
         return self.flush()
 
-    def statistics(self) -> OperatorStatistics:
-        return OperatorStatistics(self._records_in, self._records_out)
-
     def _merged(self, rows: int, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> Slots:
-        assert self._table is not None, "open() comes first"
         if not self._gain.should_try(rows):
             touched = self._aggregation.merge_each(self._table, keys, inputs)
             if touched is not None:
@@ -138,7 +246,6 @@ class KeyedAggregateOperator(Operator):
         return self._aggregation.merge(self._table, partials)
 
     def _emitted(self, slots: Slots) -> Iterator[Output]:
-        assert self._table is not None, "open() comes first"
         if not len(slots):
             return
         self._records_out += len(slots)

@@ -1,21 +1,27 @@
 """`key_by(names).window(EventTimeSessionWindows(gap)).aggregate(...)`: accumulators of sessions, in columns.
 
-A session is a slot of the table. Its first moment is a part of the key, as the start of a window is in
+A session is a slot of the table. Its first moment is a column of the key, as the start of a window is in
 `window_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
 
 Records of a key within a pane as long as the gap are in one session whatever else comes. So a batch is first
-reduced by key and pane. Each pane's row is a span from its first record to its last one. These spans and the
-live sessions of the same keys are joined (`panes.py`). Then three things can happen to a session:
+grouped by key and pane. Each pane's row is a span from its first record to its last one. These spans and the
+live sessions of the same keys are joined (`joined`). Then three things can happen to a session:
 
 - Spans join it behind its first record. They are merged into its slot.
-- Spans join it in front, or it joins another one. Its accumulators move to the slot of the new beginning.
+- Spans join it in front, or it joins another one. Its accumulators move to the slot of the new start.
 - Nothing joins. A slot is made for each new session.
 
 To find the live sessions of some keys, each key that has any has a number, and each slot knows the number
-of its key. A table that is in no snapshot gives the numbers. A key leaves it with its last session.
+of its key. A table that is in no snapshot assigns the numbers. A key is deleted with its last session.
 
-Functions that go by the order of rows are given the rows of each session in their order, and no pane's. Of
-two sessions that become one, the earlier one comes first.
+Functions that depend on the order of rows receive the rows of each session in their order, not panes. When
+two sessions become one, the earlier one comes first.
+
+**Joining spans without a loop over keys** (`joined`). Spans of a key belong together when one begins less
+than a gap after the end of those before it. They are sorted by key and start. Then a session begins with a
+new key, or where a span begins a gap or more after the latest record so far. That *latest so far* is a
+running maximum within each key. It is computed over all keys at once. For that, moments are replaced by their
+ranks, and each key's ranks lie above those of the keys before it.
 
 **Late records.** A session is late when its last moment lies a gap or more behind the watermark. All of its
 records go to the side output then. The records of a batch come together. So one that is late alone is not
@@ -34,24 +40,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.combiner import PANE
+from penstock.runtime.operators.aggregation.column_aggregate import distinct, filtered
 from penstock.runtime.operators.aggregation.functions import Max, Min
-from penstock.runtime.operators.aggregation.grouping import distinct, filtered
-from penstock.runtime.operators.aggregation.panes import JoinedSpans, Moments, Numbers, joined, moments_of
+from penstock.runtime.operators.aggregation.panes import PANE, Moments, moments_of
 from penstock.runtime.operators.aggregation.window_aggregate import START, Columns, ColumnWindowOperator
-from penstock.runtime.operators.operator import (
-    Output,
-)
+from penstock.runtime.operators.operator import Output
 from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.typed_columns import Slots
 
+#: Keys' numbers, moments in microseconds, and places.
+Numbers = NDArray[np.int64]
+
 #: Name of the state table that holds the accumulators.
 SESSION_AGGREGATE_STATE: Final = "session_aggregate"
 
-#: What the functions of a session's moments look at, and their results.
+#: Input of the functions of a session's moments, and their results.
 _MOMENT: Final = ":moment"
 _FIRST, _LAST = ":first", ":last"
 #: Their columns in the table and in partial results.
@@ -59,12 +65,7 @@ _FIRSTS, _LASTS = f"{_FIRST}:min", f"{_LAST}:max"
 
 
 class SessionAggregateOperator(ColumnWindowOperator):
-    """Aggregates by key and session.
-
-    Args:
-        aggregation: The functions, all of which combine.
-        gap: Microseconds; records less than this apart are in one session.
-    """
+    """Aggregates by key and session; `gap` is in microseconds, and all functions must combine."""
 
     state_name = SESSION_AGGREGATE_STATE
 
@@ -101,11 +102,11 @@ class SessionAggregateOperator(ColumnWindowOperator):
         self._keys.enter(slots, numbers)
         self._keys.count(numbers, np.ones(len(slots), np.bool_))
 
-    def _forget(self, slots: Slots, reached: int) -> None:
+    def _delete_beside(self, slots: Slots, reached: int) -> None:
         self._keys.leave(slots)
 
     def _add_in_order(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
-        """Take rows into their sessions, those of each session in their order; which rows are late."""
+        """Take rows into their sessions, in the order of rows; returns which rows are late."""
         found = self._join(_Spans(self._keys.numbers_of(keys), stamps, stamps))
         session = found.session[: len(stamps)]
         is_late = self._are_late(found)[session]
@@ -136,7 +137,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
         return _are_among({**keys, PANE: panes}, late_panes)
 
     def _join(self, spans: _Spans) -> JoinedSpans:
-        """Join spans with the live sessions of their keys; those that begin elsewhere now are moved there."""
+        """Join spans with the live sessions of their keys, and move sessions whose start has changed."""
         live = self._keys.slots_with(self._table.all_slots, spans.keys)
         firsts = self._firsts(live)
         found = joined(
@@ -150,9 +151,9 @@ class SessionAggregateOperator(ColumnWindowOperator):
         if len(moves):
             moves = moves[np.argsort(firsts[moves], kind="stable")]
             alike = self._table.alike(live[moves])
-            parts = [self._aggregation.partials_of(self._table, live[moves][some]) for some in alike]
+            moved = [self._aggregation.partials_of(self._table, live[moves][some]) for some in alike]
             self._table.delete(live[moves])
-            for some, own in zip(alike, parts, strict=True):
+            for some, own in zip(alike, moved, strict=True):
                 self._merge(own, begin[moves][some])
         return found
 
@@ -167,7 +168,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
             self._note_end(int(found.lasts[stay].min()) + self._gap)
 
     def _are_late(self, found: JoinedSpans) -> NDArray[np.bool_]:
-        reached = self._event_time
+        reached = self._reached.timestamp
         if reached is None:
             return np.zeros(len(found.lasts), np.bool_)
         are_late: NDArray[np.bool_] = found.lasts + (self._gap - 1) <= reached
@@ -192,8 +193,51 @@ class SessionAggregateOperator(ColumnWindowOperator):
         return lasts
 
 
+class JoinedSpans(NamedTuple):
+    """Sessions made of spans; `session` has the index of each span's session."""
+
+    session: Numbers
+    keys: Numbers
+    firsts: Numbers
+    lasts: Numbers
+
+
+def joined(keys: Numbers, firsts: Numbers, lasts: Numbers, gap: int) -> JoinedSpans:
+    """Join the spans of each key that are less than a gap apart.
+
+    Example:
+        >>> spans = joined(np.array([7, 8, 7, 7]), np.array([20, 0, 0, 9]), np.array([20, 0, 4, 9]), gap=10)
+        >>> spans.session.tolist(), spans.keys.tolist()
+        ([1, 2, 0, 0], [7, 7, 8])
+        >>> spans.firsts.tolist(), spans.lasts.tolist()
+        ([0, 20, 0], [9, 20, 0])
+    """
+    order = np.lexsort((firsts, keys))
+    keys, firsts = keys[order], firsts[order]
+    moments, ranks = _ranked(lasts[order])
+    is_new_key = np.ones(len(keys), np.bool_)
+    is_new_key[1:] = keys[1:] != keys[:-1]
+    above = (np.cumsum(is_new_key) - 1) * len(moments)
+    latest = moments[np.maximum.accumulate(ranks + above) - above]
+    begins = is_new_key.copy()
+    begins[1:] |= firsts[1:] - latest[:-1] >= gap
+    places = np.flatnonzero(begins)
+    session = np.empty(len(keys), np.int64)
+    session[order] = np.cumsum(begins) - 1
+    ends = np.append(places[1:], len(keys)) - 1
+    return JoinedSpans(session, keys[places], firsts[places], latest[ends])
+
+
+def _ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """The numbers in order, and the rank of each; equal numbers have different ranks."""
+    order = np.argsort(numbers)
+    ranks = np.empty(len(numbers), np.int64)
+    ranks[order] = np.arange(len(numbers))
+    return numbers[order], ranks
+
+
 class _Spans(NamedTuple):
-    """Spans of records: the number of the key, and the moments of the first and the last one."""
+    """Spans of records: the number of the key, and the moments of the first and the last record."""
 
     keys: Numbers
     firsts: Moments
@@ -205,13 +249,13 @@ class _KeysWithSessions:
 
     def __init__(self) -> None:
         self._numbers = ColumnTable("keys with sessions", 1, tracks_changes=False)
-        #: By number of the key: how many sessions it has.
+        #: Number of sessions, by number of the key.
         self._sessions: Numbers = np.zeros(0, np.int64)
-        #: By slot of a session: the number of its key.
+        #: Number of the key, by slot of a session.
         self._of_slot: Numbers = np.zeros(0, np.int64)
 
     def numbers_of(self, keys: Columns) -> Numbers:
-        """The number of each row's key; new keys get one, which `count` or `enter` has to confirm."""
+        """The number of each row's key; `count` or `enter` must confirm the number of a new key."""
         numbers = self._numbers.slots_of(keys)
         self._sessions = _grown(self._sessions, numbers)
         return numbers
@@ -232,7 +276,7 @@ class _KeysWithSessions:
         self._of_slot[slots] = keys
 
     def count(self, keys: Numbers, stay: NDArray[np.bool_]) -> None:
-        """Count the sessions that some keys have now; `stay` says which of them stay."""
+        """Count the sessions of some keys; those that don't `stay` are late."""
         self._sessions[keys] = 0
         np.add.at(self._sessions, keys, stay)
         self._forget(keys)

@@ -1,11 +1,11 @@
 """`Sum`: exact for whole numbers and decimals, and an error where the result does not fit.
 
-pyarrow's sums wrap around without a word: those of int64 at 64 bits, those of `decimal128` near 38 digits. So
-a batch is looked at first. If its largest value times its length might not fit, it is summed in wider
-numbers: whole numbers in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
+pyarrow's sums wrap around silently: int64 at 64 bits, `decimal128` near 38 digits. So each batch is examined
+first. If its largest value times its length might not fit, it is summed in wider numbers. Whole numbers are
+summed in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
 
-Whether a sum fits is asked when it is emitted. Until then a sum of whole numbers or decimals may have
-more digits, in a column of its own. So numbers that cancel out do so in any cut of a window's records into
+Whether a sum fits is checked when it is emitted. Until then a sum of whole numbers or decimals may have more
+digits, in a column of its own. So numbers that cancel out do so however a window's records are cut into
 batches.
 """
 
@@ -24,10 +24,10 @@ import pyarrow.types as kinds
 from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.column_aggregate import (
+    Accumulators,
+    Grouping,
+    Partial,
     PartialAggregate,
-    Parts,
-    Reduction,
-    State,
     SumOverflowError,
     refuse_others,
     values_in,
@@ -39,7 +39,7 @@ from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 _EXACT: Final = Context(prec=76)
 #: Holds sums of whole numbers that do not fit 64 bits while more is added to them.
 _WIDE: Final = pa.decimal256(76, 0)
-#: Digits of the sums of decimals that do not fit; another number than that of `_WIDE`.
+#: Digits of the sums of decimals that do not fit; must differ from the digits of `_WIDE`.
 _WIDE_DIGITS: Final = 75
 _INT64: Final = np.iinfo(np.int64)
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
@@ -60,29 +60,26 @@ class Sum(PartialAggregate):
     keeps_types = True
 
     def prepared(self, column: pa.Array) -> pa.Array:
-        """Numbers in their widest type."""
         return widened(column, self)
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        """The sum."""
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"sum": pa.decimal128(_DIGITS, kind.scale) if kinds.is_decimal128(kind) else kind}
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
         """The sum; in wider numbers where it might not fit."""
         if kinds.is_decimal(column.type):
             if _may_have(column, 10 ** (_DIGITS - column.type.scale)):
                 wide = column.cast(pa.decimal256(76, column.type.scale))
-                return [Reduction(wide, "sum", _SOME)]
+                return [Grouping(wide, "sum", _SOME)]
         elif kinds.is_integer(column.type) and _may_have(column, _INT64.max + 1):
             low = pc.bit_wise_and(column, 0xFFFFFFFF)
             return [
-                Reduction(pc.shift_right(column, 32), "sum", _SOME),
-                Reduction(low, "sum", _SOME),
+                Grouping(pc.shift_right(column, 32), "sum", _SOME),
+                Grouping(low, "sum", _SOME),
             ]
-        return [Reduction(column, "sum", _SOME)]
+        return [Grouping(column, "sum", _SOME)]
 
-    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
-        """The halves put together."""
+    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         if len(results) == 1:
             return {"sum": self._narrowed(column.type, results[0])}
         sums = [
@@ -92,39 +89,37 @@ class Sum(PartialAggregate):
         fit = all(total is None or _INT64.min <= total <= _INT64.max for total in sums)
         return {"sum": pa.array(sums, pa.int64()) if fit else _wide(sums)}
 
-    def of_each(self, column: pa.Array) -> Parts | None:
-        """The value itself; decimals are objects in the state, so that they are better summed up before."""
+    def partial_of_each(self, column: pa.Array) -> Partial | None:
+        """The value itself; decimals are objects in state, so grouping them first is faster."""
         return None if kinds.is_decimal(column.type) else {"sum": column}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """Add."""
-        total = state["sum"]
-        if kinds.is_null(parts["sum"].type):
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        total = accumulators["sum"]
+        if kinds.is_null(partial["sum"].type):
             return
-        total.adopt(parts["sum"].type)
-        more, valid = total.arrays_of(parts["sum"])
+        total.adopt(partial["sum"].type)
+        more, valid = total.arrays_of(partial["sum"])
         had = total.valid.take(slots)
         add = self._decimals if total.is_object else self._numbers
         new = add(total, slots, had, more, valid)
         total.values[slots], total.valid[slots] = new, had | valid
 
-    def wider(self, parts: Parts) -> Parts | None:
-        """Whole numbers and decimals with room for more digits."""
-        part = parts["sum"]
+    def wider(self, partial: Partial) -> Partial | None:
+        part = partial["sum"]
         if kinds.is_decimal128(part.type):
             return {"sum": part.cast(_wide_decimal(part.type))}
         return {"sum": _wide(part.to_pylist())} if kinds.is_integer(part.type) else None
 
     def merge_beside(
-        self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
+        self, own: Accumulators, others: Sequence[GrowingColumn], slots: Slots, partial: Partial
     ) -> None:
-        """Add to the sum of the own type; decimals and floats have no exact one."""
-        (part,) = parts.values()
+        """Add to the sum of this type; decimals and floats have no exact common sum."""
+        (part,) = partial.values()
         wrong = kinds.is_floating if kinds.is_decimal(part.type) else kinds.is_decimal
         strange = [other for other in others if wrong(other.kind) and not _is_whole(other.kind)]
         strange = [] if _is_whole(part.type) else strange
         refuse_others(self, "which have no exact sum", part, strange, slots)
-        self.merge(own, slots, parts)
+        self.merge(own, slots, partial)
 
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
@@ -204,7 +199,7 @@ class Sum(PartialAggregate):
         return new
 
     def _narrowed(self, kind: pa.DataType, sums: pa.Array) -> pa.Array:
-        """Sums of decimals that were computed in wider ones, in the type of the part if they fit."""
+        """Sums of decimals that were computed as `decimal256`, as `decimal128` if they fit."""
         if not kinds.is_decimal256(sums.type):
             return sums
         limit = Decimal(10) ** (_DIGITS - kind.scale)
@@ -225,7 +220,6 @@ def _wide(sums: Sequence[int | None]) -> pa.Array:
 
 
 def _may_have(column: pa.Array, limit: int) -> bool:
-    """Whether a sum of some values might reach a limit; most batches are far from that."""
     extremes = pc.min_max(column).as_py()
     largest = max(abs(Fraction(extremes[end] or 0)) for end in ("min", "max"))
     return largest * len(column) >= limit

@@ -1,16 +1,15 @@
 """`VectorizedAggregate`: an aggregate function that users write, over numpy arrays.
 
 The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it gets
-the place of its key in the arrays of state. It never sees the table of all keys. So a wrong shape or
-type is found when a method returns, before anything of it is stored.
+the place of its key in the arrays of state. It never sees the table of all keys.
 
-`VectorCalls` calls its methods. What a class declares is checked when the graph is built: its columns, its
-state, the values of a new key. What a method leaves is checked when it returns. So an array of another length
-or type than declared is an error that names the method, before anything of it is stored.
+`VectorCalls` calls its methods. The declarations of a class are checked when the graph is built: its columns,
+its state, the values of a new key. The arrays are checked when a method returns. So an array of another
+length or type than declared is an error that names the method, before anything of it is stored.
 
 `adapted` makes an aggregate function over columns of it. With `merge` it is a `PartialAggregate`: each batch
-is taken into fresh state, which is merged into that of the keys. Without it it is a `RowAggregate`, which
-takes rows into the state of their keys.
+is taken into fresh state, which is merged into that of the keys. Without `merge` it is a `RowAggregate`,
+which takes rows into the state of their keys.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from numpy.typing import DTypeLike, NDArray
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import (
+    Accumulators,
     ColumnAggregate,
+    Grouping,
+    Partial,
     PartialAggregate,
-    Parts,
-    Reduction,
     RowAggregate,
-    State,
 )
 from penstock.runtime.state.own_copy import own_batch
 from penstock.runtime.state.typed_columns import Slots
@@ -46,13 +45,13 @@ VectorState: TypeAlias = MutableMapping[str, NDArray[Any]]
 class VectorizedAggregate(ABC):
     """Base of aggregate functions of your own, over numpy arrays.
 
-    An object keeps nothing of its own beside what it was made with: several subtasks may share it. Rows in
-    which one of the columns is null are left out, as nulls do not count in any aggregate function.
+    An object keeps nothing but its constructor arguments: several subtasks may share it. Rows in which one of
+    the columns is null are skipped, as nulls do not count in any aggregate function.
 
     With `merge` a sender can do a part of the work in front of the exchange. Without it all records travel.
 
     Args:
-        *columns: Names of the columns that `update` is given; none to be given slots alone.
+        *columns: Names of the columns that `update` receives; without any it receives slots alone.
 
     Attributes:
         state: The columns of state by name, with their numpy types: truth values, whole numbers or floats.
@@ -107,7 +106,7 @@ class VectorizedAggregate(ABC):
             columns: An array for each column, with one value a row, which must not be changed. Whole numbers
                 are int64, floats are float64, times `datetime64` or `timedelta64`; everything else is Python
                 objects.
-            slots: Of each row the place of its key in the arrays of state. A key may have several rows, so
+            slots: For each row the place of its key in the arrays of state. A key may have several rows, so
                 use `np.add.at(array, slots, values)` or `np.bincount`, not `array[slots] += values`.
         """
 
@@ -116,7 +115,7 @@ class VectorizedAggregate(ABC):
 
         Args:
             state: One value per key.
-            other: Of the same keys in the same order.
+            other: State of the same keys in the same order.
         """
         raise NotImplementedError
 
@@ -141,15 +140,7 @@ _KINDS: Final = "biuf"
 
 
 class VectorCalls:
-    """Calls the methods of a user's function, and checks what they leave.
-
-    Args:
-        name: Name of the result, for messages.
-
-    Attributes:
-        columns: The names of its columns.
-        types: The Arrow types of its state, by name.
-    """
+    """Calls the methods of a user's function, and checks their results; `name` is for messages."""
 
     def __init__(self, name: str, function: VectorizedAggregate) -> None:
         self._name = name
@@ -165,16 +156,16 @@ class VectorCalls:
     def fresh(self, count: int) -> dict[str, NDArray[Any]]:
         return {part: np.full(count, value) for part, value in self._initial.items()}
 
-    def of_slots(self, state: State, slots: Slots) -> dict[str, NDArray[Any]]:
-        """The state of slots, which is that of a new key where there is none."""
+    def of_slots(self, accumulators: Accumulators, slots: Slots) -> dict[str, NDArray[Any]]:
+        """The state of slots; the state of a new key where there is none."""
         return {
-            part: np.where(state[part].valid[slots], state[part].values[slots], value)
+            part: np.where(accumulators[part].valid[slots], accumulators[part].values[slots], value)
             for part, value in self._initial.items()
         }
 
-    def store(self, state: State, slots: Slots, values: Mapping[str, NDArray[Any]]) -> None:
+    def store(self, accumulators: Accumulators, slots: Slots, values: Mapping[str, NDArray[Any]]) -> None:
         for part, array in values.items():
-            state[part].values[slots], state[part].valid[slots] = array, True
+            accumulators[part].values[slots], accumulators[part].valid[slots] = array, True
 
     def update(self, state: dict[str, NDArray[Any]], column: pa.Array, slots: Slots) -> None:
         columns = _arrays(self.columns, column)
@@ -185,8 +176,8 @@ class VectorCalls:
     def merge(self, state: dict[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
         self._run(self._function.merge, state, other)
 
-    def result(self, state: State, slots: Slots) -> pa.Array:
-        found = self._called(self._function.result, self.of_slots(state, slots))
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        found = self._called(self._function.result, self.of_slots(accumulators, slots))
         is_array = isinstance(found, np.ndarray) and found.ndim == 1
         if not (is_array or isinstance(found, pa.Array)) or len(found) != len(slots):
             self._refuse(
@@ -332,20 +323,13 @@ def _shape_of(value: Any) -> str:
 
 
 def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
-    """A user's function as one of columns.
-
-    Args:
-        name: Name of the result, for messages.
-
-    Raises:
-        ConfigurationError: Its columns, its state or the values of new keys can't be meant.
-    """
+    """A user's function as a function of columns; refuses invalid declarations by `ConfigurationError`."""
     calls = VectorCalls(name, function)
-    return VectorsOfParts(calls) if has_merge(function) else VectorsOfRows(calls)
+    return CombiningVectors(calls) if has_merge(function) else RowVectors(calls)
 
 
 class _Vectors(ColumnAggregate):
-    """The common part of both kinds: they read columns of any types, and keep the declared state."""
+    """A user's function: it reads columns of any types, and keeps the declared state."""
 
     is_ordered = True
 
@@ -362,20 +346,18 @@ class _Vectors(ColumnAggregate):
     def prepared(self, column: pa.Array) -> pa.Array:
         return column
 
-    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return self._calls.types
 
-    def result(self, state: State, slots: Slots) -> pa.Array:
-        return self._calls.result(state, slots)
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        return self._calls.result(accumulators, slots)
 
 
-class VectorsOfParts(_Vectors, PartialAggregate):
-    """A user's function that has a `merge`."""
+class CombiningVectors(_Vectors, PartialAggregate):
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
+        return [Grouping(pa.array(np.arange(len(column))), "list")]
 
-    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
-        return [Reduction(pa.array(np.arange(len(column))), "list")]
-
-    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         """Fresh state that has taken in the rows of each key; null where all of them have nulls."""
         (rows,) = results
         keys = np.empty(len(column), np.int64)
@@ -388,30 +370,27 @@ class VectorsOfParts(_Vectors, PartialAggregate):
         self._calls.update(state, column, keys)
         return {part: pa.array(array, mask=is_empty, from_pandas=False) for part, array in state.items()}
 
-    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
-        """Merge where both have taken in rows, and copy where the state has not."""
-        arrays = {part: state[part].arrays_of(parts[part]) for part in self._calls.types}
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        arrays = {part: accumulators[part].arrays_of(partial[part]) for part in self._calls.types}
         valid = next(iter(arrays.values()))[1]
-        had = next(iter(state.values())).valid[slots]
+        had = next(iter(accumulators.values())).valid[slots]
         new, both = valid & ~had, valid & had
-        self._calls.store(state, slots[new], {part: array[new] for part, (array, _) in arrays.items()})
+        self._calls.store(accumulators, slots[new], {part: array[new] for part, (array, _) in arrays.items()})
         if both.any():
-            merged = self._calls.of_slots(state, slots[both])
+            merged = self._calls.of_slots(accumulators, slots[both])
             self._calls.merge(merged, {part: array[both] for part, (array, _) in arrays.items()})
-            self._calls.store(state, slots[both], merged)
+            self._calls.store(accumulators, slots[both], merged)
 
 
-class VectorsOfRows(_Vectors, RowAggregate):
-    """A user's function without a `merge`."""
-
-    def add(self, state: State, slots: Slots, column: pa.Array) -> None:
+class RowVectors(_Vectors, RowAggregate):
+    def add(self, accumulators: Accumulators, slots: Slots, column: pa.Array) -> None:
         column, slots = _without_nulls(self._calls.columns, column, slots)
         touched, keys = np.unique(slots, return_inverse=True)
         if not len(touched):
             return
-        values = self._calls.of_slots(state, touched)
+        values = self._calls.of_slots(accumulators, touched)
         self._calls.update(values, column, keys.astype(np.int64, copy=False))
-        self._calls.store(state, touched, values)
+        self._calls.store(accumulators, touched, values)
 
 
 def _without_nulls(columns: Sequence[str], column: pa.Array, keys: Slots) -> tuple[pa.Array, Slots]:

@@ -1,11 +1,11 @@
 """`key_by(names).window(...).aggregate(...)`: accumulators by key and window in columns.
 
-`ColumnWindowOperator` is the common base of windows over columns. A window is a slot of a table; its start is
-a part of the key that does not decide the key group. When event time has passed a window, it is emitted and
+`ColumnWindowOperator` is the base of windows over columns. A window is a slot of a table; its start is a
+column of the key that does not decide the key group. When event time has passed a window, it is emitted and
 its slot is freed. All ends are scanned, but only when the watermark has reached the earliest one. A record
 that is late for all of its windows goes to the side output.
 
-`WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first reduced to partial
+`WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped to partial
 results by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then each pane's partial
 result is merged into all windows that hold the pane.
 
@@ -14,38 +14,36 @@ that depend on the order receive the rows of each window, not of a pane. So do f
 results.
 
 A combiner's partial result may be late if its sender was idle: then this subtask's watermark has passed the
-sender's. The records behind it are no longer known, so it is dropped, and counts as one late record.
+sender's. Its records are no longer known, so it is dropped, and counts as one late record.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_partial
-from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
-from penstock.runtime.operators.aggregation.combiner import PANE, partials_by_pane
-from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
-from penstock.runtime.operators.functions.function_operator import only_column_tables
-from penstock.runtime.operators.held_watermark import ReachedWatermark
-from penstock.runtime.operators.operator import (
-    BatchFormats,
-    Operator,
-    OperatorContext,
-    Output,
-    SavedList,
-    Tagged,
+from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
+from penstock.runtime.operators.aggregation.batch_columns import KeyedColumnOperator, chosen_rows
+from penstock.runtime.operators.aggregation.column_aggregate import taken
+from penstock.runtime.operators.aggregation.panes import (
+    FAR,
+    PANE,
+    ColumnWindows,
+    Moments,
+    Panes,
+    moments_of,
+    partials_by_pane,
 )
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.held_watermark import ReachedWatermark
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
 from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE, WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
-from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.typed_columns import Slots
 from penstock.runtime.time.windows import CumulativeEventTimeWindows
 
@@ -57,51 +55,38 @@ WINDOW_START: Final = "window_start"
 
 WINDOW_END: Final = "window_end"
 
-#: A part of the key beside the columns that users name.
+#: Column of the key beside those that users name.
 START: Final = ":start"
 
 Columns: TypeAlias = Mapping[str, pa.Array]
 
 _INSTANT: Final = pa.timestamp("us", "UTC")
 
-_FAR: Final = np.iinfo(np.int64).max
-
 #: Rows of one output batch.
 _SLICE: Final = 1 << 16
 
 
-class ColumnWindowOperator(Operator):
+class ColumnWindowOperator(KeyedColumnOperator):
     """Aggregates records by key and window, and emits a window when event time has passed it.
 
     It emits Arrow batches: the key's columns, `window_start` and `window_end`, and a column for each
     function. Their timestamps are the last microseconds of the windows.
-
-    Args:
-        aggregation: The functions, as the user names them.
-        shape: Length, beginnings and contents of the windows.
-        late_tag: The side output of late records.
     """
 
-    batch_format: ClassVar[BatchFormats] = "both"
-    keyed = True
+    owner = "windows over columns"
 
-    #: Name of the state table that holds the accumulators.
-    state_name: ClassVar[str]
+    _reached: ReachedWatermark
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation, shape: WindowShape, late_tag: str) -> None:
-        self._key = key
+        super().__init__(key, aggregation)
         self._results = aggregation
-        self._columns = BatchColumns(key, aggregation)
         self._shape = shape
         self._late_tag = late_tag
-        self._tables: Mapping[str, ColumnTable] = {}
-        self._reached: ReachedWatermark | None = None
-        self._earliest_end: int = _FAR
-        self._records_in = self._records_out = self._late = 0
+        self._earliest_end: int = FAR
+        self._late = 0
 
     def open(self, context: OperatorContext) -> None:
-        pairs = (f"{self.state_name}{OF}{name}" for name in self._results.pair_columns)
-        self._tables = only_column_tables(context, (self.state_name, *pairs), "windows over columns")
+        super().open(context)
         self._reached = ReachedWatermark(context, REACHED)
         if len(self._table):
             self._shape.check(context.restored.get(SHAPE, ()))
@@ -110,15 +95,10 @@ class ColumnWindowOperator(Operator):
             self._earliest_end = int(self._ends_of(slots).min())
 
     @property
-    def only_reads(self) -> bool:
-        return True
-
-    @property
     def doing(self) -> str:
         return f"aggregating windows by {self._key.__name__}"
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        assert self._reached is not None, "open() comes first"
         reached = self._reached.advance(watermark.timestamp)
         if not len(self._table) or self._earliest_end - 1 > reached:
             return
@@ -130,38 +110,27 @@ class ColumnWindowOperator(Operator):
             some = over[first : first + _SLICE]
             self._records_out += len(some)
             yield from self._emitted(slots[some], ends[some])
-        self._forget(slots[over], reached)
+        self._delete_beside(slots[over], reached)
         self._table.delete(slots[over])
-        self._earliest_end = int(np.delete(ends, over).min(initial=_FAR))
+        self._earliest_end = int(np.delete(ends, over).min(initial=FAR))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
-    def statistics(self) -> OperatorStatistics:
-        return OperatorStatistics(self._records_in, self._records_out, extra={LATE_RECORDS: self._late})
-
-    @property
-    def _table(self) -> ColumnTable:
-        return self._tables[self.state_name]
-
-    @property
-    def _event_time(self) -> int | None:
-        assert self._reached is not None, "open() comes first"
-        return self._reached.timestamp
+    def _counters(self) -> Mapping[str, int]:
+        return {LATE_RECORDS: self._late}
 
     @abstractmethod
-    def _ends_of(self, slots: Slots) -> Moments:
-        """The ends of the windows in these slots."""
+    def _ends_of(self, slots: Slots) -> Moments: ...
 
     @abstractmethod
     def _starts_of(self, slots: Slots, ends: Moments) -> Moments:
-        """The beginnings of the windows in these slots, as users see them."""
+        """Starts of the windows in these slots, as users see them."""
 
     def _restored(self, slots: Slots) -> None:
-        """Rebuild what no snapshot holds from the restored windows."""
+        """Rebuild the indexes of restored windows, which no snapshot holds."""
 
-    def _forget(self, slots: Slots, reached: int) -> None:
+    def _delete_beside(self, slots: Slots, reached: int) -> None:
         """Delete data of fired windows, apart from their accumulators."""
 
     def _late_output(self, batch: Batch, is_late: NDArray[np.bool_]) -> Iterator[Output]:
@@ -195,7 +164,6 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         late_tag: str = LATE_RECORDS,
     ) -> None:
         super().__init__(key, aggregation, _shape(windows), late_tag)
-        self._aggregation = aggregation
         self._panes = Panes(windows)
 
     def process(self, batch: Batch) -> Iterator[Output]:
@@ -205,8 +173,8 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
             self._merge(batch.batch)
             return
-        stamps, reached = moments_of(batch), self._event_time
-        late = self._panes.are_late(stamps, reached)
+        stamps = moments_of(batch)
+        late = self._panes.are_late(stamps, self._reached.timestamp)
         if late.any():
             yield from self._late_output(batch, late)
             batch, stamps = chosen_rows(batch, ~late), stamps[~late]
@@ -221,15 +189,11 @@ class WindowedAggregateOperator(ColumnWindowOperator):
     def _starts_of(self, slots: Slots, ends: Moments) -> Moments:
         return self._panes.begins(ends)
 
-    def _forget(self, slots: Slots, reached: int) -> None:
+    def _delete_beside(self, slots: Slots, reached: int) -> None:
         for pairs in self._pairs.values():
-            held = pairs.all_slots
-            if len(held):
-                pairs.delete(held[self._panes.are_over(pairs.key_numbers(START, held), reached)])
-
-    @property
-    def _pairs(self) -> dict[str, ColumnTable]:
-        return {name: self._tables[f"{self.state_name}{OF}{name}"] for name in self._results.pair_columns}
+            known = pairs.all_slots
+            if len(known):
+                pairs.delete(known[self._panes.are_over(pairs.key_numbers(START, known), reached)])
 
     def _add(self, keys: Columns, inputs: Columns, stamps: Moments) -> None:
         needs_rows = not self._aggregation.combines
@@ -239,8 +203,7 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         if not by_window and not needs_rows:
             return
         rows, starts = self._rows_of_windows(self._panes.of(stamps))
-        some_keys = {name: column.take(rows) for name, column in keys.items()}
-        some_inputs = {name: column.take(rows) for name, column in inputs.items()}
+        some_keys, some_inputs = taken(keys, rows), taken(inputs, rows)
         if by_window:
             partials = self._aggregation.partials({**some_keys, START: starts}, some_inputs)
             self._merge_windows(partials, partials.column(START).to_numpy(zero_copy_only=False))
@@ -249,29 +212,23 @@ class WindowedAggregateOperator(ColumnWindowOperator):
 
     def _rows_of_windows(self, panes: Moments) -> tuple[pa.Array, pa.Array]:
         """Each row once for each of its open windows, in the order of the rows, and the windows' starts."""
-        found = [(np.flatnonzero(some), starts[some]) for starts, some in self._open_windows(panes)]
-        rows, starts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        windows = self._panes.open_windows(panes, self._reached.timestamp)
+        found = [(np.flatnonzero(some), starts[some]) for starts, some in windows]
+        rows, starts = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         order = np.argsort(rows, kind="stable")
         return pa.array(rows[order]), pa.array(starts[order])
 
     def _merge(self, partials: pa.RecordBatch) -> None:
-        """Merge rows of keys and panes into those of their windows that have not fired."""
+        """Merge rows of keys and panes into their windows that have not fired."""
         panes = partials.column(PANE).to_numpy(zero_copy_only=False)
-        self._late += int(self._panes.are_late(panes, self._event_time).sum())
-        for starts, is_open in self._open_windows(panes):
+        self._late += int(self._panes.are_late(panes, self._reached.timestamp).sum())
+        for starts, is_open in self._panes.open_windows(panes, self._reached.timestamp):
             some = partials if is_open.all() else partials.filter(pa.array(is_open))
             self._merge_windows(some, starts[is_open])
 
     def _merge_windows(self, partials: pa.RecordBatch, starts: Moments) -> None:
         self._aggregation.merge(self._table, partials, {START: pa.array(starts)})
         self._note_end(int(starts.min()) + self._panes.size)
-
-    def _open_windows(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
-        """Starts of windows, and which of them hold the pane and have not fired."""
-        for starts, holds in self._panes.windows_of(panes):
-            is_open = holds & ~self._panes.are_over(starts, self._event_time)
-            if is_open.any():
-                yield starts, is_open
 
 
 def _shape(windows: ColumnWindows) -> WindowShape:

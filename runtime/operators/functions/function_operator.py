@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.operators.functions.process_function import FunctionContext, SideOutputs
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, SavedList
-from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.timers import FunctionTimerService
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor
 from penstock.runtime.operators.user_code.function_class import FunctionClass, check_has_run

@@ -15,7 +15,7 @@ from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, R
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import OperatorContext, Tagged
 from penstock.runtime.operators.timers import FunctionTimerService, KeyedTimerService
-from penstock.runtime.operators.user_code.output_tag import OutputTag, declared_name, tag_name, tags_of
+from penstock.runtime.operators.user_code.function_class import OutputTag, declared_name, tag_name, tags_of
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.declared_state import ListStateMode, OperatorListState

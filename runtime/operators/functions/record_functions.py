@@ -1,24 +1,29 @@
-"""`map`, `filter`, `flat_map`, `split` and `reduce`: operators around a function of one record, or of two."""
+"""`map`, `filter`, `flat_map`, `split` and `map_batches`: operators around a function of records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from itertools import compress
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress
+from types import GeneratorType
+from typing import Any, ClassVar, TypeVar, get_args
 
+import pyarrow as pa
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.functions.function_operator import (
     FunctionOperator,
-    KeyedFunctionOperator,
     check_function,
-    only_table,
     rows_of,
 )
 from penstock.runtime.operators.operator import OperatorContext, Output, Tagged
+from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
-from penstock.runtime.operators.user_code.result_collector import Emission, ResultCollector
-from penstock.runtime.record.elements import Batch, RowBatch
-from penstock.runtime.state.own_copy import own_copy
-from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE, Emission, ResultCollector
+from penstock.runtime.record.arrow_types import NoColumnTypeError
+from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat, RowBatch
+from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_column
+from penstock.runtime.record.own_types import batches_of_rows
+from penstock.runtime.state.own_copy import own_batch, own_copies, own_copy
 
 
 class MapOperator(FunctionOperator):
@@ -195,62 +200,214 @@ def _chosen(batch: RowBatch, chosen: list[bool]) -> RowBatch:
     )
 
 
-#: Name of the state table that holds the values.
-REDUCE_STATE: Final = "reduce"
+B = TypeVar("B", bound=Batch)
 
 
-class KeyedReduceOperator(KeyedFunctionOperator):
-    """Combines each record with the value of its key and emits the new value (Flink's `StreamGroupedReduce`).
+class MapBatchesOperator(FunctionOperator):
+    """Replaces every batch by the function's result.
 
-    The first record of a key is its first value. The table's dict is bound once a batch; the touched keys
-    are reported to the backend once a batch, too.
-
-    The value of a key is also the record that was last emitted for it. So it is copied where the function, or
-    another one of the subtask, could change one of the two.
+    The runtime chooses the size of the batches; it differs from run to run. Timestamps stay when the function
+    returns one batch that is as long as its input. The i-th output record gets the time of the i-th input
+    record, so such a function must keep the order. Otherwise the output has no timestamps.
 
     Args:
-        function: Combines the value so far and a record into the new value: a new one, or one of the two,
-            which it may change.
+        function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
+            With `"arrow"`: from a `pa.RecordBatch` to one, to a `pa.Table`, or a generator of them.
+        batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts; see `arrow_parts`.
+
+    Raises:
+        ConfigurationError: The format is unknown, or rows are given a schema.
+
+    Example:
+        >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
+        >>> list(operator.process(RowBatch([2, 1], [77, 78])))
+        [RowBatch(rows=[20, 10], timestamps=[77, 78])]
     """
 
-    kind: ClassVar[str] = "reduce"
+    kind: ClassVar[str] = "map_batches"
+    takes_generators = True
 
-    def __init__(self, key_selector: Callable[[Any], Any], function: Callable[[Any, Any], Any]) -> None:
-        super().__init__(key_selector, function)
-        self._table: StateTable | None = None
+    def __init__(
+        self,
+        function: Callable[[Any], Any] | FunctionClass,
+        batch_format: BatchFormat = "rows",
+        schema: pa.Schema | None = None,
+    ) -> None:
+        super().__init__(function)
+        if batch_format not in get_args(BatchFormat):
+            msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'
+            raise ConfigurationError(msg)
+        self._arrow = batch_format == "arrow"
+        if schema is not None and not self._arrow:
+            msg = 'map_batches takes a schema only with batch_format="arrow"'
+            raise ConfigurationError(msg)
+        self._schema = schema
+        self._rows_at_work = 0
 
-    def open(self, context: OperatorContext) -> None:
-        super().open(context)
-        self._table = only_table(context, REDUCE_STATE, "a reduce")
+    @property
+    def doing(self) -> str:
+        at = f", on a batch of {self._rows_at_work} rows," if self._rows_at_work else ""
+        return super().doing + at
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._table is not None, "open() comes first"
-        rows = rows_of(batch)
-        self._records_in += len(rows)
-        keys = self._keys_of(rows)
-        values = self._reduced(keys, self._cursor.over(rows.rows), self._table.entries)
-        self._cursor.done()
-        self._table.changed.put(keys, values)
-        self._records_out += len(values)
-        if values:
-            yield RowBatch(values, rows.timestamps)
+        self._records_in += len(batch)
+        if not self._arrow:
+            yield from self._counted(batch, self._through_rows)
+            return
+        for part in arrow_parts(batch, self._schema):
+            yield from self._counted(part, self._through_arrow)
 
-    def _reduced(self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]) -> list[Any]:
-        function, isolates = self._function, self._emission is not Emission.NEVER
-        values: list[Any] = []
-        key = None
-        try:
-            for key, row in zip(keys, rows, strict=True):
-                if key in entries:
-                    entries[key] = value = function(entries[key], row)
-                else:
-                    self._check_key(key)
-                    entries[key] = value = row
-                if isolates:
-                    entries[key] = own_copy(value)
-                    value = own_copy(value)
-                values.append(value)
-        except TypeError:
-            self._after_type_error(key)
-            raise
-        return values
+    def _counted(self, batch: B, through: Callable[[B], Iterator[Batch]]) -> Iterator[Output]:
+        self._rows_at_work = len(batch)
+        for output in through(batch):
+            if len(output):
+                self._records_out += len(output)
+                yield output
+        self._rows_at_work = 0
+
+    def _through_rows(self, batch: Batch) -> Iterator[Batch]:
+        rows = rows_of(batch)
+        result = self._function(list(rows.rows))
+        if isinstance(result, list):
+            stamps = rows.timestamps if len(result) == len(rows) else None
+            yield from RowBatch(self._own(result), stamps).slices(OUTPUT_SLICE)
+            return
+        for part in _parts(result, "a list of records"):
+            if not isinstance(part, list):
+                msg = f"it yielded {short_repr(part)} of type {type(part).__name__}; yield lists of records"
+                raise PenstockError(msg)
+            yield from RowBatch(self._own(part)).slices(OUTPUT_SLICE)
+
+    def _own(self, rows: list[Any]) -> list[Any]:
+        """Results of a call, before the function continues; copied unless all functions only read."""
+        return own_copies(rows) if self.isolates else rows
+
+    def _own_batches(self, part: Any) -> Iterator[ArrowBatch]:
+        """Arrow batches; copied if their memory may be that of a numpy array that the function keeps."""
+        for batch in _arrow_batches(part):
+            yield ArrowBatch(own_batch(batch.batch)) if self._emission is Emission.AT_ONCE else batch
+
+    def _through_arrow(self, batch: ArrowBatch) -> Iterator[Batch]:
+        stamps = batch.timestamps
+        result = self._function(batch.batch)
+        whole = isinstance(result, pa.RecordBatch | pa.Table)
+        if stamps is not None and whole and result.num_rows == len(batch):
+            start = 0
+            for part in self._own_batches(result):
+                yield ArrowBatch(part.batch, stamps.slice(start, len(part)))
+                start += len(part)
+            return
+        for part in [result] if whole else _parts(result, "a pa.RecordBatch"):
+            yield from self._own_batches(part)
+
+
+def arrow_parts(
+    batch: Batch,
+    schema: pa.Schema | None = None,
+    wanted: str = 'batch_format="arrow"',
+    instead: str = 'batch_format="rows"',
+) -> Iterator[ArrowBatch]:
+    """A batch as Arrow batches, whose columns do not depend on how the stream was cut into batches.
+
+    Without a schema rows are grouped, in their order, by their names and by the types of their values. So a
+    column has the type that each of its values has alone, and all rows have all columns.
+
+    Args:
+        schema: The columns of all batches. A value that does not fit unchanged is refused; a missing one is
+            null.
+
+    Raises:
+        PenstockError: A row is no dict, or no column has one of its values unchanged.
+    """
+    if isinstance(batch, ArrowBatch):
+        yield batch if schema is None else ArrowBatch(_cast(batch.batch, schema, wanted), batch.timestamps)
+        return
+    rows: Sequence[Any] = batch.rows
+    for row in rows:
+        if not isinstance(row, dict):
+            msg = (
+                f"{wanted} needs Arrow batches or rows that are dicts, and got {short_repr(row)} "
+                f"of type {type(row).__name__}; put a map before it, or use {instead}"
+            )
+            raise PenstockError(msg)
+    stamps = None if batch.timestamps is None else pa.array(batch.timestamps, pa.int64())
+    if schema is not None:
+        yield ArrowBatch(_columns_of(rows, schema, wanted), stamps)
+        return
+    start = 0
+    try:
+        for part in batches_of_rows(rows):
+            yield ArrowBatch(part, None if stamps is None else stamps.slice(start, part.num_rows))
+            start += part.num_rows
+    except NoColumnTypeError as error:
+        msg = (
+            f"{wanted} needs values that a column has unchanged: {error}; the row is "
+            f"{short_repr(rows[error.place])}. Put a map before it, or use {instead}"
+        )
+        raise PenstockError(msg) from error
+
+
+def _columns_of(rows: Sequence[dict[Any, Any]], schema: pa.Schema, wanted: str) -> pa.RecordBatch:
+    try:
+        return _exact_columns(rows, schema)
+    except MisfitError as failure:
+        for row in rows:
+            try:
+                _exact_columns([row], schema)
+            except MisfitError as error:
+                msg = (
+                    f"{wanted} has a schema that a row does not fit: {error}; the row is {short_repr(row)}. "
+                    "Put a map before it, or give it another schema"
+                )
+                raise PenstockError(msg) from error
+        raise PenstockError(str(failure)) from failure
+
+
+def _exact_columns(rows: Sequence[dict[Any, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    known = set(schema.names)
+    unknown = next((name for name in chain.from_iterable(rows) if name not in known), None)
+    if unknown is not None:
+        msg = f"{unknown!r} is none of its columns {schema.names}"
+        raise MisfitError(msg)
+    columns = {
+        field.name: exact_column([row.get(field.name) for row in rows], field.type, field.name, rounds=True)
+        for field in schema
+    }
+    lacking = next((f.name for f in schema if not f.nullable and columns[f.name].null_count), None)
+    if lacking is not None:
+        msg = f"column '{lacking}' is 'not null', and it has no value"
+        raise MisfitError(msg)
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, wanted: str) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        if sorted(batch.schema.names) == sorted(schema.names):
+            return exact_batch(batch, schema)
+        what = f"it has columns {batch.schema.names}"
+    except (MisfitError, pa.ArrowException) as error:
+        what = str(error)
+    msg = f"{wanted} has a schema that an Arrow batch does not fit: {what}. Give it another schema"
+    raise PenstockError(msg)
+
+
+def _arrow_batches(part: Any) -> Iterator[ArrowBatch]:
+    if isinstance(part, pa.Table):
+        yield from map(ArrowBatch, part.to_batches())
+    elif isinstance(part, pa.RecordBatch):
+        yield ArrowBatch(part)
+    else:
+        msg = f"it gave {short_repr(part)} of type {type(part).__name__}; give pa.RecordBatch or pa.Table"
+        raise PenstockError(msg)
+
+
+def _parts(result: Any, wanted: str) -> Iterable[Any]:
+    if result is None:
+        return ()
+    if isinstance(result, GeneratorType) or (hasattr(result, "__next__") and hasattr(result, "__iter__")):
+        parts: Iterable[Any] = result
+        return parts
+    msg = f"it returned {short_repr(result)} of type {type(result).__name__}; return {wanted}, or yield them"
+    raise PenstockError(msg)

@@ -32,7 +32,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorT
 from typing import Any, Final
 from uuid import UUID
 
-from penstock.runtime.operators.user_code.output_tag import OutputTag
+from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.state.keyed_states import KeyedState, MapState
 from penstock.runtime.state.own_copy import LEAVES

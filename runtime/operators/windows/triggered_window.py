@@ -9,23 +9,21 @@ that it overlaps. A window of event time whose life has ended takes nothing. A r
 late, and goes to the side output. Otherwise it is added to the contents, and the trigger says what happens.
 
 *A timer.* It fires for the trigger if the trigger has set it. If it is also the window's last moment, the
-window is forgotten behind that. The life of a window of event time ends with its last microsecond plus the
+window is deleted after that. The life of a window of event time ends with its last microsecond plus the
 lateness. That of processing time ends with its last microsecond.
 
 *A merge.* The new window's entry takes the place of the old ones: their contents merged, the earlier window
-first, and the state that `on_merge` merges. Timers of the old windows are gone; `on_merge` sets new ones. All
-this happens before the record is added. So a session grows with each record, and there is never a moment at
-which it is half merged.
+first, and the state that `on_merge` merges. Timers of the old windows are deleted; `on_merge` sets new ones.
+All this happens before the record is added. So a session grows with each record, and is never half merged.
 
 *A storm of timers* is sliced: the watermark is held while `flush` fires some at a time
-(`timers/held_watermark.py`).
+(`held_watermark.py`).
 
 *The end.* At the end of the input all windows of event time fire, and those of processing time as well. No
-record can come to them any more. In Flink the latter are lost. Timers that are set then are not taken.
+record can come to them any more. In Flink the latter are lost. Timers that are set then are ignored.
 
-A window must never emit a record twice because of a failure, nor be forgotten before its trigger was asked at
-its last moment. Whether a record is late must not depend on where a restart was
-(`held_watermark.py`).
+A window must never emit a record twice because of a failure, nor be deleted before its trigger was called at
+its last moment. Whether a record is late must not depend on the place of a restart (`held_watermark.py`).
 """
 
 from __future__ import annotations
@@ -34,22 +32,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.operators.functions.function_operator import (
-    KeyedFunctionOperator,
-    check_function,
-    only_nested_table,
-    rows_of,
-)
-from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
-from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
-from penstock.runtime.operators.user_code.result_collector import ResultCollector, iterator_of
+from penstock.runtime.operators.functions.function_operator import only_nested_table, rows_of
+from penstock.runtime.operators.held_watermark import some_of
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
+from penstock.runtime.operators.user_code.result_collector import iterator_of
 from penstock.runtime.operators.windows.trigger import CurrentTrigger, Trigger, TriggerResult
 from penstock.runtime.operators.windows.triggers import Evictor, TimestampedValue
-from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE
-from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.windows.window import (
+    LATE_RECORDS,
+    REACHED,
+    SHAPE,
+    RowWindowOperator,
+    no_timestamps,
+)
+from penstock.runtime.operators.windows.window_contents import WindowContents
 from penstock.runtime.operators.windows.window_state import (
     CONTENTS,
     EVENT_TIMERS,
@@ -59,7 +58,6 @@ from penstock.runtime.operators.windows.window_state import (
     WindowState,
     is_empty,
 )
-from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.own_copy import own_copy
@@ -77,12 +75,7 @@ _SECOND: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The windows of an operator, and the rules by which they emit.
-
-    Attributes:
-        evictor: Takes records out; `None` for none.
-        lateness: Microseconds that a window of event time is kept after its end.
-    """
+    """The windows of an operator; `lateness` is in microseconds of event time after the end of a window."""
 
     assigner: RecordWindowAssigner[Any]
     trigger: Trigger[Any]
@@ -91,58 +84,36 @@ class WindowPlan:
     late_tag: str = LATE_RECORDS
 
 
-class TriggeredWindowOperator(KeyedFunctionOperator):
+class TriggeredWindowOperator(RowWindowOperator):
     """Folds records by key and window, and emits a window whenever its trigger says so."""
 
-    kind: ClassVar[str] = "window"
+    _windows: WindowState
+    _calls: CurrentTrigger
 
     def __init__(
         self, key_selector: Callable[[Any], Any], plan: WindowPlan, contents: Callable[[], WindowContents]
     ) -> None:
-        self._contents = contents()
-        self.takes_generators = isinstance(self._contents, ListedContents)
-        super().__init__(key_selector, self._contents.function)
+        super().__init__(key_selector, contents, plan.late_tag)
         self._plan = plan
         self._assigner, self._trigger = plan.assigner, plan.trigger
-        #: The function of the user's that runs beside those of records, for errors.
+        #: The running function of the user beside those of records, for errors.
         self._asking: Callable[..., Any] | None = None
-        self._windows: WindowState | None = None
-        self._calls: CurrentTrigger | None = None
-        self._collector: ResultCollector | None = None
-        self._reached: ReachedWatermark | None = None
-        self._clock: Clock | None = None
-        self._hold: HeldWatermark | None = None
-        self._stamp: int | None = None
-        self._late = 0
         self._late_rows: list[Any] = []
         self._late_stamps: list[Any] = []
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        for function in self._contents.other_functions:
-            check_function(self.kind, function)
         table = only_nested_table(context, TRIGGERED_WINDOWS, "windows with triggers")
         if table.entries:
             self._check_shape(context.restored.get(SHAPE, ()))
-        self._clock = context.connector.clock
-        self._collector = self._collector_of(context)
-        self._contents.isolates = self.isolates
-        self._reached = ReachedWatermark(context, REACHED)
         self._windows = WindowState(
             table,
             is_event_time=self._assigner.is_event_time,
             lateness=self._plan.lateness,
             is_endless=self._assigner.is_endless,
         )
-        event_time = self._windows.event_time
-        self._hold = HeldWatermark(self._reached, lambda: event_time.next_at, self._fire_event_time)
         self._calls = CurrentTrigger(self._windows, self._clock)
         self._calls.begin_batch(self._reached.timestamp)
-
-    @property
-    def _functions(self) -> Iterable[Callable[..., Any]]:
-        contents = self._contents
-        return contents.function, contents.result_function, *contents.other_functions
 
     @property
     def only_reads(self) -> bool:
@@ -156,22 +127,15 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return f"{self.kind} function {function_location(asking)}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._collector is not None, "open() comes first"
         yield from self._before_batch()
         rows = rows_of(batch)
         self._records_in += len(rows)
         if rows.timestamps is None and len(rows) and self._assigner.is_event_time:
-            msg = (
-                "the records have no timestamps, so they are in no window; call "
-                "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
-                "not return one batch as long as its input: only such a one keeps them"
-            )
-            raise PenstockError(msg)
+            raise no_timestamps()
         yield from self._emitted(self._added(rows))
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        assert self._hold is not None, "open() comes first"
         yield from self._hold.advance(watermark)
         if watermark.timestamp == END_OF_TIME:
             self._begin_batch()
@@ -181,21 +145,13 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         yield from self._before_batch()
 
     @property
-    def holds_watermark(self) -> bool:
-        return self._hold is not None and self._hold.is_holding
-
-    @property
     def flush_at(self) -> float | None:
-        if self._windows is None or self._clock is None or self._hold is None:
-            return None
         if self._hold.is_due:
             return 0.0
         at = self._windows.processing_time.next_at
         return None if at is None else self._clock.monotonic() + at / _SECOND - self._clock.now()
 
     def flush(self) -> Iterator[Output]:
-        assert self._hold is not None, "open() comes first"
-        assert self._calls is not None, "open() comes first"
         if self._hold.is_due:
             yield from self._hold.flush()
         else:
@@ -204,7 +160,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             yield from self._fired(PROCESSING_TIMERS, now, everything=False)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        assert self._reached is not None, "open() comes first"
         return {
             REACHED: self._reached.state(),
             SHAPE: SavedList([self._shape], RedistributionMode.BROADCAST),
@@ -229,31 +184,22 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
                 raise StateMismatchError(msg)
 
     def _before_batch(self) -> Iterator[Output]:
-        assert self._hold is not None, "open() comes first"
         yield from self._hold.release()
         self._begin_batch()
 
     def _begin_batch(self) -> None:
-        assert self._reached is not None, "open() comes first"
-        assert self._calls is not None, "open() comes first"
         self._calls.begin_batch(self._reached.timestamp)
 
     def _emitted(self, results: Iterable[Any]) -> Iterator[Output]:
-        assert self._collector is not None, "open() comes first"
-        # The stamp of the window that has emitted last, until nothing is left.
+        # The timestamp of the last emitted window, until none is left.
         stamps = iter(lambda: self._stamp, None) if self._assigner.is_event_time else None
-        for output in self._collector.collect(results, stamps):
-            self._records_out += len(output)
-            yield output
+        yield from self._collected(results, stamps)
         if self._late_rows:
             rows, late = self._late_rows, self._late_stamps
             self._late_rows, self._late_stamps = [], []
-            self._late += len(rows)
-            yield Tagged(self._plan.late_tag, RowBatch(rows, None if None in late else late))
+            yield self._late_output(rows, None if None in late else late)
 
     def _added(self, rows: RowBatch) -> Iterator[Any]:
-        assert self._calls is not None, "open() comes first"
-        assert self._windows is not None, "open() comes first"
         assigner, now = self._assigner, self._calls.current_processing_time
         stamps = repeat(None, len(rows)) if rows.timestamps is None else rows.timestamps
         windows_of, asked = assigner.windows, assigner.function
@@ -287,17 +233,13 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._stamp = None
 
     def _is_over(self, window: Span) -> bool:
-        assert self._calls is not None, "open() comes first"
-        assert self._windows is not None, "open() comes first"
         if not self._assigner.is_event_time or self._calls.watermark is None:
             return False
         last = self._windows.last_moment(window)
         return last is not None and last <= self._calls.watermark
 
     def _add(self, key: Any, span: Span, row: Any, stamp: int | None) -> tuple[Entry, TriggerResult]:
-        """Put a record into a window, and ask the trigger; return the window's entry and the answer."""
-        assert self._windows is not None, "open() comes first"
-        assert self._calls is not None, "open() comes first"
+        """Put a record into a window, and call the trigger; return the window's entry and the result."""
         windows, contents, window = self._windows, self._contents, TimeWindow(*span)
         # The restored state has plain pairs, so the window is stored as one.
         span = window.start, window.end
@@ -321,7 +263,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
     ) -> Iterator[Any]:
         """Apply the trigger's result; an empty window may lose its entry."""
-        assert self._windows is not None, "open() comes first"
         if not isinstance(result, TriggerResult):
             msg = (
                 f"trigger {type(self._trigger).__name__} returned {result!r:.80}, which is no TriggerResult "
@@ -343,7 +284,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             self._windows.touch(key, span, entry)
 
     def _is_over_early(self, entry: Entry) -> bool:
-        """Whether a window can be forgotten before its end: it is empty, and no other window can join it."""
+        """Whether a window can be deleted before its end: it is empty, and no other window can join it."""
         return is_empty(entry) and (self._assigner.is_endless or not self._assigner.is_merging)
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
@@ -368,7 +309,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
 
     def _joined(self, key: Any, span: Span) -> Span:
         """Merge a new window with the windows that it overlaps; the result replaces them."""
-        assert self._windows is not None, "open() comes first"
         start, end = span
         overlapping = sorted(old for old in self._windows.of_key(key) if old[0] < end and start < old[1])
         if not overlapping:
@@ -379,8 +319,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         return joined
 
     def _merge(self, key: Any, overlapping: list[Span], merged: Span) -> None:
-        assert self._windows is not None, "open() comes first"
-        assert self._calls is not None, "open() comes first"
         old = []
         for span in overlapping:
             entry = self._windows.get(key, span)
@@ -391,26 +329,27 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             self._trigger.clear(TimeWindow(*span), self._calls)
             old.append([before, *self._windows.delete(key, span)[1:]])
         entry = self._windows.open(key, merged)
-        held = [each[CONTENTS] for each in old if len(each) > CONTENTS]
-        if held:
+        contents = [other[CONTENTS] for other in old if len(other) > CONTENTS]
+        if contents:
             self._asking = self._contents.function
-            entry.append(reduce(self._contents.merged, held))
+            entry.append(reduce(self._contents.merged, contents))
         self._calls.begin(key, merged, entry, old)
         self._asking = self._trigger.on_merge
         self._trigger.on_merge(TimeWindow(*merged), self._calls)
         self._asking = None
         self._windows.touch(key, merged, entry)
 
-    def _fire_event_time(self, until: int, everything: bool) -> Iterator[Output]:
+    def _next_end(self) -> int | None:
+        return self._windows.event_time.next_at
+
+    def _fire(self, until: int, everything: bool) -> Iterator[Output]:
         self._begin_batch()
         yield from self._fired(EVENT_TIMERS, until, everything=everything)
 
     def _fired(self, kind: int, until: int, *, everything: bool) -> Iterator[Output]:
-        yield from self._emitted(self._firings(kind, until, everything))
+        return self._emitted(self._firings(kind, until, everything))
 
     def _firings(self, kind: int, until: int, everything: bool) -> Iterator[Any]:
-        assert self._windows is not None, "open() comes first"
-        assert self._clock is not None, "open() comes first"
         index = self._windows.event_time if kind == EVENT_TIMERS else self._windows.processing_time
         due = iter(lambda: index.pop(until), None)
         for at, span, key in some_of(due, self._clock.monotonic, everything=everything):
@@ -418,9 +357,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._stamp = None
 
     def _on_timer(self, kind: int, at: int, span: Span, key: Any) -> Iterator[Any]:
-        """Fire a window's timer: ask the trigger if it has set it, and forget the window if it has ended."""
-        assert self._windows is not None, "open() comes first"
-        assert self._calls is not None, "open() comes first"
+        """Fire a window's timer: call the trigger that has set it, and delete the window if it has ended."""
         entry = self._windows.get(key, span)
         assert entry is not None, "only open windows are due"
         is_event_time, window = kind == EVENT_TIMERS, TimeWindow(*span)
@@ -449,4 +386,5 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             self._windows.delete(key, span)
 
     def _counters(self) -> Mapping[str, int]:
-        return {LATE_RECORDS: self._late, OPEN_WINDOWS: 0 if self._windows is None else len(self._windows)}
+        # Statistics are read before the operator opens, too.
+        return {**super()._counters(), OPEN_WINDOWS: len(getattr(self, "_windows", ()))}

@@ -1,31 +1,28 @@
 """`key_by(...).window(...)`: records of a key folded by windows of event time.
 
+`RowWindowOperator` is the base of windows over rows: contents, late records, and the held watermark.
+`WindowOperator` has windows of one size, each of which fires once. `triggered_window` has all others.
+
 All windows of a key are one entry of keyed state, `{start: contents}`, because an entry moves with its key
 when the job is rescaled. Beside it stands an index in memory: the keys with a window that ends at a given
-moment. It replaces event-time timers. The operator builds it from the state when it opens, so no snapshot
-holds it and it can't disagree with the state.
+moment (`WindowEnds`). It replaces event-time timers. The operator builds it from the state when it opens, so
+no snapshot holds it and it can't disagree with the state.
 
-A window fires once, when a watermark reaches its last microsecond, and is forgotten. When many have ended,
-they fire some at a time, and the watermark waits for the last of them (`held_watermark.py`). The rest
-is in the state, so a snapshot between two slices needs nothing more.
+A window fires once, when a watermark reaches its last microsecond, and is deleted. When many have ended,
+they fire some at a time, and the watermark waits for the last of them (`held_watermark.py`). The rest is in
+the state, so a snapshot between two slices needs nothing more.
 
 A record is *late* if all of its windows have ended: it goes to a side output. Lateness is the same after a
 restart (`held_watermark.py`). At another parallelism a straggler may get a window of its own beside one that
 has fired. That happens if the old subtask of its key was ahead.
 
-Windows of one shape must never be taken for those of another.
-
-`WindowShape` describes the windows of an operator, as far as its state depends on it. Snapshots hold it.
-Windows that begin or end elsewhere are different windows. Taken for those of the program, they would be
-emitted with only some of their records, or with a wrong start.
-
-`WindowEnds` is the index of keys by the ends of their windows, for windows of one size. No snapshot holds it.
-`WindowOperator` builds it from the windows when it opens. Each window is in it until it fires. So keys are
-only added, and taken off from the front. `TimerIndex` of other windows can remove them at any time.
+Windows of one shape must never be taken for those of another (`WindowShape`). They would be emitted with only
+some of their records, or with a wrong start.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +52,7 @@ from penstock.runtime.user_location import function_location
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Length, beginnings and contents of windows.
+    """Length, beginnings and contents of windows; snapshots hold it.
 
     Attributes:
         size: Microseconds from start to end.
@@ -87,14 +84,7 @@ class WindowShape:
         return SavedList([self.saved], RedistributionMode.BROADCAST)
 
     def check(self, restored: Iterable[tuple[Any, ...]]) -> None:
-        """Refuse windows of another shape; a value that one side lacks is no difference.
-
-        Args:
-            restored: Shapes from snapshots; older ones hold only size and contents.
-
-        Raises:
-            StateMismatchError: The shapes differ; the message names both.
-        """
+        """Refuse restored windows of another shape; a value that one side lacks is no difference."""
         for saved in restored:
             old = WindowShape(*saved)
             pairs = zip(old.saved, self.saved, strict=True)
@@ -115,7 +105,10 @@ class WindowShape:
 
 
 class WindowEnds:
-    """Ends of windows; the earliest comes first, and of one end the key that was added first.
+    """Index of keys by the ends of windows of one size; the earliest end and the first added key come first.
+
+    Each window is in it until it fires. So keys are only added, and taken off from the front. `TimerIndex` of
+    other windows can remove them at any time.
 
     Example:
         >>> ends = WindowEnds()
@@ -166,14 +159,95 @@ LATE_RECORDS: Final = "late_records"
 
 #: Names of the list states that hold the reached event time, and the shape of the windows.
 REACHED: Final = "watermark"
-
 SHAPE: Final = "shape"
 
 
-class WindowOperator(KeyedFunctionOperator):
-    """Folds records by key and window, and emits a window when event time has passed it."""
+def no_timestamps() -> PenstockError:
+    return PenstockError(
+        "the records have no timestamps, so they are in no window; call "
+        "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
+        "not return one batch as long as its input: only such a one keeps them"
+    )
+
+
+class RowWindowOperator(KeyedFunctionOperator):
+    """Folds records by key and window; watermarks wait until the windows that they end have fired."""
 
     kind: ClassVar[str] = "window"
+
+    _clock: Clock
+    _collector: ResultCollector
+    _reached: ReachedWatermark
+    _hold: HeldWatermark
+
+    def __init__(
+        self, key_selector: Callable[[Any], Any], contents: Callable[[], WindowContents], late_tag: str
+    ) -> None:
+        self._contents = contents()
+        self.takes_generators = isinstance(self._contents, ListedContents)
+        super().__init__(key_selector, self._contents.function)
+        self._late_tag = late_tag
+        self._late = 0
+        #: Timestamp of the results of the window that fires.
+        self._stamp: int | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        for function in self._contents.other_functions:
+            check_function(self.kind, function)
+        self._clock = context.connector.clock
+        self._collector = self._collector_of(context)
+        self._contents.isolates = self.isolates
+        self._reached = ReachedWatermark(context, REACHED)
+        self._hold = HeldWatermark(self._reached, self._next_end, self._fire)
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        contents = self._contents
+        return contents.function, contents.result_function, *contents.other_functions
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        return self._hold.advance(watermark)
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        return self._hold.release()
+
+    @property
+    def holds_watermark(self) -> bool:
+        return self._hold.is_holding
+
+    @property
+    def flush_at(self) -> float | None:
+        return 0.0 if self._hold.is_due else None
+
+    def flush(self) -> Iterator[Output]:
+        return self._hold.flush() if self._hold.is_due else iter(())
+
+    @abstractmethod
+    def _next_end(self) -> int | None:
+        """Event time of the next window that fires."""
+
+    @abstractmethod
+    def _fire(self, until: int, everything: bool) -> Iterator[Output]:
+        """Fire windows up to an event time: all of them, or the part that `some_of` returns."""
+
+    def _collected(self, results: Iterable[Any], stamps: Iterable[int] | None) -> Iterator[Output]:
+        for output in self._collector.collect(results, stamps):
+            self._records_out += len(output)
+            yield output
+
+    def _late_output(self, rows: list[Any], stamps: list[int] | None) -> Tagged:
+        self._late += len(rows)
+        return Tagged(self._late_tag, RowBatch(rows, stamps))
+
+    def _counters(self) -> Mapping[str, int]:
+        return {LATE_RECORDS: self._late}
+
+
+class WindowOperator(RowWindowOperator):
+    """Folds records by key and window, and emits a window when event time has passed it."""
+
+    _table: StateTable
 
     def __init__(
         self,
@@ -182,10 +256,7 @@ class WindowOperator(KeyedFunctionOperator):
         contents: Callable[[], WindowContents],
         late_tag: str = LATE_RECORDS,
     ) -> None:
-        self._contents = contents()
-        self._late_tag = late_tag
-        self.takes_generators = isinstance(self._contents, ListedContents)
-        super().__init__(key_selector, self._contents.function)
+        super().__init__(key_selector, contents, late_tag)
         self._assigner = assigner
         self._size = assigner.size
         #: Slide of the windows, if the assigner has one: avoids a call of it for every record.
@@ -193,35 +264,16 @@ class WindowOperator(KeyedFunctionOperator):
         self._shape = WindowShape.of(assigner, self._contents.keeps)
         self._contents.overlap = self._slide is not None and self._slide < self._size
         self._firing = False
-        self._table: StateTable | None = None
-        self._collector: ResultCollector | None = None
-        self._reached: ReachedWatermark | None = None
-        self._hold: HeldWatermark | None = None
-        self._clock: Clock | None = None
-        self._late = 0
         self._ends = WindowEnds()
-        self._stamp: int | None = None
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        for function in self._contents.other_functions:
-            check_function(self.kind, function)
         self._table = only_table(context, WINDOW_STATE, "windows")
-        self._clock = context.connector.clock
-        self._collector = self._collector_of(context)
-        self._contents.isolates = self.isolates
-        self._reached = ReachedWatermark(context, REACHED)
-        self._hold = HeldWatermark(self._reached, lambda: self._ends.next_at, self._fire)
         if self._table.entries:
             self._shape.check(context.restored.get(SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
                 self._ends.add(start + self._size, key)
-
-    @property
-    def _functions(self) -> Iterable[Callable[..., Any]]:
-        contents = self._contents
-        return contents.function, contents.result_function, *contents.other_functions
 
     @property
     def only_reads(self) -> bool:
@@ -234,49 +286,19 @@ class WindowOperator(KeyedFunctionOperator):
         return super().doing
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._table is not None, "open() comes first"
-        assert self._hold is not None, "open() comes first"
         yield from self._hold.release()
         rows = rows_of(batch)
         self._records_in += len(rows)
         if rows.timestamps is None and len(rows):
-            msg = (
-                "the records have no timestamps, so they are in no window; call "
-                "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
-                "not return one batch as long as its input: only such a one keeps them"
-            )
-            raise PenstockError(msg)
+            raise no_timestamps()
         keys = self._keys_of(rows)
         late = self._add(keys, rows, self._table.entries)
         self._cursor.done()
         self._table.changed.update(keys)
         if late:
-            self._late += len(late)
-            yield Tagged(self._late_tag, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
-
-    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        assert self._hold is not None, "open() comes first"
-        return self._hold.advance(watermark)
-
-    def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        assert self._hold is not None, "open() comes first"
-        return self._hold.release()
-
-    @property
-    def holds_watermark(self) -> bool:
-        return self._hold is not None and self._hold.is_holding
-
-    @property
-    def flush_at(self) -> float | None:
-        return 0.0 if self._hold is not None and self._hold.is_due else None
-
-    def flush(self) -> Iterator[Output]:
-        assert self._hold is not None, "open() comes first"
-        return self._hold.flush() if self._hold.is_due else iter(())
+            yield self._late_output([row for row, _ in late], [stamp for _, stamp in late])
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """The event time, and the shape of windows; the windows themselves are keyed state."""
-        assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
     def _add(
@@ -285,7 +307,6 @@ class WindowOperator(KeyedFunctionOperator):
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late = self._assigner.starts, []
         # The start of the last window that is closed.
-        assert self._reached is not None, "open() comes first"
         reached = self._reached.timestamp
         over = -inf if reached is None else reached + 1 - size
         starts: Sequence[int] = ()
@@ -318,17 +339,15 @@ class WindowOperator(KeyedFunctionOperator):
             raise
         return late
 
-    def _fire(self, until: int, everything: bool) -> Iterator[RowBatch]:
-        assert self._collector is not None, "open() comes first"
-        assert self._clock is not None, "open() comes first"
+    def _next_end(self) -> int | None:
+        return self._ends.next_at
+
+    def _fire(self, until: int, everything: bool) -> Iterator[Output]:
         due = some_of(self._ends.due(until), self._clock.monotonic, everything=everything)
         # The timestamp of the last emitted window, until none is left.
-        for output in self._collector.collect(self._results(due), iter(lambda: self._stamp, None)):
-            self._records_out += len(output)
-            yield output
+        return self._collected(self._results(due), iter(lambda: self._stamp, None))
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
-        assert self._table is not None, "open() comes first"
         entries, changed, size = self._table.entries, self._table.changed, self._size
         self._firing = True
         window = None
@@ -343,9 +362,6 @@ class WindowOperator(KeyedFunctionOperator):
             changed.add(key)
         self._firing = False
         self._stamp = None
-
-    def _counters(self) -> Mapping[str, int]:
-        return {LATE_RECORDS: self._late}
 
 
 def _same_windows(starts: Sequence[int], size: int, slide: int) -> tuple[int, int]:

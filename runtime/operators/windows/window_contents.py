@@ -19,26 +19,20 @@ class WindowContents(Protocol):
     Attributes:
         isolates: Whether any function of the subtask could change a record; set by the operator.
         overlap: Whether a record may be in several windows; set by the operator.
+        function: The user's function that takes records.
+        result_function: The user's function that makes results.
         other_functions: The user's functions beside `function`, which return values and don't yield.
     """
 
     isolates: bool
     overlap: bool
+    function: Callable[..., Any]
+    result_function: Callable[..., Any]
     other_functions: Sequence[Callable[..., Any]]
 
     @property
     def keeps(self) -> str:
         """The kind of contents, as text: contents of one kind are not taken for those of another."""
-        ...
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The user's function that takes records, for checks and errors."""
-        ...
-
-    @property
-    def result_function(self) -> Callable[..., Any]:
-        """The user's function that makes results, for errors."""
         ...
 
     def first(self, row: Any) -> Any: ...
@@ -122,21 +116,11 @@ class ListedContents:
         return own_copies(contents) if self.isolates else list(contents)
 
 
-class PreAggregatedContents:
-    """Folds records as another `WindowContents` does, and passes key, window and result to a function."""
-
-    other_functions: Sequence[Callable[..., Any]]
-
-    def __init__(
-        self,
-        inner: Callable[[], WindowContents],
-        window_function: Callable[[Any, TimeWindow, Any], Iterable[Any] | None],
-    ) -> None:
+class _AroundContents:
+    def __init__(self, inner: Callable[[], WindowContents]) -> None:
         self._inner = inner()
-        self.keeps = self._inner.keeps
-        self.function, self.result_function = self._inner.function, window_function
+        self.function, self.result_function = self._inner.function, self._inner.result_function
         self.other_functions = self._inner.other_functions
-        self.first, self.merged, self.copied = self._inner.first, self._inner.merged, self._inner.copied
 
     @property
     def isolates(self) -> bool:
@@ -145,6 +129,19 @@ class PreAggregatedContents:
     @isolates.setter
     def isolates(self, isolates: bool) -> None:
         self._inner.isolates = isolates
+
+
+class PreAggregatedContents(_AroundContents):
+    """Folds records as another `WindowContents` does, and passes key, window and result to a function."""
+
+    def __init__(
+        self,
+        inner: Callable[[], WindowContents],
+        window_function: Callable[[Any, TimeWindow, Any], Iterable[Any] | None],
+    ) -> None:
+        super().__init__(inner)
+        self.keeps, self.result_function = self._inner.keeps, window_function
+        self.first, self.merged, self.copied = self._inner.first, self._inner.merged, self._inner.copied
 
     @property
     def overlap(self) -> bool:
@@ -165,26 +162,16 @@ class PreAggregatedContents:
                 yield from iterator_of(made)
 
 
-class FoldedContents:
+class FoldedContents(_AroundContents):
     """Keeps all records, and folds them when the window emits; for windows with an evictor."""
 
     keeps: ClassVar[str] = "all records"
+    overlap = True
 
     def __init__(self, inner: Callable[[], WindowContents]) -> None:
-        self._inner = inner()
+        super().__init__(inner)
         # A record is in several results.
         self._inner.overlap = True
-        self.overlap = True
-        self.function, self.result_function = self._inner.function, self._inner.result_function
-        self.other_functions = self._inner.other_functions
-
-    @property
-    def isolates(self) -> bool:
-        return self._inner.isolates
-
-    @isolates.setter
-    def isolates(self, isolates: bool) -> None:
-        self._inner.isolates = isolates
 
     def first(self, row: Any) -> list[Any]:
         return self.add([], row)

@@ -30,8 +30,7 @@ from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo,
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.messages import RescaleRecord
-from penstock.runtime.operators.metrics import GaugeStatistics, Histogram
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import GaugeStatistics, Histogram, OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,

@@ -17,7 +17,7 @@ from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics, Transition
 from penstock.runtime.job.messages import RescaleRecord
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,

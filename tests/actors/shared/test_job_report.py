@@ -23,7 +23,7 @@ from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo,
 from penstock.runtime.job.failure import FailureCause, FailureKind, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.messages import RescaleRecord
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointFailureReason,

@@ -32,7 +32,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import DiscardWriter
 from penstock.runtime.io.storage import open_storage, write_proof
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.descriptor import NotifyComplete, TaskDescriptor

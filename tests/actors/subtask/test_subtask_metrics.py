@@ -12,8 +12,7 @@ from serving.acting import acting_job
 from penstock.actors.subtask import metrics
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.runtime.operators import metrics as metrics_of_users
-from penstock.runtime.operators.metrics import Metrics
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import Metrics, OperatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 

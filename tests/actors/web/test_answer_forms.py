@@ -26,8 +26,7 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web import flame_graph
 from penstock.actors.web.application import description
 from penstock.runtime.errors import CheckpointError, DeploymentError, JobTimeoutError, RequestLostError
-from penstock.runtime.operators.metrics import Gauge, Histogram, Metrics
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import Gauge, Histogram, Metrics, OperatorStatistics
 from penstock.runtime.task.statistics import OutputFill
 
 PREFIX = "/v1/jobs/{job}"

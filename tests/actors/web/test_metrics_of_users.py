@@ -13,8 +13,7 @@ from serving.in_thread import served
 from serving.reports import TOKEN
 from serving.scripted import ScriptedDirectory
 
-from penstock.runtime.operators.metrics import Counter, Gauge, Histogram, Metrics
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import Counter, Gauge, Histogram, Metrics, OperatorStatistics
 
 PATH = f"/v1/jobs/{JOB}/vertices/count/metrics"
 

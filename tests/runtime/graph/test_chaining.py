@@ -8,7 +8,7 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, Partitioning
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock import DataStream, DiscardSink, FileSource, StreamEnvironment, WatermarkStrategy
 from penstock.aggregates import Count, Sum
-from penstock.runtime.operators.protocols import NeededColumns
+from penstock.runtime.operators.source import NeededColumns
 from penstock.windows import TumblingEventTimeWindows
 
 V, W = pc.field("v"), pc.field("w")

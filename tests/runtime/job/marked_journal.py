@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import RowBatch
 
 PARTS = 2

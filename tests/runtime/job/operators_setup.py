@@ -15,7 +15,7 @@ from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
-from penstock.runtime.operators.sources.split_enumerator import SPLIT_REQUEST, OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.source_coordinator import SPLIT_REQUEST, OnRequest, OnRequestEnumerator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted, decode_record
 from penstock.runtime.graph.collection_source import CollectionReader, CollectionSource
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError
 

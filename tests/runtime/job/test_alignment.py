@@ -8,7 +8,7 @@ from operators_setup import Run
 
 from penstock import CollectionSource, WatermarkStrategy
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
-from penstock.runtime.operators.sources.source_watermarks import WatermarkReported, WatermarksAligned
+from penstock.runtime.operators.source_watermarks import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.ids import SubtaskId
 

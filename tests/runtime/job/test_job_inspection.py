@@ -8,7 +8,7 @@ from typing import Any
 from operators_setup import READ, Hook, Hooked, Run
 
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.operators.sources.split_enumerator import OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.source_coordinator import OnRequest, OnRequestEnumerator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.metadata import read_metadata, read_state

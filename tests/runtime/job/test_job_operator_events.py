@@ -9,7 +9,7 @@ from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.sources.split_enumerator import NO_MORE_SPLITS, OnRequest
+from penstock.runtime.operators.source_coordinator import NO_MORE_SPLITS, OnRequest
 
 
 def test_what_is_assigned_before_the_readers_are_deployed_waits_for_them():

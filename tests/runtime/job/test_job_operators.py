@@ -11,7 +11,7 @@ from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.end_of_job import CLOSE_TIMEOUT, RETRIES
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.sources.split_enumerator import (
+from penstock.runtime.operators.source_coordinator import (
     NO_MORE_SPLITS,
     OnRequest,
     OnRequestEnumerator,

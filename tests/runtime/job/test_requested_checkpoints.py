@@ -18,7 +18,7 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

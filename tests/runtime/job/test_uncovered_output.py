@@ -12,8 +12,8 @@ from penstock import DiscardSink, FileSink, StreamEnvironment
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.job.end_of_job import UncoveredOutput
-from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sinks import COMMITTABLES
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

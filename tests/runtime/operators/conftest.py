@@ -14,7 +14,7 @@ from penstock.runtime.config.job_config import HeapState, RocksDB, StateBackend
 from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.chain import LocatedSource, OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange

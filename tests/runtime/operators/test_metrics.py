@@ -17,8 +17,15 @@ from penstock.connectors import SinkContext
 from penstock.operators import GaugeStatistics, Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.operators.functions.process import TIMERS
-from penstock.runtime.operators.metrics import BUILT_IN, MOST_METRICS, Counter, Gauge, Histogram, Metrics
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.metrics import (
+    BUILT_IN,
+    MOST_METRICS,
+    Counter,
+    Gauge,
+    Histogram,
+    Metrics,
+    OperatorStatistics,
+)
 from penstock.runtime.operators.windows.triggered_window import OPEN_WINDOWS
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.testing import OperatorHarness

@@ -10,7 +10,7 @@ from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.functions.record_functions import REDUCE_STATE
+from penstock.runtime.operators.functions.keyed_folds import REDUCE_STATE
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
     CheckpointOptions,

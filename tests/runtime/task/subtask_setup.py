@@ -12,7 +12,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.ports import SpillFileOpener
 from penstock.runtime.record.element_codec import BatchCodec, decode_element, encode_element
 from penstock.runtime.record.elements import (

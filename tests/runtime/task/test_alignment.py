@@ -12,7 +12,7 @@ from work_graphs import MakeSubtask
 from penstock import DiscardSink, StreamEnvironment, WatermarkStrategy
 from penstock.connectors import ConnectorContext, Polled, SplitProgress
 from penstock.operators import RowBatch
-from penstock.runtime.operators.sources.source_watermarks import WatermarkReported, WatermarksAligned
+from penstock.runtime.operators.source_watermarks import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
 
 STRATEGY = (

@@ -9,7 +9,7 @@ from work_graphs import MakeSubtask, mapping, reading, small
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 
 # -- back pressure ------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.functions.record_functions import MapOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot import metadata

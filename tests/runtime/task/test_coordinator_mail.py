@@ -13,7 +13,7 @@ from penstock import AdvancedConfig, Checkpointing, DiscardSink, JobConfig, Stre
 from penstock.operators import Operator, RowBatch
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.coordinators import OperatorCoordinator
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     CancelCheckpointMarker,

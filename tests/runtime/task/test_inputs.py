@@ -11,8 +11,8 @@ from penstock.runtime.errors import CodecError, OperatorLocation
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Polled
-from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.source import ConnectorContext, DeadLetter, Polled
+from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.record.element_codec import BatchCodec, encode_element
 from penstock.runtime.record.elements import (
     END_OF_TIME,

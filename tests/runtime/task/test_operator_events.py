@@ -16,7 +16,7 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator
-from penstock.runtime.operators.sources.split_enumerator import OnRequest
+from penstock.runtime.operators.source_coordinator import OnRequest
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle

@@ -15,7 +15,7 @@ from penstock.runtime.errors import OperatorError, StorageError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import (
     Batch,
     CancelCheckpointMarker,

@@ -10,7 +10,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
     RowBatch,

@@ -15,7 +15,7 @@ from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.operators.user_code.failure import failure_details
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot import metadata

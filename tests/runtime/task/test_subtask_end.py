@@ -13,7 +13,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     CancelCheckpointMarker,

@@ -13,7 +13,7 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.network.input_channel import MissingElementsError
-from penstock.runtime.operators.protocols import DeadLetter, Polled
+from penstock.runtime.operators.source import DeadLetter, Polled
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
     RowBatch,

@@ -15,7 +15,7 @@ from unaligned_setup import (
     working,
 )
 
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,

@@ -23,7 +23,7 @@ from unaligned_setup import (
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     EndOfData,

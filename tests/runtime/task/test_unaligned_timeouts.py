@@ -17,7 +17,7 @@ from unaligned_setup import (
     working,
 )
 
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 
 # -- patience -----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.runtime.errors import KeyGroupError, OperatorError
-from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator, MapOperator
+from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
+from penstock.runtime.operators.functions.record_functions import MapOperator
 from penstock.runtime.operators.operator import Operator, Output, Tagged
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.testing.harness import OperatorHarness

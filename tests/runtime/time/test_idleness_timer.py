@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.time.watermark_strategy import IdlenessTimer
+from penstock.runtime.time.watermarks import IdlenessTimer
 
 #: What happens: seconds pass, a record comes, a caller asks.
 HAPPENS = st.lists(st.integers(1, 6) | st.sampled_from(["record", "ask"]), max_size=60)

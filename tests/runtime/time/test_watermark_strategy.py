@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 
 def test_bounded_out_of_orderness_takes_seconds_or_a_timedelta() -> None:

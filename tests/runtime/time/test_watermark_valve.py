@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
-from penstock.runtime.time.watermark_valve import WatermarkValve
+from penstock.runtime.time.watermarks import WatermarkValve
 
 IDLE, ACTIVE = StreamStatus.IDLE, StreamStatus.ACTIVE
 

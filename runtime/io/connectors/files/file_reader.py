@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
-from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
+from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.trust.paths import is_glob, literal_folder
 
 

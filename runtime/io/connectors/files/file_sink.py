@@ -29,7 +29,7 @@ from penstock.runtime.io.connectors.formats.encoders import CsvSinkFormat, JsonS
 from penstock.runtime.io.connectors.formats.parquet_encoder import ParquetSinkFormat
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.names import NearestNames, checked_keywords
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.redaction import without_secrets
 
 DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024

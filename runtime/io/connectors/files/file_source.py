@@ -35,7 +35,7 @@ from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_enc
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.names import NearestNames, checked_keywords
-from penstock.runtime.operators.protocols import ConnectorContext, NeededColumns, SplitsWithWarnings
+from penstock.runtime.operators.source import ConnectorContext, NeededColumns, SplitsWithWarnings
 from penstock.runtime.record.elements import BatchFormat
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.trust.paths import check_declared

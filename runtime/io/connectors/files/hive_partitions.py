@@ -27,7 +27,7 @@ from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.trust.paths import is_glob, literal_folder
 

@@ -33,7 +33,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     with_schema,
 )
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.record.own_types import common_fields
 from penstock.runtime.trust.arrow_bytes import read_schema

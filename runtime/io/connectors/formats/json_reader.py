@@ -28,7 +28,7 @@ from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
 from penstock.runtime.io.connectors.formats.line_blocks import head_of, some_of
 from penstock.runtime.io.connectors.formats.lines import LineFormat, LineReader, line_splits
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
-from penstock.runtime.operators.protocols import SplitsWithWarnings
+from penstock.runtime.operators.source import SplitsWithWarnings
 
 _decode_from = json.JSONDecoder().raw_decode
 

@@ -27,7 +27,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     open_for_lines,
     whole_file,
 )
-from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import RowBatch
 
 

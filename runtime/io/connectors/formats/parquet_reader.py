@@ -48,8 +48,8 @@ from penstock.runtime.io.connectors.arrow_batches import (
 from penstock.runtime.io.connectors.errors import BadRecordError, UnreadableInputError
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit, open_listed
-from penstock.runtime.operators.expressions.expressions import columns_of_expression
-from penstock.runtime.operators.protocols import NeededColumns, Polled
+from penstock.runtime.operators.expressions import columns_of_expression
+from penstock.runtime.operators.source import NeededColumns, Polled
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
+from penstock.runtime.operators.functions.record_functions import MapBatchesOperator
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.operator_state import RawState
-from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics, Polled, Source
 from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.source import ConnectorContext, Polled, Source
 from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit

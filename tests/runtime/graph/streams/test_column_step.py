@@ -12,7 +12,7 @@ import pytest
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 HERE = r"^tests/runtime/graph/streams/test_column_step.py:\d+ in lambda: "
 V = pc.field("v")

@@ -16,10 +16,10 @@ from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_source import FileSource
-from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
+from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.testing.manual_time import ManualClock
 

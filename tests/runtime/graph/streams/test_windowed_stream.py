@@ -15,9 +15,9 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.functions.aggregate_function import AggregateFunction
+from penstock.runtime.operators.functions.keyed_folds import AggregateFunction
 from penstock.runtime.operators.windows.window import WindowOperator
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 MINUTE = TumblingEventTimeWindows(60)

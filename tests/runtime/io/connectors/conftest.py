@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Source, SourceReader
+from penstock.runtime.operators.source import ConnectorContext, DeadLetter, Source, SourceReader
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_completed_checkpoint
 

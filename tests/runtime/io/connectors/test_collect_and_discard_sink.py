@@ -9,7 +9,7 @@ import pytest
 from penstock import CollectSink, DiscardSink
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
 

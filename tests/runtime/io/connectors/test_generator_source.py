@@ -4,7 +4,7 @@ import pytest
 
 from penstock import ConnectorError, GeneratorSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.operators.protocols import Source
+from penstock.runtime.operators.source import Source
 
 
 def test_records_come_in_the_order_of_their_numbers(read_all):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector, PreviewSink, newest_rows
-from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
-from penstock.runtime.operators.aggregation.combiner import MOST_KEYS, PATIENCE, CombineOperator
 from penstock.runtime.operators.aggregation.functions import Count
+from penstock.runtime.operators.aggregation.keyed_aggregate import MOST_KEYS, PATIENCE, CombineOperator
 from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.record.column_key import ColumnKey

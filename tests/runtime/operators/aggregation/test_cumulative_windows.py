@@ -11,7 +11,7 @@ import pytest
 from penstock import DataStream
 from penstock.aggregates import Count, CountDistinct, First, Last, Max, Sum
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.combiner import WindowCombineOperator
+from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch

@@ -16,8 +16,7 @@ from penstock import DataStream, GraphError, OutputTag
 from penstock.aggregates import ApproxCountDistinct, Count, CountDistinct, First, Last, Max, Sum
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.panes import joined
-from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
+from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator, joined
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Batch, RowBatch

@@ -13,7 +13,8 @@ from left_behind import rows_left
 from penstock import DataStream, GraphError
 from penstock.aggregates import Count, CountDistinct, First, Last, Sum
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
-from penstock.runtime.operators.aggregation.combiner import PATIENCE, WindowCombineOperator
+from penstock.runtime.operators.aggregation.keyed_aggregate import PATIENCE
+from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
@@ -25,7 +26,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.time.watermark_valve import WatermarkValve
+from penstock.runtime.time.watermarks import WatermarkValve
 from penstock.testing import ManualClock, OperatorHarness
 from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 

@@ -10,16 +10,12 @@ from chain_recorder import Recorder
 from penstock import GeneratorSource
 from penstock.runtime.errors import CodecError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.operators.chain import LocatedSource, OperatorChain
-from penstock.runtime.operators.functions.record_functions import (
-    FilterOperator,
-    FlatMapOperator,
-    KeyedReduceOperator,
-    MapOperator,
-)
+from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
+from penstock.runtime.operators.functions.record_functions import FilterOperator, FlatMapOperator, MapOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.operator_state import SavedList
-from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.testing.manual_time import ManualClock

@@ -17,7 +17,7 @@ from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import ReducedContents
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, StreamStatus, Watermark
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows
 
 

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from penstock.runtime.operators.functions.record_functions import FlatMapOperator, MapOperator
-from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.operators.running_call import running_call
-from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.source import Polled
+from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.testing.harness import OperatorHarness
 
 seen: list[str | None] = []

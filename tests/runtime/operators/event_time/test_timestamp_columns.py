@@ -12,7 +12,7 @@ from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockE
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator, micros_of_column
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 SECOND = 1_000_000
 

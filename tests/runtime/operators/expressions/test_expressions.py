@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.expressions.expression_operators import (
+from penstock.runtime.operators.expression_operators import (
     FilterExpressionOperator,
     SelectOperator,
 )

@@ -7,9 +7,9 @@ import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
 from penstock.runtime.operators.functions import process
+from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
-from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness

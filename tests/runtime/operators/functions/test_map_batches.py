@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
+from penstock.runtime.operators.functions.record_functions import MapBatchesOperator
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.expressions.expression_operators import SplitExpressionsOperator
+from penstock.runtime.operators.expression_operators import SplitExpressionsOperator
 from penstock.runtime.operators.functions.record_functions import SplitOperator
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.protocols import RemovesLeftovers, Sink
-from penstock.runtime.operators.sinks import COMMITTABLES, SinkOperator
+from penstock.runtime.operators.sinks import COMMITTABLES, RemovesLeftovers, Sink, SinkOperator
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness

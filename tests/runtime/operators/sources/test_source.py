@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.protocols import DeadLetter, Polled, Source
-from penstock.runtime.operators.sources.source import SPLITS, SourceOperator
+from penstock.runtime.operators.source import DeadLetter, Polled, Source
+from penstock.runtime.operators.source_operator import SPLITS, SourceOperator
 from penstock.runtime.record.elements import RowBatch
 
 

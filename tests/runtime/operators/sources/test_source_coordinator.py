@@ -9,14 +9,14 @@ from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoo
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
-from penstock.runtime.operators.sources.source import RequestedSplits
-from penstock.runtime.operators.sources.source_coordinator import SourceCoordinatorProvider
-from penstock.runtime.operators.sources.split_enumerator import (
+from penstock.runtime.operators.source_coordinator import (
     NO_MORE_SPLITS,
     SPLIT_REQUEST,
     OnRequest,
     OnRequestEnumerator,
+    SourceCoordinatorProvider,
 )
+from penstock.runtime.operators.source_operator import RequestedSplits
 from penstock.runtime.record.value_codec import ValueCodec
 
 CODEC = ValueCodec()

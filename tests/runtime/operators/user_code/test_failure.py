@@ -12,12 +12,8 @@ import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.execution.failure_causes import as_failure, cause_of, describe_failure
-from penstock.runtime.operators.functions.record_functions import (
-    FilterOperator,
-    FlatMapOperator,
-    KeyedReduceOperator,
-    MapOperator,
-)
+from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
+from penstock.runtime.operators.functions.record_functions import FilterOperator, FlatMapOperator, MapOperator
 from penstock.runtime.operators.user_code.failure import close_after, operator_error, short_repr
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.functions.aggregate_function import AggregatedContents, AggregateFunction
+from penstock.runtime.operators.functions.keyed_folds import AggregatedContents, AggregateFunction
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import ListedContents, ReducedContents
 from penstock.runtime.testing.harness import OperatorHarness

@@ -12,8 +12,8 @@ import pytest
 from window_setup import TEN, add, applied, first, pushed, summed, tell
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
-from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
+from penstock.runtime.operators.functions.keyed_folds import KeyedReduceOperator
+from penstock.runtime.operators.functions.record_functions import MapBatchesOperator
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import ReducedContents
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch

@@ -10,7 +10,7 @@ import pytest
 from window_setup import SLIDING, TEN, applied
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.functions.aggregate_function import AggregatedContents, AggregateFunction
+from penstock.runtime.operators.functions.keyed_folds import AggregatedContents, AggregateFunction
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import ListedContents, ReducedContents
 from penstock.runtime.testing.harness import OperatorHarness

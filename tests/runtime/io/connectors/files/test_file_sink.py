@@ -13,7 +13,7 @@ from penstock.connectors import UntrustedPathError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.files.file_source import FileSource
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
-from penstock.runtime.operators.protocols import RemovesLeftovers
+from penstock.runtime.operators.sinks import RemovesLeftovers
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.operators.protocols import NeededColumns
+from penstock.runtime.operators.source import NeededColumns
 from penstock.runtime.record.value_codec import ValueCodec
 
 FOLDERS = {"year=2020/month=02": 1, "year=2021/month=11": 2, "year=__HIVE_DEFAULT_PARTITION__/month=a%2Fb": 3}

@@ -17,7 +17,7 @@ from obstore.store import MemoryStore
 from penstock import BadRecordError, FileSink, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
-from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.operators.sinks import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 

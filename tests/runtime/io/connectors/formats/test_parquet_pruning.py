@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock import FileSource
 from penstock.runtime.io.connectors.formats.parquet_reader import columns_to_read, may_match
-from penstock.runtime.operators.protocols import NeededColumns
+from penstock.runtime.operators.source import NeededColumns
 
 NAN = float("nan")
 V, W, N = pc.field("v"), pc.field("w"), pc.field("i")

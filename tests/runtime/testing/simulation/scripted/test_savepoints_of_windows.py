@@ -13,7 +13,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows
 
 pytestmark = pytest.mark.usefixtures("small_files")

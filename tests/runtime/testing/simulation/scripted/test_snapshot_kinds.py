@@ -25,7 +25,7 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import SlidingEventTimeWindows
 
 DOCUMENT = Path(__file__).resolve().parents[5] / "docs" / "savepoints.md"

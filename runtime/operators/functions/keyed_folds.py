@@ -1,4 +1,4 @@
-"""`AggregateFunction`: folds records into an accumulator; the operator of `key_by(...).aggregate(...)`."""
+"""Folds by key: `reduce`, and `aggregate` with an `AggregateFunction`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_location
 
 T = TypeVar("T")
+
 A = TypeVar("A")
+
 R = TypeVar("R")
 
 
@@ -100,32 +102,98 @@ class AggregatedContents:
         return self._aggregate.merge(first, second)
 
     def copied(self, contents: Any) -> Any:
-        """A copy, since the function may change its accumulator in place and return a part of it."""
         return own_copy(contents)
 
 
-#: Name of the state table that holds the accumulators of an `AggregateFunction`.
+#: Names of the state tables of an `AggregateFunction` and of a `reduce`.
 AGGREGATE_FUNCTION_STATE: Final = "aggregate_function"
+REDUCE_STATE: Final = "reduce"
 
 
-class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
+class _KeyedFoldOperator(KeyedFunctionOperator):
+    """Folds each record into the value of its key, and emits a record for each.
+
+    The table's dict is bound once a batch; the changed keys are reported to the backend once a batch, too.
+    """
+
+    state_name: ClassVar[str]
+    owner: ClassVar[str]
+    _table: StateTable
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._table = only_table(context, self.state_name, self.owner)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        keys = self._keys_of(rows)
+        values, results = self._folded(keys, self._cursor.over(rows.rows), self._table.entries)
+        self._cursor.done()
+        self._table.changed.put(keys, values)
+        self._records_out += len(results)
+        if results:
+            yield RowBatch(results, rows.timestamps)
+
+    @abstractmethod
+    def _folded(
+        self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The new value of each row's key, and the record to emit."""
+
+
+class KeyedReduceOperator(_KeyedFoldOperator):
+    """Combines each record with the value of its key and emits the new value (Flink's `StreamGroupedReduce`).
+
+    The first record of a key is its first value. The value of a key is also the record that was last emitted
+    for it. So it is copied where the function, or another one of the subtask, could change one of the two.
+
+    Args:
+        function: Combines the value so far and a record into the new value: a new one, or one of the two,
+            which it may change.
+    """
+
+    kind: ClassVar[str] = "reduce"
+    state_name, owner = REDUCE_STATE, "a reduce"
+
+    def _folded(
+        self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]
+    ) -> tuple[list[Any], list[Any]]:
+        function, isolates = self._function, self._emission is not Emission.NEVER
+        values: list[Any] = []
+        key = None
+        try:
+            for key, row in zip(keys, rows, strict=True):
+                if key in entries:
+                    entries[key] = value = function(entries[key], row)
+                else:
+                    self._check_key(key)
+                    entries[key] = value = row
+                if isolates:
+                    entries[key] = own_copy(value)
+                    value = own_copy(value)
+                values.append(value)
+        except TypeError:
+            self._after_type_error(key)
+            raise
+        return values, values
+
+
+class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
     """Folds each record into the accumulator of its key and emits the result so far.
 
     A result may be a part of the accumulator, which the function changes in place. So it is computed from a
     copy where this function, or another one of the subtask, could change it.
-
-    Args:
-        function: The user's object; the operator works with a copy of it.
     """
 
     kind: ClassVar[str] = "aggregate"
+    state_name, owner = AGGREGATE_FUNCTION_STATE, "an aggregate of records"
 
     def __init__(
         self, key_selector: Callable[[Any], Any], function: AggregateFunction[Any, Any, Any]
     ) -> None:
         self._contents = AggregatedContents(function)
         super().__init__(key_selector, self._contents.function)
-        self._table: StateTable | None = None
         self._is_adding = True
 
     def open(self, context: OperatorContext) -> None:
@@ -133,7 +201,6 @@ class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
         for function in self._contents.other_functions:
             check_function(self.kind, function)
         self._contents.isolates = self._emission is not Emission.NEVER
-        self._table = only_table(context, AGGREGATE_FUNCTION_STATE, "an aggregate of records")
 
     @property
     def doing(self) -> str:
@@ -145,29 +212,12 @@ class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
     def _functions(self) -> Iterable[Callable[..., Any]]:
         return (self._function, *self._contents.other_functions)
 
-    def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._table is not None, "open() comes first"
-        rows = rows_of(batch)
-        self._records_in += len(rows)
-        keys = self._keys_of(rows)
-        accumulators: list[Any] = []
-        results = self._results(keys, self._cursor.over(rows.rows), self._table.entries, accumulators)
-        self._cursor.done()
-        self._table.changed.put(keys, accumulators)
-        self._records_out += len(results)
-        if results:
-            yield RowBatch(results, rows.timestamps)
-
-    def _results(
-        self,
-        keys: list[Any],
-        rows: Iterator[Any],
-        entries: MutableMapping[Any, Any],
-        accumulators: list[Any],
-    ) -> list[Any]:
+    def _folded(
+        self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]
+    ) -> tuple[list[Any], list[Any]]:
         contents, copied, isolates = self._contents, self._contents.copied, self._contents.isolates
         result_of = contents.result_function
-        results: list[Any] = []
+        accumulators, results = list[Any](), list[Any]()
         key = None
         try:
             for key, row in zip(keys, rows, strict=True):
@@ -186,4 +236,4 @@ class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
         except TypeError:
             self._after_type_error(key)
             raise
-        return results
+        return accumulators, results

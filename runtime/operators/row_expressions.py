@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from penstock.runtime.operators.expressions.expressions import (
+from penstock.runtime.operators.expressions import (
     ExpressionError,
     FieldPath,
     as_mask,

@@ -55,10 +55,10 @@ from typing import Any, Final
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.event_time import Timestamper, WatermarkProgress
 from penstock.runtime.operators.functions.function_operator import check_function
-from penstock.runtime.operators.protocols import Polled, SplitProgress
+from penstock.runtime.operators.source import Polled, SplitProgress
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor
 from penstock.runtime.record.elements import StreamStatus, Watermark
-from penstock.runtime.time.watermark_strategy import IdlenessTimer, WatermarkAlignment, WatermarkStrategy
+from penstock.runtime.time.watermarks import IdlenessTimer, WatermarkAlignment, WatermarkStrategy
 from penstock.runtime.user_location import function_location
 
 

@@ -1,43 +1,27 @@
-"""`Source` and `Sink`: what a user implements to connect anything to a graph.
+"""`Source`: the interface of places that records come from, and the context of its readers.
 
-Both are plain protocols; no base class is needed. All methods of a reader or writer are called by one
-thread, the task thread of its subtask; they may block for a short while.
+`Source` and `Sink` are plain protocols; no base class is needed. All methods of a reader or writer are called
+by the task thread of its subtask; they may block for a short while.
 
 A source is cut into *splits*. A split is any value that the codec carries: a dataclass, a tuple, a dict. It
 includes how far it was read, so a reader's snapshot is just its unfinished splits.
-
-A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit`
-makes it visible. `commit` may be called again for something that is already committed and must then do
-nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from penstock.runtime.operators.metrics import (
-    BUILT_IN,
-    GaugeStatistics,
-    HistogramStatistics,
-    MetricValue,
-    metric_from_json,
-    sum_by_name,
-)
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
-from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from penstock.runtime.operators.sinks import SinkContext
 
-
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-T_contra = TypeVar("T_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,146 +228,6 @@ class Source(Protocol[T_co]):
         ...
 
 
-class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not name their records' type
-    """Writes the records of one subtask, transaction by transaction."""
-
-    def write(self, batch: Batch) -> None:
-        """Add records to the open transaction."""
-        ...
-
-    def prepare_commit(self) -> Sequence[Any]:
-        """Pre-commit: end the open transaction, make it durable and invisible, begin a new one.
-
-        Returns:
-            What `commit` needs, as values that the codec carries; empty when nothing was written.
-        """
-        ...
-
-    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
-        """Make pre-committed transactions visible; those already visible stay as they are."""
-        ...
-
-    def close(self) -> None:
-        """Release everything, leaving committed data alone; called once, also after a failure."""
-        ...
-
-
-@runtime_checkable
-class RemovesLeftovers(Protocol):
-    """Optional for a writer: clean up what earlier attempts of the same job left behind."""
-
-    def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Remove uncommitted work of attempts before this one.
-
-        Called once per attempt on subtask 0, after the attempt's first completed checkpoint. By then every
-        subtask has committed everything that a restored checkpoint covers.
-        """
-        ...
-
-
-@runtime_checkable
-class RemovesUncovered(Protocol):
-    """Optional for a sink: clean up after a job that has ended, unless it finished in its first attempt."""
-
-    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
-        """Remove all uncommitted work of one operator of a job that has ended, except what is covered.
-
-        Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
-
-        Args:
-            covered: What `prepare_commit` gave of transactions that a completed snapshot covers: a job that
-                starts from it will commit them, so they stay. Some may be committed already.
-        """
-        ...
-
-
-@runtime_checkable
-class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
-    """A place that records go to. The object itself is pickled and sent to the subtasks.
-
-    A sink that changes no record, and hands none to other code of the program, says so by an attribute
-    `only_reads = True`. Where all functions of the subtask only read, nothing is copied then.
-    """
-
-    def writer(self, context: SinkContext) -> SinkWriter[T_contra]:
-        """Make the writer of one subtask.
-
-        Its class may declare lists of the subtask (`OperatorListState`).
-
-        Raises:
-            PenstockError: The place can't be written; the message says what to do.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorStatistics:
-    """Counters of one operator, in one subtask or summed over several.
-
-    Attributes:
-        records_in: Records taken.
-        records_out: Records emitted on the main output.
-        records_skipped: Bad records that were skipped.
-        dead_letters: Bad records that went to the dead-letter stream.
-        extra: More by name: what Penstock counts for this kind of operator, such as `late_records`, and the
-            metrics of the user's own. `counters`, `gauges` and `histograms` are views of the latter.
-    """
-
-    records_in: int = 0
-    records_out: int = 0
-    records_skipped: int = 0
-    dead_letters: int = 0
-    extra: Mapping[str, MetricValue] = field(default_factory=dict)
-
-    @property
-    def counters(self) -> dict[str, int]:
-        """Counters of the user's own by name."""
-        counted = {name: each for name, each in self.extra.items() if name not in BUILT_IN}
-        return {name: each for name, each in counted.items() if isinstance(each, int)}
-
-    @property
-    def gauges(self) -> dict[str, GaugeStatistics]:
-        """Gauges of the user's own by name."""
-        return {name: each for name, each in self.extra.items() if isinstance(each, GaugeStatistics)}
-
-    @property
-    def histograms(self) -> dict[str, HistogramStatistics]:
-        """Histograms of the user's own by name."""
-        return {name: each for name, each in self.extra.items() if isinstance(each, HistogramStatistics)}
-
-    def plus(self, other: OperatorStatistics) -> OperatorStatistics:
-        """The sums of both.
-
-        Example:
-            >>> OperatorStatistics(1, 2, extra={"late": 3}).plus(OperatorStatistics(10, 20)).records_out
-            22
-        """
-        return OperatorStatistics(
-            self.records_in + other.records_in,
-            self.records_out + other.records_out,
-            self.records_skipped + other.records_skipped,
-            self.dead_letters + other.dead_letters,
-            sum_by_name(self.extra, other.extra),
-        )
-
-    def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
-        """The same with metrics of the user's own."""
-        return replace(self, extra={**self.extra, **metrics})
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> OperatorStatistics:
-        """Statistics from the dict of `asdict`, maybe by way of JSON.
-
-        Example:
-            >>> from dataclasses import asdict
-            >>> counted = OperatorStatistics(5, 4, extra={"waiting": GaugeStatistics(1.0, 1.0, 1.0)})
-            >>> OperatorStatistics.from_dict(asdict(counted)) == counted
-            True
-        """
-        extra = {name: metric_from_json(each) for name, each in data.get("extra", {}).items()}
-        return cls(**{**data, "extra": extra})
-
-
 @dataclass(frozen=True, eq=False)
 class NeededColumns:
     """Parts of a source's records that are needed; others may be there, too.
@@ -412,4 +256,89 @@ class ReadsInPart(Protocol):
 
         The splits must be the same ones: a job that is started from a savepoint may need other columns.
         """
+        ...
+
+
+class SplitEnumeratorContext(Protocol):
+    """The calls that an enumerator may make."""
+
+    @property
+    def operator_id(self) -> str:
+        """Id of the source's operator."""
+        ...
+
+    @property
+    def parallelism(self) -> int:
+        """Number of readers."""
+        ...
+
+    def assign(self, subtask: int, splits: Sequence[Any]) -> None:
+        """Hand splits to a reader; from now on the reader owns them.
+
+        Splits wait for a reader that has not started yet, so `start` may assign.
+        """
+        ...
+
+    def signal_no_more_splits(self, subtask: int) -> None:
+        """Send a reader the end of its splits: it finishes when it has read those that it has."""
+        ...
+
+    def run_in_background(
+        self,
+        work: Callable[[], T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """Run blocking work, such as listing a folder; the callback runs in the enumerator's thread.
+
+        Without `on_error` an error fails the job. No callback runs after the job was restored.
+
+        Args:
+            work: The blocking call.
+        """
+        ...
+
+
+class SplitEnumerator(Protocol):
+    """Hands out the splits of one source. All calls come from one thread and must not block."""
+
+    def start(self) -> None:
+        """Begin or continue the job; called once, before anything else."""
+        ...
+
+    def handle_split_request(self, subtask: int) -> None:
+        """Handle an idle reader's request: assign splits now or later, or signal that there are no more."""
+        ...
+
+    def add_splits_back(self, splits: Sequence[Any]) -> None:
+        """Take back splits of a failed reader that were not in a checkpoint yet."""
+        ...
+
+    def snapshot(self) -> Any:
+        """All splits that no reader has, and any other state.
+
+        Any value that the codec carries, but not `None`.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the attempt or the job; called once."""
+        ...
+
+
+@runtime_checkable
+class HearsOfFailedReaders(Protocol):
+    """A `SplitEnumerator` that remembers which readers wait, so it must drop those that fail."""
+
+    def reader_failed(self, subtask: int) -> None:
+        """Drop a failed reader; it requests again after its restart if it has nothing to read."""
+        ...
+
+
+@runtime_checkable
+class EnumeratesSplits(Protocol):
+    """A `Source` that has an enumerator; its `splits` is not called by the job."""
+
+    def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> SplitEnumerator:
+        """Make the enumerator from a checkpoint's state; `None` is a fresh start."""
         ...

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.runtime.operators.expressions.expressions import ExpressionError, as_mask, compute, rows_where
-from penstock.runtime.operators.expressions.row_expressions import RowExpressions
+from penstock.runtime.operators.expressions import ExpressionError, as_mask, compute, rows_where
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.row_expressions import RowExpressions
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_lists

@@ -18,11 +18,12 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import ExternallyInducedReader
 from penstock.runtime.operators.event_time import strategy_only_reads
+from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import OperatorContext, SavedList
-from penstock.runtime.operators.protocols import (
+from penstock.runtime.operators.source import (
     ConnectorContext,
+    EnumeratesSplits,
     FollowsCheckpoints,
-    OperatorStatistics,
     PausesSplits,
     Polled,
     ReportsSplits,
@@ -30,21 +31,17 @@ from penstock.runtime.operators.protocols import (
     SourceReader,
     SplitProgress,
 )
-from penstock.runtime.operators.sources.source_watermarks import (
+from penstock.runtime.operators.source_coordinator import NO_MORE_SPLITS, SPLIT_REQUEST
+from penstock.runtime.operators.source_watermarks import (
     NO_CHANGE,
     SourceWatermarks,
     TimeChange,
     WatermarksAligned,
 )
-from penstock.runtime.operators.sources.split_enumerator import (
-    NO_MORE_SPLITS,
-    SPLIT_REQUEST,
-    EnumeratesSplits,
-)
 from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.state.own_copy import own_batch, own_copies
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 T = TypeVar("T")
 

@@ -1,39 +1,154 @@
-"""`SourceCoordinator`: the operator coordinator of a source with an enumerator (Flink's class).
+"""`SourceCoordinator`: the operator coordinator of a source with an enumerator (Flink's class and FLIP-27).
 
-It stands between the user's enumerator and the readers, and is hosted like any other coordinator
-(`operators/coordinator_host.py`). It takes the readers' requests and sends the assigned splits. It keeps the
-enumerator's state in checkpoints, and gives back the splits of a failed reader. An error of the enumerator
-fails the job and names the source.
+A plain `Source` lists its splits when the job starts, and each subtask gets a fixed share. An *enumerator*
+decides as it goes. One enumerator for the whole source lives in the JobMaster. Readers without work request
+splits, and it assigns some or signals that there are no more. `OnRequest` makes such a source of any bounded
+one.
+
+The coordinator stands between the user's enumerator and the readers, and is hosted like any other coordinator
+(`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives back the splits of a failed
+reader. An error of the enumerator fails the job and names the source.
 
 Why no split is lost or doubled. The enumerator's snapshot is taken in one step. Everything assigned before
 has arrived at its reader in front of the barrier, everything assigned later is taken behind it. So a split is
 in exactly one of the two snapshots.
 
-`SplitAssignments` knows which splits were assigned since which checkpoint (Flink's `SplitAssignmentTracker`).
-A reader that fails restarts from the state of an older checkpoint, which lacks the splits assigned since. The
-enumerator gets these back. A restore of the whole job does not need this: the enumerator's own state is as
-old as the readers'.
+A failed reader restarts from the state of an older checkpoint, which lacks the splits assigned since.
+`SplitAssignments` (Flink's `SplitAssignmentTracker`) remembers them, and the enumerator gets them back. A
+restore of the whole job does not need this: the enumerator's own state is as old as the readers'.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.coordinators import (
     CoordinatorAnswer,
     OperatorCoordinator,
     OperatorCoordinatorContext,
 )
-from penstock.runtime.operators.sources.split_enumerator import (
-    NO_MORE_SPLITS,
-    SPLIT_REQUEST,
+from penstock.runtime.operators.source import (
+    ConnectorContext,
     EnumeratesSplits,
     HearsOfFailedReaders,
+    Source,
+    SourceReader,
     SplitEnumerator,
+    SplitEnumeratorContext,
 )
 from penstock.runtime.operators.user_code.failure import operator_error
+
+T = TypeVar("T")
+
+#: The event of a reader that has nothing to read. The coordinator answers with a tuple of splits, or with
+#: `NO_MORE_SPLITS`: the reader finishes when it has read the splits that it has.
+SPLIT_REQUEST: Final = "request"
+
+NO_MORE_SPLITS: Final = None
+
+
+class OnRequest(Generic[T], metaclass=NearestNames):
+    """Hands the splits of a source out on request, instead of assigning them when the job starts.
+
+    For sources with more splits than subtasks, such as a folder of files. A subtask that is done early takes
+    the next split, so none is left with a large share. Each split must come to an end, and the order in which
+    splits are read is not fixed. Readers get one split at a time.
+
+    Args:
+        source: Any source; it lists its splits once, when the job starts from nothing.
+
+    Example:
+        >>> from penstock.runtime.graph.collection_source import CollectionSource
+        >>> OnRequest(CollectionSource("abcdef")).splits(3)
+        [(0, 2), (2, 4), (4, 6)]
+    """
+
+    def __init__(self, source: Source[T]) -> None:
+        self._source = source
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        """List the splits of the wrapped source."""
+        return self._source.splits(parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SourceReader[T]:
+        """Make a reader of the wrapped source."""
+        return self._source.reader(context, splits)
+
+    def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> OnRequestEnumerator:
+        """Make an enumerator that hands splits out in the order in which the source lists them."""
+        return OnRequestEnumerator(self._source, context, state)
+
+
+class OnRequestEnumerator:
+    """A queue of splits and a queue of readers that wait; `state` is `None` for a fresh start."""
+
+    def __init__(self, source: Source[Any], context: SplitEnumeratorContext, state: Any | None) -> None:
+        self._source = source
+        self._context = context
+        self._is_listed: bool = state is not None and state[0]
+        self._unassigned: deque[Any] = deque(() if state is None else state[1])
+        self._waiting: dict[int, None] = {}
+
+    def start(self) -> None:
+        if not self._is_listed:
+            parallelism = self._context.parallelism
+            self._context.run_in_background(lambda: list(self._source.splits(parallelism)), self._listed)
+
+    def handle_split_request(self, subtask: int) -> None:
+        self._waiting[subtask] = None
+        self._serve()
+
+    def reader_failed(self, subtask: int) -> None:
+        """Drop the waiting reader; it requests again after its restart."""
+        self._waiting.pop(subtask, None)
+
+    def add_splits_back(self, splits: Sequence[Any]) -> None:
+        self._unassigned.extendleft(reversed(splits))
+        self._serve()
+
+    def snapshot(self) -> tuple[bool, list[Any]]:
+        return self._is_listed, list(self._unassigned)
+
+    def close(self) -> None:
+        """Release nothing."""
+
+    def _listed(self, splits: list[Any]) -> None:
+        self._is_listed = True
+        self._unassigned.extend(splits)
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._is_listed and self._waiting:
+            subtask = next(iter(self._waiting))
+            del self._waiting[subtask]
+            if self._unassigned:
+                self._context.assign(subtask, [self._unassigned.popleft()])
+            else:
+                self._context.signal_no_more_splits(subtask)
+
+
+def unassigned_splits(state: Any) -> Sequence[Any] | None:
+    """The splits that no reader has, from an enumerator's snapshot.
+
+    Args:
+        state: Any enumerator's snapshot; it does not name its owner, so its form decides.
+
+    Returns:
+        The splits; `None` when they were not listed yet, or the state is another enumerator's.
+
+    Example:
+        >>> unassigned_splits((True, ["b", "c"]))
+        ['b', 'c']
+        >>> unassigned_splits({"offset": 7}) is None
+        True
+    """
+    if type(state) is tuple and len(state) == 2 and state[0] is True and isinstance(state[1], list):
+        return state[1]
+    return None
 
 
 class SplitAssignments:
@@ -71,9 +186,6 @@ class SplitAssignments:
             if known > restored:
                 forgotten += self._before[known].pop(subtask, [])
         return forgotten + self._since.pop(subtask, [])
-
-
-T = TypeVar("T")
 
 
 class SourceCoordinator(OperatorCoordinator):
