@@ -5,8 +5,8 @@ or a connection is cut off. Such a call can't be interrupted. So it runs in a th
 caller stops waiting after a while. The thread stays until the call returns. When too many hang, further
 calls fail at once: they would only add threads and keep their data in memory.
 
-The bound applies to *progress*. A large object may take long, but the time from one piece to the next must
-stay within the bound. For calls that don't report pieces, the bound grows with the size.
+The bound applies to *progress*. A large object may take long, but the time from one chunk to the next must
+stay within the bound. For calls that don't report chunks, the bound grows with the size.
 
 A call that was given up may still be done, at any later time. Why that is harmless, by kind of call:
 
@@ -48,14 +48,13 @@ class BoundedCalls:
         self._hanging = 0
 
     def run(self, what: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
-        """Make a call, and wait for it while it makes progress.
+        """Make a call, and wait for it while it makes progress; raises what the call raises.
 
         Args:
             size: Bytes that the call moves without reporting progress.
 
         Raises:
             StorageTimeoutError: The call made no progress for too long, or too many earlier calls still hang.
-            Exception: What the call raises.
         """
         if self._hanging >= MOST_HANGING:
             msg = f"can't {what}: {self._hanging} earlier calls to this storage still hang"
@@ -79,8 +78,6 @@ class BoundedCalls:
 
 
 class _Call(Generic[T]):
-    """One call in its thread."""
-
     def __init__(self, call: Callable[[Callable[[], None]], T]) -> None:
         self._call = call
         self._lock = threading.Lock()
@@ -113,7 +110,6 @@ class _Call(Generic[T]):
             late()
 
     def outcome(self) -> T:
-        """The result of the call; raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]

@@ -186,11 +186,7 @@ def _require_plain(mode: int, name: str) -> None:
 
 
 class PosixFolder:
-    """An open folder; closed with its last reference.
-
-    Args:
-        fd: The open descriptor; this call opens the folder when omitted.
-    """
+    """An open folder, closed with its last reference; takes over the descriptor `fd`, or opens one."""
 
     def __init__(self, path: str, fd: int | None = None) -> None:
         self._path = path

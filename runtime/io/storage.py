@@ -33,7 +33,7 @@ from penstock.runtime.trust.paths import check_path
 
 T = TypeVar("T")
 
-#: Bytes of a large object that count as progress.
+#: Bytes of a chunk of a large object; each counts as progress.
 _CHUNK: Final = 8 * 1024 * 1024
 
 #: Store of the objects: files on a local disk, or a store behind a network.
@@ -86,9 +86,6 @@ def open_location(
 
     Args:
         most: Maximum bytes read of an object, since a stranger may have put it there.
-
-    Raises:
-        StorageError: The URL names no storage; the message lists the valid forms.
     """
     made: list[Path] = []
     calls = BoundedCalls(timeout)
@@ -97,12 +94,7 @@ def open_location(
 
 
 def absolute_location(place: str | Path) -> str:
-    """Make a path absolute, relative to the working directory; a URL stays unchanged.
-
-    Example:
-        >>> absolute_location("s3://bucket/saved/"), absolute_location("/data/saved/")
-        ('s3://bucket/saved', '/data/saved')
-    """
+    """Make a path absolute, relative to the working directory; a URL stays unchanged."""
     text = str(place)
     return text.rstrip("/") if "://" in text else str(Path(text).expanduser().absolute())
 
@@ -112,7 +104,7 @@ class ObjectStorage:
 
     Args:
         made: Local folders that were made for it, outermost first; they are removed when empty again.
-        most: Maximum bytes read of an object, within two pieces; `None` for no bound.
+        most: Maximum bytes read of an object, within two chunks; `None` for no bound.
     """
 
     def __init__(
@@ -135,11 +127,7 @@ class ObjectStorage:
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data` durably; with `create` atomically, and only if the object does not exist.
-
-        Raises:
-            ObjectExistsError: `create` is set and the object exists.
-        """
+        """Store `data` durably; with `create` atomically, and only if the object does not exist."""
         check_path(path)
         with self._described("write", path):
             self._run("write", path, lambda _: self._put(path, data, create), size=len(data))
@@ -222,7 +210,7 @@ def _put(store: Store, path: str, data: bytes, create: bool) -> None:
 
 
 def _bounded(progress: Callable[[], None], most: int | None) -> Callable[[], None]:
-    """Make a callback for each piece that raises an `OSError` after `most` bytes."""
+    """Make a callback for each chunk that raises an `OSError` after `most` bytes."""
     if most is None:
         return progress
     left = most // _CHUNK + 1
@@ -287,11 +275,7 @@ def _folders(store: Store) -> Sequence[str]:
 
 
 def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
-    """Write a token that every node must read, to prove that all nodes see the same storage; blocks.
-
-    Args:
-        token: A text that no earlier run has written.
-    """
+    """Write a new token that every node must read, to prove that all nodes see one storage; blocks."""
     storage.put(path, token.encode())
 
 

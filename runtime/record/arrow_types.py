@@ -12,9 +12,9 @@ type of a column. Here each value has a type of its own. Columns are then made o
     Decimal                          decimal128 of its scale
     list, dict with texts as names   list, struct
 
-the table. It is examined as a whole, level by level. All lists of a column make one column of their
-elements. Dicts with the same names make one column for each name. Several processes may examine parts of a
-column. The types that they find can be unified, with the same result as for the whole column.
+**A column** (`arrow_type_of`) is examined as a whole, level by level; `arrow_values.py` has the types. All
+lists of a column make one column of their elements. Dicts with the same names make one column for each name.
+Several processes may examine parts of a column, and then unify the types that they find.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PLAIN: Final[dict[type, pa.DataType]] = {
     timedelta: pa.duration("us"),
 }
 #: Maximum number of digits of a decimal of 128 bits.
-_DIGITS: Final = 38
+DECIMAL_DIGITS: Final = 38
 #: Units of times in pandas, numpy and Arrow.
 _UNITS: Final = ("s", "ms", "us", "ns")
 
@@ -62,14 +62,10 @@ class NoColumnTypeError(PenstockError, TypeError):
 
 
 def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
-    """The Arrow type of a value.
+    """The Arrow type of a leaf, or of a list or a dict of values.
 
     Args:
-        value: A leaf, or a list or a dict of values.
         digits: Precision of decimals; by default as many digits as the value needs.
-
-    Raises:
-        NoColumnTypeError: No type carries the value; the message says why.
 
     Example:
         >>> type_of_value(2**63), type_of_value(b"a"), type_of_value(None)
@@ -88,12 +84,7 @@ def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
 
 
 def are_family(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of two types have an order among each other, as in Python.
-
-    Example:
-        >>> are_family(pa.int64(), pa.float64()), are_family(pa.string(), pa.binary())
-        (True, False)
-    """
+    """Return whether values of two types have an order among each other, as in Python."""
     return _family_of(one) == _family_of(other)
 
 
@@ -130,17 +121,24 @@ def _of_datetime(value: Any, _: int | None) -> pa.DataType:
 
 
 def zone_name(zone: tzinfo | None, value: Any) -> str | None:
-    if zone is None or (type(zone) is ZoneInfo and zone.key is not None):
-        return None if zone is None else zone.key
-    offset = zone.utcoffset(None)
-    if type(zone) is timezone and offset is not None and not offset % timedelta(minutes=1):
-        minutes = abs(offset) // timedelta(minutes=1)
-        sign = "-" if offset < timedelta() else "+"
-        return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if minutes else "UTC"
-    key = getattr(zone, "zone", None)  # of pytz, which pandas uses
-    if isinstance(key, str):
-        return key
+    if zone is None:
+        return None
+    name = _standard_name(zone) or getattr(zone, "zone", None)  # the latter of pytz, which pandas uses
+    if isinstance(name, str):
+        return name
     refuse(value, "its zone has no name; use zoneinfo, or an offset of whole minutes")
+
+
+def _standard_name(zone: tzinfo) -> str | None:
+    """The name of a zone of `zoneinfo`, or of an offset of whole minutes."""
+    if isinstance(zone, ZoneInfo):
+        return zone.key
+    if type(zone) is timezone:
+        minutes, rest = divmod(zone.utcoffset(None), timedelta(minutes=1))
+        if not rest:
+            sign = "-" if minutes < 0 else "+"
+            return f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}" if minutes else "UTC"
+    return None
 
 
 def _of_time(value: time, _: int | None) -> pa.DataType:
@@ -171,13 +169,13 @@ def _of_decimal(value: Decimal, digits: int | None) -> pa.DataType:
         refuse(value, "it is no finite number")
     scale = max(0, -exponent)
     whole = max(0, len(figures) + exponent) if value else 0
-    if whole + scale > (digits or _DIGITS):
-        refuse(value, f"it takes {whole + scale} digits, and {_DIGITS} is the most")
+    if whole + scale > (digits or DECIMAL_DIGITS):
+        refuse(value, f"it takes {whole + scale} digits, and {DECIMAL_DIGITS} is the most")
     return pa.decimal128(digits or max(1, whole + scale), scale)
 
 
 def _of_list(value: Sequence[Any], digits: int | None) -> pa.DataType:
-    found = dict.fromkeys(type_of_value(each, digits=digits) for each in value if each is not None)
+    found = dict.fromkeys(type_of_value(item, digits=digits) for item in value if item is not None)
     if len(found) > 1:
         refuse(value, f"it has elements of types {' and '.join(map(str, found))}")
     return pa.list_(next(iter(found), _NULL))
@@ -187,7 +185,7 @@ def _of_dict(value: dict[Any, Any], digits: int | None) -> pa.DataType:
     names = list(value)
     if not all(type(name) is str for name in names):
         refuse(value, "its names are no texts")
-    return pa.struct([(name, type_of_value(each, digits=digits)) for name, each in value.items()])
+    return pa.struct([(name, type_of_value(item, digits=digits)) for name, item in value.items()])
 
 
 def _of_bytes(value: Any, _: int | None) -> pa.DataType:
@@ -212,16 +210,8 @@ _FINDERS: Final[tuple[tuple[Any, Callable[[Any, int | None], pa.DataType]], ...]
 )
 
 
-_PLAIN: Final[dict[type, pa.DataType]] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    date: pa.date32(),
-    time: pa.time64("us"),
-    timedelta: pa.duration("us"),
-}
+#: Types whose values have one Arrow type in a column, unless one of them does not fit.
+_IN_COLUMNS: Final = {**PLAIN, int: _INT64, time: pa.time64("us")}
 
 _MICROSECONDS: Final = "us"
 
@@ -232,9 +222,6 @@ class NoArrowTypeError(PenstockError, TypeError):
 
 def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
     """The Arrow type that carries all these values exactly.
-
-    Raises:
-        NoArrowTypeError: No type carries them; the message names the column, or its part, and a value.
 
     Example:
         >>> arrow_type_of([{"n": 1}, {"n": None}, None], "value")
@@ -250,9 +237,9 @@ def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
         first, second = (next(v for v in present if type(v) is t) for t in types[:2])
         _refuse(name, f"it holds both {_shown(first)} and {_shown(second)}")
     only = types[0]
-    if only in _PLAIN:
+    if only in _IN_COLUMNS:
         find = _BOUNDED.get(only)
-        return _PLAIN[only] if find is None else find(present, name)
+        return _IN_COLUMNS[only] if find is None else find(present, name)
     special = _SPECIAL.get(only)
     if special is not None:
         return special(present, name)
@@ -263,11 +250,7 @@ def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
 
 
 def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType:
-    """The type of a column that has values of both types, as `arrow_type_of` would find it.
-
-    Raises:
-        NoArrowTypeError: No type holds both.
-    """
+    """The type of a column that has values of both types, as `arrow_type_of` would find it."""
     if one.equals(other) or kinds.is_null(other):
         return one
     if kinds.is_null(one):
@@ -337,16 +320,10 @@ def _datetime_type(values: Sequence[datetime], name: str) -> pa.DataType:
 
 
 def _zone_name(zone: tzinfo | None, value: datetime, name: str) -> str | None:
-    if zone is None:
-        return None
-    if isinstance(zone, ZoneInfo) and zone.key is not None:
-        return zone.key
-    if type(zone) is timezone:
-        minutes, rest = divmod(zone.utcoffset(None), timedelta(minutes=1))
-        if not rest:
-            sign = "-" if minutes < 0 else "+"
-            return f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}" if minutes else "UTC"
-    _refuse(name, f"it holds {_shown(value)}, whose zone has no name in Arrow")
+    found = None if zone is None else _standard_name(zone)
+    if zone is not None and found is None:
+        _refuse(name, f"it holds {_shown(value)}, whose zone has no name in Arrow")
+    return found
 
 
 def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
@@ -362,8 +339,8 @@ def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
 
 def _decimal(whole: int, scale: int, name: str) -> pa.DataType:
     digits = max(1, whole + scale)
-    if digits > _DIGITS:
-        _refuse(name, f"its decimals take {digits} digits together, and {_DIGITS} is the most")
+    if digits > DECIMAL_DIGITS:
+        _refuse(name, f"its decimals take {digits} digits together, and {DECIMAL_DIGITS} is the most")
     return pa.decimal128(digits, scale)
 
 
@@ -384,15 +361,15 @@ def _tuple_type(values: Sequence[tuple[Any, ...]], name: str) -> pa.DataType:
 def _dict_type(values: Sequence[dict[Any, Any]], name: str) -> pa.DataType:
     names = list(values[0])
     same = all(value.keys() == values[0].keys() for value in values)
-    if same and names and all(type(each) is str for each in names) and not are_of_tuple(names):
-        return _struct([(each, [value[each] for value in values]) for each in names], name)
+    if same and names and all(type(key) is str for key in names) and not are_of_tuple(names):
+        return _struct([(key, [value[key] for value in values]) for key in names], name)
     keys = arrow_type_of(list(chain.from_iterable(values)), f"{name} (its keys)")
     every = list(chain.from_iterable(value.values() for value in values))
     return pa.map_(pa.string() if kinds.is_null(keys) else keys, arrow_type_of(every, f"{name} (its values)"))
 
 
 def _struct(columns: Iterable[tuple[str, list[Any]]], name: str) -> pa.DataType:
-    return pa.struct([(each, arrow_type_of(values, f"{name}.{each}")) for each, values in columns])
+    return pa.struct([(field, arrow_type_of(values, f"{name}.{field}")) for field, values in columns])
 
 
 #: Types whose values may not all fit.
@@ -405,6 +382,25 @@ _SPECIAL: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {
     tuple: _tuple_type,
     dict: _dict_type,
 }
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
+
+
+def with_leaves(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type in which `convert` replaces each type that is no struct, map or list."""
+    if kinds.is_struct(kind):
+        return pa.struct([field.with_type(with_leaves(field.type, convert)) for field in kind])
+    if kinds.is_map(kind):
+        key, item = (with_leaves(inner, convert) for inner in (kind.key_type, kind.item_type))
+        return pa.map_(kind.key_field.with_type(key), kind.item_field.with_type(item), kind.keys_sorted)
+    if is_list(kind):
+        inner = kind.value_field.with_type(with_leaves(kind.value_type, convert))
+        if kinds.is_fixed_size_list(kind):
+            return pa.list_(inner, kind.list_size)
+        return pa.large_list(inner) if kinds.is_large_list(kind) else pa.list_(inner)
+    return convert(kind)
 
 
 def names_of(kind: pa.StructType) -> list[str]:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from penstock.runtime.record.arrow_types import NoArrowTypeError as NoArrowTypeError
-from penstock.runtime.record.arrow_types import are_of_tuple, arrow_type_of, names_of
+from penstock.runtime.record.arrow_types import are_of_tuple, arrow_type_of, is_list, names_of, with_leaves
 from penstock.runtime.record.exact_values import exact_column
 
 
@@ -41,10 +41,6 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
 
     Raises:
         NoArrowTypeError: No Arrow type carries the values exactly, or `kind` does not.
-
-    Example:
-        >>> to_arrow([("a", 1)], "value").type
-        StructType(struct<_1: string, _2: int64>)
     """
     found = arrow_type_of(values, name) if kind is None else kind
     plain = _to_plain(found)
@@ -62,14 +58,11 @@ def from_arrow(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
     Times of less than a microsecond are refused, zones become those of `zoneinfo`.
 
-    Raises:
-        NoArrowTypeError: The column's values have no Python type that keeps them.
-
     Example:
         >>> from_arrow(to_arrow([("a", 1), None], "value"))
         [('a', 1), None]
     """
-    kind = _in_microseconds(column.type)
+    kind = with_leaves(column.type, _in_microseconds)
     try:
         values: list[Any] = (column if kind.equals(column.type) else column.cast(kind)).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -80,7 +73,6 @@ def from_arrow(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The time zone of an Arrow zone name."""
     if name == "UTC":
         return UTC
     if name[:1] in ("+", "-"):
@@ -132,7 +124,7 @@ def _from_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if kinds.is_map(kind):
         key, item = _optional(_from_plain(kind.key_type)), _optional(_from_plain(kind.item_type))
         return lambda value: {key(k): item(v) for k, v in value}
-    if _is_any_list(kind) and (inner := _from_plain(kind.value_type)) is not None:
+    if is_list(kind) and (inner := _from_plain(kind.value_type)) is not None:
         element = _optional(inner)
         return lambda value: list(map(element, value))
     if kinds.is_timestamp(kind) and kind.tz is not None:
@@ -149,10 +141,6 @@ def _optional(restore: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     return _same if restore is None else lambda value: None if value is None else restore(value)
 
 
-def _is_any_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
-
-
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:
     if kinds.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
@@ -162,10 +150,4 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if kinds.is_date64(kind):
         return pa.date32()  # Python's dates are of whole days, too
-    if kinds.is_dictionary(kind):
-        return _in_microseconds(kind.value_type)
-    if kinds.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
-    if kinds.is_struct(kind):
-        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind])
-    return kind
+    return with_leaves(kind.value_type, _in_microseconds) if kinds.is_dictionary(kind) else kind

@@ -56,12 +56,7 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
-    """A column of keys in canonical form; the same object where it is that already.
-
-    Raises:
-        KeyTypeError: The type has no stable hash, or a time is not of whole microseconds; the message names
-            both.
-    """
+    """A column of keys in canonical form; the same object where it is that already."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     given = column.type
@@ -158,12 +153,6 @@ class ColumnKey:
 
     It is a function from a record, which is a dict, to its key. A list of one name is that name.
 
-    Args:
-        names: The columns, in the order of the key's parts.
-
-    Raises:
-        ConfigurationError: `names` is empty, or a name is no text or a duplicate.
-
     Example:
         >>> ColumnKey(("k",))({"k": 1, "v": 2}), ColumnKey(("k", "v"))({"k": 1})
         (1, (1, None))
@@ -245,13 +234,7 @@ class NoKey(ColumnKey):
 
 
 def one_nan(keys: list[Any]) -> list[Any]:
-    """Decoded keys with `NAN` in the place of every NaN, also in tuples; the list may be the same.
-
-    Example:
-        >>> keys = one_nan([1.5, float("nan"), ("a", float("nan"))])
-        >>> keys[1] is NAN, keys[2][1] is NAN
-        (True, True)
-    """
+    """Decoded keys with `NAN` in the place of every NaN, also in tuples; the list may be the same."""
     kinds = set(map(type, keys))
     if tuple in kinds and _has_nan(chain.from_iterable(key for key in keys if type(key) is tuple)):
         keys = [tuple(map(_with_nan, key)) if type(key) is tuple else key for key in keys]
@@ -292,9 +275,6 @@ def _canonical(value: Any) -> Any:
 
 def as_column_key(key: Any) -> ColumnKey | None:
     """A `ColumnKey` of the argument of `key_by`; `None` if it is no name and no list of names.
-
-    Raises:
-        ConfigurationError: The value is a list or tuple of something else.
 
     Example:
         >>> as_column_key("k"), as_column_key(["a", "b"]).names, as_column_key(len)

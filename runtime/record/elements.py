@@ -1,13 +1,11 @@
 """Elements that flow between operators and between subtasks.
 
-Inside a chain, operators hand each other *batches* (`RowBatch`, `ArrowBatch`). Between two subtasks a
-channel carries *elements*: a batch that was encoded into a `Buffer`, or an event. A buffer never spans an
-event, so the order of a channel's elements is the order in which they were emitted.
+Inside a chain, operators hand each other *batches* (`RowBatch`, `ArrowBatch`). Between two subtasks a channel
+carries *elements*: a *buffer*, whose *payload* is an encoded batch, or an *event*. A buffer never spans an
+event, so the order of a channel's elements is the order in which they were emitted. One call between two
+processes carries a *frame* of elements.
 
 Timestamps are event time in whole microseconds since the epoch.
-
-`take_rows`: Arrow can't take rows by place from run ends and views. Such a column is decoded, taken from and
-encoded again, so that its type stays.
 """
 
 from __future__ import annotations
@@ -24,6 +22,11 @@ from penstock.runtime.errors import PenstockError
 
 
 def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
+    """The rows at these places.
+
+    Arrow can't take rows by place from run ends and views. Such a column is decoded, taken from and encoded
+    again, so that its type stays.
+    """
     if not batch.num_columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(places), pa.struct([])))
     try:
@@ -165,11 +168,7 @@ BatchFormat: TypeAlias = Literal["rows", "arrow"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A batch in its wire form: what a channel carries, captures and counts.
-
-    Attributes:
-        payload: The encoded batch (see `penstock.runtime.record.element_codec`).
-    """
+    """A batch in its wire form: what a channel carries, captures and counts."""
 
     payload: bytes
     rows: int
@@ -213,8 +212,7 @@ class CheckpointOptions:
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
         drain: With a synchronous savepoint: event time goes to its end first, and all timers and windows
             fire.
-        location: URL of the folder that takes a savepoint's files; `None` for a place in the job's own
-            checkpoint storage.
+        location: URL of a savepoint's folder; `None` for a place in the job's own checkpoint storage.
     """
 
     kind: SnapshotKind = SnapshotKind.CHECKPOINT

@@ -23,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from penstock.runtime.record.arrow_types import DECIMAL_DIGITS, is_list
+
 #: Errors of pyarrow for values that it can't take.
 ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Python types of a column's values, by a test of its type; numpy's are behind them.
@@ -54,10 +56,9 @@ class MisfitError(ValueError):
 def exact_column(
     values: Sequence[Any], kind: pa.DataType | None, name: str, *, rounds: bool = False
 ) -> pa.Array:
-    """A column of values.
+    """A column of values; entries may be `None`.
 
     Args:
-        values: The values; entries may be `None`.
         kind: The column's type; found by Arrow when left out.
         rounds: Whether Python's floats may be rounded to a type of fewer bits, at the user's request.
     """
@@ -212,10 +213,6 @@ def _shown(value: Any) -> str:
     return f"{value!r:.80}"
 
 
-#: Maximum number of digits of a decimal of 128 bits.
-_DIGITS: Final = 38
-
-
 def exact_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch with the columns of a schema, in its order; both have the same names."""
     columns = [exact_cast(batch.column(field.name), field.type, field.name) for field in schema]
@@ -227,12 +224,7 @@ def exact_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """A column in another type, with the same values.
-
-    Example:
-        >>> exact_cast(pa.array([1]), pa.float64(), "price").to_pylist()
-        [1.0]
-    """
+    """A column in another type, with the same values."""
     if column.type.equals(kind):
         return column
     _refuse_types(column.type, kind, name, nested=False)
@@ -254,8 +246,8 @@ def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 def _as_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Arrow wants digits for the largest integers of the type, though the values may be small."""
-    whole = column.cast(pa.decimal128(_DIGITS, 0))
-    return whole.cast(pa.decimal128(_DIGITS, kind.scale)).cast(kind)
+    whole = column.cast(pa.decimal128(DECIMAL_DIGITS, 0))
+    return whole.cast(pa.decimal128(DECIMAL_DIGITS, kind.scale)).cast(kind)
 
 
 def _refuse_types(source: pa.DataType, kind: pa.DataType, path: str, *, nested: bool) -> None:
@@ -270,7 +262,7 @@ def _refuse_types(source: pa.DataType, kind: pa.DataType, path: str, *, nested: 
     elif kinds.is_map(source) and kinds.is_map(kind):
         _refuse_types(source.key_type, kind.key_type, f"{path}.key", nested=True)
         _refuse_types(source.item_type, kind.item_type, f"{path}.value", nested=True)
-    elif _is_list(source) and _is_list(kind):
+    elif is_list(source) and is_list(kind):
         _refuse_types(source.value_type, kind.value_type, f"{path}[]", nested=True)
     elif not _are_of_one_family(source, kind) or (nested and _is_narrower(source, kind)):
         raise _misfit(source, kind, path)
@@ -300,10 +292,6 @@ def _is_text(kind: pa.DataType) -> bool:
 def _is_bytes(kind: pa.DataType) -> bool:
     views = kinds.is_binary_view(kind) or kinds.is_fixed_size_binary(kind)
     return bool(views or kinds.is_binary(kind) or kinds.is_large_binary(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
 #: Within these nothing changes that Arrow's cast, or the comparison behind it, does not see.

@@ -1,21 +1,20 @@
-"""Simple types of the standard library and of numpy: how each becomes something that msgpack knows, and back.
+"""Simple types of the standard library and of numpy, in a native form that msgpack keeps, and back.
 
-A payload is made of native values and lists only. Where a value can't be written without loss (a time zone
-of an unknown class) the answer is `UNSUPPORTED`, and the value is pickled instead.
+A native form is made of native values and lists only. A value that has none (with a time zone of an unknown
+class) is `UNSUPPORTED`, and pickled instead.
 
-**Extension codes** say which kind of value a msgpack extension stands for. The numbers are the format. They
-are in every checkpoint that was ever written. So a number never changes and never gets another meaning. A new
-kind takes the next free number.
+**Extension codes** say which kind of value a msgpack extension stands for. The numbers are the format, and
+stand in every checkpoint that was ever written. So a number never changes and never gets another meaning. A
+new kind takes the next free number.
 
 **Columns of datetimes** in one zone are 64-bit microseconds, made and read at C speed. Python subtracts two
 datetimes of one and the same zone object by their wall time, and adds a duration to the wall time too. So
-with an epoch in that zone nothing here depends on the zone's rules. No datetime has to leave its zone and
-come back.
+with an epoch in that zone nothing here depends on the zone's rules.
 
-**Numpy scalars and arrays** are their dtype and their raw bytes. Only dtypes that come back exactly from
-their description are written this way. All others (sub-arrays with metadata, variable-width strings, foreign
-dtypes) are `UNSUPPORTED` and pickled. Bytes are never read as objects: a dtype that holds references is
-refused before numpy sees the data.
+**Numpy scalars and arrays** are their dtype and their raw bytes. Only dtypes that their description restores
+exactly are written this way. All others (sub-arrays with metadata, variable-width strings, foreign dtypes)
+are pickled. Bytes are never read as objects: a dtype that holds references is refused before numpy sees the
+data.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MAX_DEPTH: Final = 100
 
 
 class ExtensionCode:
-    """Kinds of extensions; the comment says how its payload is built.
+    """Kinds of extensions; the comment says what is in one.
 
     In the comments, `module` is `penstock` for a class of Penstock, whose name is in `stable_names.py`.
 
@@ -64,7 +63,7 @@ class ExtensionCode:
     DICT: Final = 9  # [column of keys, column of values]
     SET: Final = 10  # column
     FROZENSET: Final = 11  # column
-    LEAVES: Final = 12  # [code, [payload, ...]]: a column of one simple type
+    LEAVES: Final = 12  # [code, [native, ...]]: a column of one simple type
     RECORD: Final = 13  # [module, qualified name, [field, ...], tuple of values | dict of attributes]
     RECORDS: Final = 14  # [module, qualified name, [field, ...], column of tuples]
     ENUM: Final = 15  # [module, qualified name, name | names of flags | value of a flag]
@@ -85,7 +84,7 @@ class ExtensionCode:
     DEQUE: Final = 30  # [column, maximal length]
 
 
-#: The answer for a value that has no payload.
+#: The answer for a value that has no native.
 UNSUPPORTED: Final = object()
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time; the zone is written beside it
@@ -99,15 +98,13 @@ _COMPLEX: Final = struct.Struct("<dd")
 
 @dataclass(frozen=True, slots=True)
 class LeafType:
-    """Encoding of one type."""
-
     type: type
     code: int
-    to_payload: Callable[[Any], Any]
-    from_payload: Callable[[Any], Any]
+    to_native: Callable[[Any], Any]
+    from_native: Callable[[Any], Any]
 
 
-def zone_to_payload(zone: tzinfo | None) -> Any:
+def zone_to_native(zone: tzinfo | None) -> Any:
     """Write a time zone: a fixed offset as numbers, a `ZoneInfo` by its key."""
     if zone is None:
         return None
@@ -121,113 +118,113 @@ def zone_to_payload(zone: tzinfo | None) -> Any:
     return UNSUPPORTED
 
 
-def zone_from_payload(payload: Any) -> tzinfo | None:
-    if payload is None:
+def zone_from_native(native: Any) -> tzinfo | None:
+    if native is None:
         return None
-    if isinstance(payload, str):
-        return ZoneInfo(payload)
-    days, seconds, microseconds, *name = payload
+    if isinstance(native, str):
+        return ZoneInfo(native)
+    days, seconds, microseconds, *name = native
     return timezone(timedelta(days, seconds, microseconds), *name)
 
 
 def _with_zone(number: int, fold: int, zone: tzinfo | None) -> Any:
     if zone is None and not fold:
         return number
-    payload = zone_to_payload(zone)
-    return UNSUPPORTED if payload is UNSUPPORTED else [number, fold, payload]
+    native = zone_to_native(zone)
+    return UNSUPPORTED if native is UNSUPPORTED else [number, fold, native]
 
 
-def _datetime_to_payload(value: datetime) -> Any:
+def _datetime_to_native(value: datetime) -> Any:
     zone = value.tzinfo
     wall = value if zone is None else datetime.combine(value, value.time())
     return _with_zone((wall - _EPOCH) // _MICROSECOND, value.fold, zone)
 
 
-def _datetime_from_payload(payload: Any) -> datetime:
-    if type(payload) is int:
-        return _EPOCH + timedelta(0, 0, payload)
-    number, fold, zone = payload
-    return (_EPOCH + timedelta(0, 0, number)).replace(fold=fold, tzinfo=zone_from_payload(zone))
+def _datetime_from_native(native: Any) -> datetime:
+    if type(native) is int:
+        return _EPOCH + timedelta(0, 0, native)
+    number, fold, zone = native
+    return (_EPOCH + timedelta(0, 0, number)).replace(fold=fold, tzinfo=zone_from_native(zone))
 
 
-def _time_to_payload(value: time) -> Any:
+def _time_to_native(value: time) -> Any:
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return _with_zone(seconds * _SECOND + value.microsecond, value.fold, value.tzinfo)
 
 
-def _time_from_payload(payload: Any) -> time:
-    number, fold, zone = (payload, 0, None) if type(payload) is int else payload
+def _time_from_native(native: Any) -> time:
+    number, fold, zone = (native, 0, None) if type(native) is int else native
     seconds, microsecond = divmod(number, _SECOND)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
-    return time(hour, minute, second, microsecond, zone_from_payload(zone), fold=fold)
+    return time(hour, minute, second, microsecond, zone_from_native(zone), fold=fold)
 
 
-def _timedelta_to_payload(value: timedelta) -> Any:
+def _timedelta_to_native(value: timedelta) -> Any:
     return [value.days, value.seconds, value.microseconds]
 
 
-def _timedelta_from_payload(payload: Any) -> timedelta:
-    days, seconds, microseconds = payload
+def _timedelta_from_native(native: Any) -> timedelta:
+    days, seconds, microseconds = native
     return timedelta(days, seconds, microseconds)
 
 
-def _uuid_to_payload(value: UUID) -> Any:
+def _uuid_to_native(value: UUID) -> Any:
     safe = value.is_safe
     return value.bytes if safe is SafeUUID.unknown else [value.bytes, safe.value]
 
 
-def _uuid_from_payload(payload: Any) -> UUID:
-    if isinstance(payload, bytes):
-        return UUID(bytes=payload)
-    raw, safe = payload
+def _uuid_from_native(native: Any) -> UUID:
+    if isinstance(native, bytes):
+        return UUID(bytes=native)
+    raw, safe = native
     return UUID(bytes=raw, is_safe=SafeUUID(safe))
 
 
-def _complex_to_payload(value: complex) -> Any:
+def _complex_to_native(value: complex) -> Any:
     return _COMPLEX.pack(value.real, value.imag)
 
 
-def _complex_from_payload(payload: Any) -> complex:
-    return complex(*_COMPLEX.unpack(payload))
+def _complex_from_native(native: Any) -> complex:
+    return complex(*_COMPLEX.unpack(native))
 
 
-def _decimal_from_payload(payload: Any) -> Decimal:
-    if not isinstance(payload, str):
-        msg = f"a decimal is written as text, not as {type(payload).__name__}"
+def _decimal_from_native(native: Any) -> Decimal:
+    if not isinstance(native, str):
+        msg = f"a decimal is written as text, not as {type(native).__name__}"
         raise TypeError(msg)
-    return Decimal(payload)
+    return Decimal(native)
 
 
-def _fraction_to_payload(value: Fraction) -> Any:
+def _fraction_to_native(value: Fraction) -> Any:
     parts = [value.numerator, value.denominator]
     return parts if set(map(type, parts)) == {int} else UNSUPPORTED  # numpy's integers stay in it
 
 
-def _fraction_from_payload(payload: Any) -> Fraction:
-    numerator, denominator = payload
+def _fraction_from_native(native: Any) -> Fraction:
+    numerator, denominator = native
     index(numerator), index(denominator)  # refuses text, which would make a number of any length
     return Fraction(numerator, denominator)
 
 
-def _bytearray_from_payload(payload: Any) -> bytearray:
-    if not isinstance(payload, bytes):
-        msg = f"a bytearray is written as bytes, not as {type(payload).__name__}"
+def _bytearray_from_native(native: Any) -> bytearray:
+    if not isinstance(native, bytes):
+        msg = f"a bytearray is written as bytes, not as {type(native).__name__}"
         raise TypeError(msg)
-    return bytearray(payload)
+    return bytearray(native)
 
 
 #: Every simple type.
 LEAF_TYPES: Final = (
-    LeafType(bytearray, ExtensionCode.BYTEARRAY, bytes, _bytearray_from_payload),
-    LeafType(datetime, ExtensionCode.DATETIME, _datetime_to_payload, _datetime_from_payload),
+    LeafType(bytearray, ExtensionCode.BYTEARRAY, bytes, _bytearray_from_native),
+    LeafType(datetime, ExtensionCode.DATETIME, _datetime_to_native, _datetime_from_native),
     LeafType(date, ExtensionCode.DATE, date.toordinal, date.fromordinal),
-    LeafType(time, ExtensionCode.TIME, _time_to_payload, _time_from_payload),
-    LeafType(timedelta, ExtensionCode.TIMEDELTA, _timedelta_to_payload, _timedelta_from_payload),
-    LeafType(Decimal, ExtensionCode.DECIMAL, str, _decimal_from_payload),
-    LeafType(UUID, ExtensionCode.UUID, _uuid_to_payload, _uuid_from_payload),
-    LeafType(complex, ExtensionCode.COMPLEX, _complex_to_payload, _complex_from_payload),
-    LeafType(Fraction, ExtensionCode.FRACTION, _fraction_to_payload, _fraction_from_payload),
+    LeafType(time, ExtensionCode.TIME, _time_to_native, _time_from_native),
+    LeafType(timedelta, ExtensionCode.TIMEDELTA, _timedelta_to_native, _timedelta_from_native),
+    LeafType(Decimal, ExtensionCode.DECIMAL, str, _decimal_from_native),
+    LeafType(UUID, ExtensionCode.UUID, _uuid_to_native, _uuid_from_native),
+    LeafType(complex, ExtensionCode.COMPLEX, _complex_to_native, _complex_from_native),
+    LeafType(Fraction, ExtensionCode.FRACTION, _fraction_to_native, _fraction_from_native),
 )
 
 
@@ -236,23 +233,23 @@ _fold = attrgetter("fold")
 _zone = attrgetter("tzinfo")
 
 
-def datetimes_to_payload(values: Sequence[datetime]) -> Any:
+def datetimes_to_native(values: Sequence[datetime]) -> Any:
     r"""Write datetimes that all have the same zone object and no fold; else `UNSUPPORTED`."""
     zones = list(map(_zone, values))
     zone = zones[0]
     # By identity: two zones of equal offset but different names are equal.
     if len(set(map(id, zones))) != 1 or any(map(_fold, values)):
         return UNSUPPORTED
-    payload = zone_to_payload(zone)
-    if payload is UNSUPPORTED:
+    native = zone_to_native(zone)
+    if native is UNSUPPORTED:
         return UNSUPPORTED
     since_epoch = map(sub, values, repeat(_EPOCH.replace(tzinfo=zone)))
-    return [payload, struct.pack(f"<{len(values)}q", *map(floordiv, since_epoch, repeat(_MICROSECOND)))]
+    return [native, struct.pack(f"<{len(values)}q", *map(floordiv, since_epoch, repeat(_MICROSECOND)))]
 
 
-def datetimes_from_payload(payload: Any) -> list[datetime]:
-    zone, raw = payload
-    epoch = _EPOCH.replace(tzinfo=zone_from_payload(zone))
+def datetimes_from_native(native: Any) -> list[datetime]:
+    zone, raw = native
+    epoch = _EPOCH.replace(tzinfo=zone_from_native(zone))
     since_epoch: list[timedelta] = np.frombuffer(raw, dtype="<m8[us]").tolist()
     return list(map(add, repeat(epoch), since_epoch))
 
@@ -267,17 +264,11 @@ def is_numpy_scalar_type(cls: type) -> bool:
     return issubclass(cls, np.generic) and cls.__module__ == "numpy"
 
 
-def dtype_to_payload(dtype: np.dtype[Any]) -> Any:
-    """Describe a dtype, or `UNSUPPORTED`.
-
-    Example:
-        >>> dtype_to_payload(np.dtype("int32"))
-        '<i4'
-    """
+def dtype_to_native(dtype: np.dtype[Any]) -> Any:
     if dtype.metadata is not None or not dtype.itemsize:
         return UNSUPPORTED
     if dtype.names is not None:
-        return _structured_to_payload(dtype)
+        return _structured_to_native(dtype)
     if dtype.kind not in _SIMPLE_KINDS:
         return UNSUPPORTED
     for text in (dtype.str, dtype.char):  # the character tells `long long` from `long`
@@ -286,32 +277,32 @@ def dtype_to_payload(dtype: np.dtype[Any]) -> Any:
     return UNSUPPORTED
 
 
-def _structured_to_payload(dtype: np.dtype[Any]) -> Any:
+def _structured_to_native(dtype: np.dtype[Any]) -> Any:
     assert dtype.names is not None
     assert dtype.fields is not None
     fields: list[Any] = []
     for name in dtype.names:
         field = dtype.fields[name][0]
         title = dtype.fields[name][2:]
-        base = dtype_to_payload(field.base)
+        base = dtype_to_native(field.base)
         if base is UNSUPPORTED or any(type(word) is not str for word in (*title, name)):
             return UNSUPPORTED
         fields.append([[*title, name], base, list(field.shape)])
-    same = dtype_from_payload(fields)
+    same = dtype_from_native(fields)
     exact = (
         same == dtype and same.isalignedstruct == dtype.isalignedstruct and same.itemsize == dtype.itemsize
     )
     return fields if exact else UNSUPPORTED
 
 
-def dtype_from_payload(payload: Any) -> np.dtype[Any]:
-    if isinstance(payload, str):
-        dtype: np.dtype[Any] = np.dtype(payload)
+def dtype_from_native(native: Any) -> np.dtype[Any]:
+    if isinstance(native, str):
+        dtype: np.dtype[Any] = np.dtype(native)
     else:
         dtype = np.dtype(
             [
-                (names[0] if len(names) == 1 else tuple(names), dtype_from_payload(base), tuple(shape))
-                for names, base, shape in payload
+                (names[0] if len(names) == 1 else tuple(names), dtype_from_native(base), tuple(shape))
+                for names, base, shape in native
             ]
         )
     if dtype.hasobject:
@@ -320,28 +311,28 @@ def dtype_from_payload(payload: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _sized_dtype(payload: Any) -> np.dtype[Any]:
+def _sized_dtype(native: Any) -> np.dtype[Any]:
     """A dtype of values that take bytes: of others there would be any number in no data."""
-    dtype = dtype_from_payload(payload)
+    dtype = dtype_from_native(native)
     if not dtype.itemsize:
         msg = f"the data describes values of dtype {dtype}, which take no bytes"
         raise ValueError(msg)
     return dtype
 
 
-def scalar_to_payload(value: np.generic) -> Any:
+def scalar_to_native(value: np.generic) -> Any:
     # Text that ends in NULs would lose them as raw memory, and by numpy's own conversions.
     if isinstance(value, np.str_):
         return ["U", str.__getitem__(value, slice(None))]
     if isinstance(value, np.bytes_):
         return ["S", bytes.__getitem__(value, slice(None))]
-    dtype = dtype_to_payload(value.dtype)
+    dtype = dtype_to_native(value.dtype)
     exact = dtype is not UNSUPPORTED and value.dtype.type is type(value)
     return [dtype, value.tobytes()] if exact else UNSUPPORTED
 
 
-def scalar_from_payload(payload: Any) -> Any:
-    dtype, raw = payload
+def scalar_from_native(native: Any) -> Any:
+    dtype, raw = native
     if dtype == "U" and isinstance(raw, str):
         return np.str_(raw)
     if dtype == "S" and isinstance(raw, bytes):
@@ -353,38 +344,33 @@ def scalar_from_payload(payload: Any) -> Any:
     return value
 
 
-def scalars_to_payload(values: Sequence[np.generic]) -> Any:
+def scalars_to_native(values: Sequence[np.generic]) -> Any:
     dtype = values[0].dtype
     if dtype.kind not in _PLAIN_KINDS or dtype.type is not type(values[0]):
         return UNSUPPORTED
-    return [dtype_to_payload(dtype), np.array(values, dtype).tobytes()]
+    return [dtype_to_native(dtype), np.array(values, dtype).tobytes()]
 
 
-def scalars_from_payload(payload: Any) -> list[Any]:
-    dtype, raw = payload
+def scalars_from_native(native: Any) -> list[Any]:
+    dtype, raw = native
     return list(np.frombuffer(raw, _sized_dtype(dtype)))
 
 
-def array_to_payload(array: np.ndarray[Any, Any]) -> tuple[Any, list[int], str, bytes | list[Any]] | None:
-    """Write an array.
-
-    Returns:
-        Dtype, shape, memory order and the raw bytes, or the list of objects of an object array; `None` when
-        its dtype is unsupported.
-    """
+def array_to_native(array: np.ndarray[Any, Any]) -> tuple[Any, list[int], str, bytes | list[Any]] | None:
+    """An array's dtype, shape, memory order and raw bytes or objects; `None` if its dtype is unsupported."""
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     shape = list(array.shape)
     if array.dtype.char == "O" and array.dtype.metadata is None:
         return "O", shape, "C", array.ravel().tolist()
-    dtype = dtype_to_payload(array.dtype)
+    dtype = dtype_to_native(array.dtype)
     return (
         None if dtype is UNSUPPORTED else (dtype, shape, order, array.tobytes("A" if order == "F" else "C"))
     )
 
 
-def array_from_payload(payload: Any) -> np.ndarray[Any, Any]:
-    """Read an array that `array_to_payload` wrote; it owns its memory and can be written to."""
-    dtype, shape, order, content = payload
+def array_from_native(native: Any) -> np.ndarray[Any, Any]:
+    """Read an array; it owns its memory and can be written to."""
+    dtype, shape, order, content = native
     if dtype == "O":
         if not isinstance(content, list) or min(shape, default=0) < 0 or math.prod(shape) != len(content):
             msg = f"an object array of shape {shape} does not have that many items in the data"

@@ -19,15 +19,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from penstock.runtime.record.arrow_types import PLAIN, NoColumnTypeError, refuse, type_of_value, zone_name
+from penstock.runtime.record.arrow_types import (
+    DECIMAL_DIGITS,
+    PLAIN,
+    NoColumnTypeError,
+    refuse,
+    type_of_value,
+    zone_name,
+)
 from penstock.runtime.record.exact_values import ARROW_ERRORS, MisfitError, exact_column
 from penstock.runtime.record.row_columns import RowColumn, uniform_rows
 
 _INT64: Final = pa.int64()
 _INT64_RANGE: Final = (-(1 << 63), (1 << 63) - 1)
 _NULL: Final = pa.null()
-#: Digits that stand for decimals of one scale.
-_DIGITS: Final = 38
 
 
 def batches_of_rows(rows: Sequence[dict[Any, Any]]) -> Iterator[pa.RecordBatch]:
@@ -105,11 +110,8 @@ def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
     Args:
         merged: Whether values whose types go together without loss (`common_type`) share one. Otherwise nulls
             are apart too, and each type is that of its values alone.
-
-    Raises:
-        NoColumnTypeError: A value has no type; the error has the row's number as `place`.
     """
-    digits = None if merged else _DIGITS
+    digits = None if merged else DECIMAL_DIGITS
     types = set(map(type, values)) - {NoneType}
     if len(types) == 1 and types <= {list, dict, datetime}:
         kind = _type_of_all(values, digits=digits, apart=not merged)
@@ -208,12 +210,6 @@ def common_type(one: pa.DataType, other: pa.DataType, *, numbers: bool = False) 
     """The type that holds values of both unchanged; `None` if there is none.
 
     A null goes with everything. A dict may lack fields. Decimals get the digits that both need.
-
-    Example:
-        >>> common_type(pa.list_(pa.null()), pa.list_(pa.int64()))
-        ListType(list<item: int64>)
-        >>> common_type(pa.int64(), pa.float64()) is None
-        True
     """
     if one.equals(other) or kinds.is_null(other):
         return one
@@ -222,7 +218,7 @@ def common_type(one: pa.DataType, other: pa.DataType, *, numbers: bool = False) 
     if kinds.is_decimal128(one) and kinds.is_decimal128(other):
         scale = max(one.scale, other.scale)
         digits = scale + max(one.precision - one.scale, other.precision - other.scale)
-        return pa.decimal128(digits, scale) if digits <= _DIGITS else None
+        return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS else None
     if kinds.is_list(one) and kinds.is_list(other):
         kind = common_type(one.value_type, other.value_type, numbers=numbers)
         return None if kind is None else pa.list_(kind)

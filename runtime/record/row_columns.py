@@ -1,10 +1,9 @@
 """Rows as columns and columns as rows.
 
 **Rows as columns.** A batch of rows becomes batches in which each column has one type. The type of a value is
-its own, never that of its neighbours (`arrow_types.py`). So rows are dealt out by the types of their values,
-and what is computed for a row depends on this row alone. Any cut of a stream into batches, any parallelism
-and any restart gives the same. Rows of one type, which are nearly all that there are, stay together and cost
-one look at the types.
+its own, never that of its neighbours (`arrow_types.py`). So what is computed for a row depends on this row
+alone, whatever the cut into batches, the parallelism and the restarts. Rows of one type, which are nearly
+all that there are, stay together and cost one look at the types.
 
 **Columns as rows**: one dict a row, made by a literal that is compiled for the names of the columns.
 `dict(zip(names, values))` makes an iterator and a growing dict for each row. A literal `{'k': a, 'v': b}` in
@@ -31,7 +30,7 @@ import pyarrow.types as kinds
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.record.arrow_types import PLAIN, NoColumnTypeError, type_of_value
+from penstock.runtime.record.arrow_types import PLAIN, NoColumnTypeError, type_of_value, with_leaves
 from penstock.runtime.record.exact_values import ARROW_ERRORS
 
 _INT64: Final = pa.int64()
@@ -230,8 +229,7 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """One dict per row, from column name to value.
 
     Raises:
-        NoPythonValueError: Python has no object for a value, or two columns have one name; the message names
-            the column.
+        NoPythonValueError: Python has no object for a value, or two columns have one name.
     """
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]
@@ -292,22 +290,16 @@ def _values(column: pa.Array) -> list[Any]:
 
 @lru_cache(maxsize=512)
 def _in_python(kind: pa.DataType) -> pa.DataType:
+    return with_leaves(kind, _leaf_in_python)
+
+
+def _leaf_in_python(kind: pa.DataType) -> pa.DataType:
     if kinds.is_date64(kind):
         return pa.date32()
     if kinds.is_time64(kind):
         return pa.time64("us")
     if kinds.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _in_python(kind.value_type), kind.ordered)
-    if kinds.is_struct(kind):
-        return pa.struct([field.with_type(_in_python(field.type)) for field in kind])
-    if kinds.is_map(kind):
-        return pa.map_(_in_python(kind.key_type), _in_python(kind.item_type), kind.keys_sorted)
-    if kinds.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_python(kind.value_type)), kind.list_size)
-    if kinds.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_python(kind.value_type)))
-    if kinds.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_in_python(kind.value_type)))
     return kind
 
 

@@ -1,12 +1,9 @@
 """Names under which data that is kept knows the package's own classes: they stay when a class moves.
 
 A record or an enum is written with the name of its class, so that a reader finds the class again. For a
-user's class that is its module and its qualified name. A class of Penstock has a short name instead, and
-`penstock` stands where the module of a user's class would stand. So snapshots name no module of Penstock, and
-a module can move without breaking them.
-
-`HOMES` says where each class is now. An entry changes when its class moves or is renamed; the name never
-does.
+user's class that is its module and its qualified name. A class of Penstock has a short name, and `penstock`
+stands in the place of the module. So snapshots name no module of Penstock, and a module can move without
+breaking them. An entry of `HOMES` changes when its class moves or is renamed; the name never does.
 
 A class of Penstock without a name here is refused when it is to be written. All public records and enums have
 a name. The table is fixed. So the module of an entry is imported even where data must not choose which
@@ -152,25 +149,12 @@ _TESTING: Final = "penstock.runtime.testing."
 
 
 def name_in_data(cls: type) -> str | None:
-    """The name of a class of Penstock in data; `None` for every other class.
-
-    Example:
-        >>> from penstock.runtime.record.elements import RowBatch
-        >>> name_in_data(RowBatch), name_in_data(int)
-        ('RowBatch', None)
-    """
+    """The name of a class of Penstock in data; `None` for every other class."""
     return _NAMES.get(f"{cls.__module__}.{cls.__qualname__}")
 
 
 def home_of(module: str, qualname: str) -> tuple[str, str] | None:
-    """Current module and name of a class of Penstock; `None` for any other class.
-
-    Example:
-        >>> home_of("penstock", "RowBatch")
-        ('penstock.runtime.record.elements', 'RowBatch')
-        >>> home_of("decimal", "Decimal") is None
-        True
-    """
+    """Current module and name of a class of Penstock; `None` for any other class."""
     home = HOMES.get(qualname) if module == OURS else None
     if home is None:
         return None
@@ -184,12 +168,6 @@ def is_ours(module: str) -> bool:
 
 
 def name_in_hash(cls: type) -> str:
-    """The name of a class in the hash of a key; never changed, as hashes are stored.
-
-    Example:
-        >>> from fractions import Fraction
-        >>> name_in_hash(Fraction)
-        'fractions.Fraction'
-    """
+    """The name of a class in the hash of a key; never changed, as hashes are stored."""
     name = name_in_data(cls)
     return f"{cls.__module__}.{cls.__qualname__}" if name is None else f"{OURS}:{name}"

@@ -26,10 +26,10 @@ from penstock.runtime.record.leaf_types import (
     LEAF_TYPES,
     MAX_DEPTH,
     ExtensionCode,
-    array_from_payload,
-    datetimes_from_payload,
-    scalar_from_payload,
-    scalars_from_payload,
+    array_from_native,
+    datetimes_from_native,
+    scalar_from_native,
+    scalars_from_native,
 )
 from penstock.runtime.record.record_classes import (
     ClassDirectory,
@@ -46,8 +46,8 @@ _SURROGATES: Final = "surrogatepass"
 _DEPTH_ON_STACK: Final = 16
 
 _LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
-    **{leaf.code: leaf.from_payload for leaf in LEAF_TYPES},
-    ExtensionCode.NUMPY_SCALAR: scalar_from_payload,
+    **{leaf.code: leaf.from_native for leaf in LEAF_TYPES},
+    ExtensionCode.NUMPY_SCALAR: scalar_from_native,
 }
 
 
@@ -73,9 +73,9 @@ class ValueDecoder:
             ExtensionCode.FROZENSET: _frozenset,
             ExtensionCode.DEQUE: _deque,
             ExtensionCode.LEAVES: self._leaf_column,
-            ExtensionCode.DATETIMES: datetimes_from_payload,
-            ExtensionCode.NUMPY_SCALARS: scalars_from_payload,
-            ExtensionCode.ARRAY: array_from_payload,
+            ExtensionCode.DATETIMES: datetimes_from_native,
+            ExtensionCode.NUMPY_SCALARS: scalars_from_native,
+            ExtensionCode.ARRAY: array_from_native,
             ExtensionCode.RECORD: self._record,
             ExtensionCode.RECORDS: self._records,
             ExtensionCode.ENUM: self._enum,
@@ -123,9 +123,9 @@ class ValueDecoder:
             raise CodecError(msg)
         return builder(self._unpack(data, depth + 1))
 
-    def _leaf_column(self, payload: Any) -> list[Any]:
-        code, payloads = payload
-        return list(map(_LEAVES[code], payloads))
+    def _leaf_column(self, native: Any) -> list[Any]:
+        code, natives = native
+        return list(map(_LEAVES[code], natives))
 
     def _shape(self, module: str, qualname: str) -> RecordShape:
         shape = self._shapes.get((module, qualname))
@@ -139,23 +139,23 @@ class ValueDecoder:
             self._shapes[module, qualname] = shape
         return shape
 
-    def _record(self, payload: Any) -> Any:
-        module, qualname, names, state = payload
+    def _record(self, native: Any) -> Any:
+        module, qualname, names, state = native
         shape = self._shape(module, qualname)
         if type(state) is dict and not self._policy.allowed:
             self._policy.check_hidden(shape.hides_method(state), describe_type(shape.cls))
         return shape.build(names, state)
 
-    def _records(self, payload: Any) -> list[Any]:
-        module, qualname, names, states = payload
+    def _records(self, native: Any) -> list[Any]:
+        module, qualname, names, states = native
         return self._shape(module, qualname).build_all(names, states)
 
-    def _enum(self, payload: Any) -> Enum:
-        module, qualname, token = payload
+    def _enum(self, native: Any) -> Enum:
+        module, qualname, token = native
         return _member(self._enum_class(module, qualname), token)
 
-    def _enums(self, payload: Any) -> list[Enum]:
-        module, qualname, tokens = payload
+    def _enums(self, native: Any) -> list[Enum]:
+        module, qualname, tokens = native
         return list(map(_member, repeat(self._enum_class(module, qualname)), tokens))
 
     def _enum_class(self, module: str, qualname: str) -> type[Enum]:
@@ -182,31 +182,31 @@ def _strings(data: bytes) -> list[str]:
     return data.decode("utf-8", _SURROGATES).split("\0")
 
 
-def _items(payload: Any) -> list[Any]:
-    if type(payload) is not list:
-        msg = f"the data holds a {type(payload).__name__} where a list is due: it is damaged"
+def _items(native: Any) -> list[Any]:
+    if type(native) is not list:
+        msg = f"the data holds a {type(native).__name__} where a list is due: it is damaged"
         raise CodecError(msg)
-    return payload
+    return native
 
 
 def _transposed(columns: list[Any]) -> zip[tuple[Any, ...]]:
     return zip(*map(_items, columns), strict=True)
 
 
-def _tuple(payload: Any) -> tuple[Any, ...]:
-    return tuple(_items(payload))
+def _tuple(native: Any) -> tuple[Any, ...]:
+    return tuple(_items(native))
 
 
-def _tuples(payload: Any) -> list[tuple[Any, ...]]:
-    return list(_transposed(_items(payload)))
+def _tuples(native: Any) -> list[tuple[Any, ...]]:
+    return list(_transposed(_items(native)))
 
 
-def _lists(payload: Any) -> list[list[Any]]:
-    return list(map(list, _transposed(_items(payload))))
+def _lists(native: Any) -> list[list[Any]]:
+    return list(map(list, _transposed(_items(native))))
 
 
-def _dicts(payload: Any) -> list[dict[Any, Any]]:
-    keys, *columns = _items(payload)
+def _dicts(native: Any) -> list[dict[Any, Any]]:
+    keys, *columns = _items(native)
     if len(columns) != len(keys):
         msg = f"the data holds {len(columns)} columns for {len(keys)} keys: it is damaged"
         raise CodecError(msg)
@@ -223,25 +223,25 @@ def _dicts(payload: Any) -> list[dict[Any, Any]]:
     return built
 
 
-def _dict(payload: Any) -> dict[Any, Any]:
-    keys, values = payload
+def _dict(native: Any) -> dict[Any, Any]:
+    keys, values = native
     built = dict(zip(_items(keys), _items(values), strict=True))
     _check_distinct(len(keys), len(built), "keys of a dict")
     return built
 
 
-def _set(payload: Any) -> set[Any]:
-    built = set(_items(payload))
-    _check_distinct(len(payload), len(built), "items of a set")
+def _set(native: Any) -> set[Any]:
+    built = set(_items(native))
+    _check_distinct(len(native), len(built), "items of a set")
     return built
 
 
-def _frozenset(payload: Any) -> frozenset[Any]:
-    return frozenset(_set(payload))
+def _frozenset(native: Any) -> frozenset[Any]:
+    return frozenset(_set(native))
 
 
-def _deque(payload: Any) -> deque[Any]:
-    items, length = payload
+def _deque(native: Any) -> deque[Any]:
+    items, length = native
     return deque(_items(items), length)
 
 
@@ -264,6 +264,12 @@ class ValueCodec:
 
     Equal values of one type give equal bytes, except for sets and pickles. Shared references become copies.
 
+    Args:
+        allow_pickle: Whether values without a kind of their own may be written and read as pickle. Without
+            it the data also can't make a user's module be imported.
+        classes: Classes of records, enums and pickled objects that can't be found through their module in
+            this process, such as those of a job's `__main__`.
+
     Example:
         >>> from decimal import Decimal
         >>> codec = ValueCodec(allow_pickle=False)
@@ -272,14 +278,6 @@ class ValueCodec:
     """
 
     def __init__(self, allow_pickle: bool = True, classes: Iterable[type] = ()) -> None:
-        """Create a codec.
-
-        Args:
-            allow_pickle: Whether values without a kind of their own may be written and read as pickle.
-                Without it the data also can't make a user's module be imported.
-            classes: Classes of records, enums and pickled objects that can't be found through their module in
-                this process, such as those of a job's `__main__`.
-        """
         self._allow_pickle = allow_pickle
         self._classes = tuple(classes)
         policy = PicklePolicy(allow_pickle)
@@ -296,28 +294,19 @@ class ValueCodec:
         return self._allow_pickle
 
     def dumps(self, value: Any) -> bytes:
-        """Encode a value.
-
-        Raises:
-            CodecError: The value can't be encoded, contains itself, or needs pickle where pickle is refused.
-        """
+        """Encode a value; a `CodecError` if that can't be, or needs a pickle that is refused."""
         return self._encoder.encode(value)
 
     def loads(self, data: bytes | bytearray | memoryview) -> Any:
-        """Decode a value.
-
-        Raises:
-            CodecError: The data is damaged, names an unknown class, or holds a pickle where
-                pickle is refused.
-        """
+        """Decode a value; a `CodecError` for damage, an unknown class, or a pickle that is refused."""
         return self._decoder.decode(data)
 
     @contextmanager
     def for_another_thread(self) -> Iterator[ValueCodec]:
         """A codec with the same settings, to be used until the end of the `with`.
 
-        One codec serves one thread: its packer has a buffer of its own. That makes it large, and its parts
-        refer to each other, so that only Python's cycle collector would free it; codecs are used again.
+        One codec serves one thread: its packer has a buffer of its own. Codecs are large, and only the cycle
+        collector would free them. So they are used again.
         """
         try:
             codec = self._idle.pop()

@@ -1,17 +1,13 @@
 """Values to bytes: every value is *lowered* to what msgpack keeps apart, then packed in one call.
 
 msgpack alone would write a tuple as a list, a bytearray as bytes and an int subclass as an int. So lowering
-goes by exact type. Native values stay, and so do containers of nothing but native values; one look at the
-types of their items tells, at C speed. Everything else becomes an extension. Nothing here decides by
-`isinstance`.
+goes by exact type. Native values stay, and so do containers of nothing but native values. Everything else
+becomes an extension. Nothing here decides by `isinstance`.
 
 Lists are lowered as *columns*: many tuples, dicts or records of one kind are transposed. So their kind, their
 keys and their class are written once, and their items are handled at C speed.
 
 Identity is not kept: a list that is in a value twice is decoded to two lists.
-
-`TypeLowering` decides once per type how a value is lowered that is no builtin container. The order: simple
-types, enums, numpy, named tuples and dataclasses, and pickle for the rest.
 """
 
 from __future__ import annotations
@@ -35,11 +31,11 @@ from penstock.runtime.record.leaf_types import (
     NATIVE_TYPES,
     UNSUPPORTED,
     ExtensionCode,
-    array_to_payload,
-    datetimes_to_payload,
+    array_to_native,
+    datetimes_to_native,
     is_numpy_scalar_type,
-    scalar_to_payload,
-    scalars_to_payload,
+    scalar_to_native,
+    scalars_to_native,
 )
 from penstock.runtime.record.record_classes import (
     ClassDirectory,
@@ -137,8 +133,8 @@ class ValueEncoder:
             packed = packer.pack(lowered)
         return packed
 
-    def extension(self, code: int, payload: Any) -> ExtType:
-        return extension_of(code, self.pack(payload))
+    def extension(self, code: int, native: Any) -> ExtType:
+        return extension_of(code, self.pack(native))
 
     def _learn(self, kind: type) -> Lower:
         assert self._resolve is not None
@@ -232,9 +228,7 @@ class TypeLowering:
     def resolve(self, kind: type) -> tuple[Lower, LowerColumn]:
         leaf = _LEAVES.get(kind)
         if leaf is not None:
-            return self._simple(
-                leaf.code, leaf.to_payload, datetimes_to_payload if kind is datetime else None
-            )
+            return self._simple(leaf.code, leaf.to_native, datetimes_to_native if kind is datetime else None)
         if issubclass(kind, Enum):
             return self._enum(kind)
         if kind is np.ndarray:
@@ -247,21 +241,21 @@ class TypeLowering:
     def _simple(
         self,
         code: int,
-        to_payload: Callable[[Any], Any],
+        to_native: Callable[[Any], Any],
         together: Callable[[Sequence[Any]], Any] | None,
     ) -> tuple[Lower, LowerColumn]:
         extension, pickled = self._encoder.extension, self._pickled_value
 
         def single(value: Any, depth: int) -> ExtType:
-            payload = to_payload(value)
-            return pickled(value) if payload is UNSUPPORTED else extension(code, payload)
+            native = to_native(value)
+            return pickled(value) if native is UNSUPPORTED else extension(code, native)
 
         def column(values: Sequence[Any], depth: int) -> ExtType | None:
-            payload = UNSUPPORTED if together is None else together(values)
-            if payload is not UNSUPPORTED:
-                return extension(ExtensionCode.DATETIMES, payload)
-            payloads = list(map(to_payload, values))
-            return None if UNSUPPORTED in payloads else extension(ExtensionCode.LEAVES, [code, payloads])
+            native = UNSUPPORTED if together is None else together(values)
+            if native is not UNSUPPORTED:
+                return extension(ExtensionCode.DATETIMES, native)
+            natives = list(map(to_native, values))
+            return None if UNSUPPORTED in natives else extension(ExtensionCode.LEAVES, [code, natives])
 
         return single, column
 
@@ -282,10 +276,8 @@ class TypeLowering:
             return FLAGS_SEPARATOR.join(part._name_ for part in parts) if is_named else number
 
         def single(value: Any, depth: int) -> ExtType:
-            payload = token(value)
-            return (
-                pickled(value) if payload is UNSUPPORTED else extension(ExtensionCode.ENUM, [*name, payload])
-            )
+            native = token(value)
+            return pickled(value) if native is UNSUPPORTED else extension(ExtensionCode.ENUM, [*name, native])
 
         def column(values: Sequence[Any], depth: int) -> ExtType | None:
             tokens = list(map(token, values))
@@ -295,19 +287,19 @@ class TypeLowering:
 
     def _numpy_scalar(self) -> tuple[Lower, LowerColumn]:
         extension = self._encoder.extension
-        single, _ = self._simple(ExtensionCode.NUMPY_SCALAR, scalar_to_payload, None)
+        single, _ = self._simple(ExtensionCode.NUMPY_SCALAR, scalar_to_native, None)
 
         def column(values: Sequence[Any], depth: int) -> ExtType | None:
-            payload = scalars_to_payload(values)
-            return None if payload is UNSUPPORTED else extension(ExtensionCode.NUMPY_SCALARS, payload)
+            native = scalars_to_native(values)
+            return None if native is UNSUPPORTED else extension(ExtensionCode.NUMPY_SCALARS, native)
 
         return single, column
 
     def _array(self, value: np.ndarray[Any, Any], depth: int) -> ExtType:
-        payload = array_to_payload(value)
-        if payload is None:
+        native = array_to_native(value)
+        if native is None:
             return self._pickled_value(value)
-        dtype, shape, order, content = payload
+        dtype, shape, order, content = native
         lowered = self._encoder.column(content, depth) if isinstance(content, list) else content
         return self._encoder.extension(ExtensionCode.ARRAY, [dtype, shape, order, lowered])
 

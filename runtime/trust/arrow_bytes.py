@@ -40,12 +40,7 @@ _MOST_EMPTY_ROWS: Final = 1 << 20
 def read_batch(
     data: bytes, start: int = 0, *, any_type: bool = False, thorough: bool = True
 ) -> pa.RecordBatch:
-    """The first batch of an Arrow IPC stream; its columns are views into the data.
-
-    Raises:
-        CodecError: A column has an extension type that may run code; the message says what to do.
-        pyarrow.ArrowException: The bytes are damaged. Other errors are possible, too.
-    """
+    """The first batch of an Arrow IPC stream, as views into the data; damage raises any exception."""
     if not any_type:
         check_types(data, start)
     with pa.ipc.open_stream(pa.py_buffer(data).slice(start)) as reader:

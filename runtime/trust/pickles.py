@@ -68,13 +68,7 @@ class PicklePolicy:
 
 
 def hidden_method(cls: type, fields: Collection[str], attributes: Iterable[str]) -> str | None:
-    """The first of an instance's attributes, fields aside, that would hide a method.
-
-    Example:
-        >>> class Point: ...
-        >>> hidden_method(Point, ["x"], ["x", "note", "__reduce__"])
-        '__reduce__'
-    """
+    """The first of an instance's attributes, fields aside, that would hide a method."""
     for name in attributes:
         reserved = name.startswith("__") and name.endswith("__")
         if name not in fields and (reserved or _is_called(cls, name)):
@@ -85,8 +79,7 @@ def hidden_method(cls: type, fields: Collection[str], attributes: Iterable[str])
 def _is_called(cls: type, name: str) -> bool:
     """Whether a class has something of this name that is called, also by the look at an attribute.
 
-    A plain value for all instances is not called. Nor is what computes an attribute once: an attribute of the
-    same name is what that leaves behind.
+    A plain value for all instances is not called. Nor is what computes an attribute once.
     """
     found = inspect.getattr_static(cls, name, None)
     return callable(found) or isinstance(found, _METHODS) or hasattr(type(found), "__set__")

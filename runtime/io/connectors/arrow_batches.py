@@ -33,12 +33,11 @@ _SLOW_FACTOR: Final = 4
 
 
 def arrow_rows(max_rows: int) -> int:
-    """Number of rows of Arrow that a reader gives when it is asked for `max_rows`.
+    """Number of rows of Arrow that a reader gives when it is asked for `max_rows`, those of ten milliseconds.
 
-    A reader is asked for the rows of ten milliseconds. Before it has given a first Arrow batch there is a
-    limit, that of lists of rows. At the limit a row takes less than three microseconds, so a large batch
-    holds up no barrier for long. A slow job gets small batches. Each batch costs a millisecond whatever its
-    size, so a fast job gets very large ones.
+    Before the reader has given a first Arrow batch, the limit of lists of rows holds. At that limit a row
+    takes less than three microseconds, so a large batch holds up no barrier for long. A slow job gets small
+    batches. Each batch costs a millisecond whatever its size, so a fast job gets very large ones.
 
     Example:
         >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)
@@ -50,15 +49,7 @@ def arrow_rows(max_rows: int) -> int:
 
 
 def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """One dict per row, from column name to value.
-
-    Raises:
-        BadRecordError: Python has no value for one of them; the message names the column.
-
-    Example:
-        >>> rows_of_arrow(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
-        [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
-    """
+    """One dict per row; a `BadRecordError` names the column where Python has no value for one."""
     try:
         return dicts_of_arrow(batch)
     except NoPythonValueError as error:
@@ -73,14 +64,7 @@ _SEPARATE: str = "or read these files by a source of their own and make them ali
 
 
 def check_one_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> None:
-    """Refuse files whose columns differ from those of the first one in name, type or order.
-
-    Raises:
-        ConnectorError: The message names the file, the column and both types.
-
-    Example:
-        >>> check_one_schema([("/a", pa.schema({"k": pa.int64()})), ("/b", pa.schema({"k": pa.int64()}))])
-    """
+    """Refuse files whose columns differ from those of the first one in name, type or order."""
     first: tuple[str, pa.Schema] | None = None
     for path, schema in schemas:
         if first is None:
@@ -116,9 +100,7 @@ def _difference(path: str, schema: pa.Schema, known: str, expected: pa.Schema) -
 
 @dataclass(frozen=True, slots=True)
 class PathColumns:
-    """The columns of one file's path, as a batch of one row.
-
-    A column that the file has itself keeps the file's values.
+    """The columns of one file's path, as a batch of one row. A column of the file itself takes precedence.
 
     Example:
         >>> year = PathColumns(pa.record_batch({"year": [2020]}))
@@ -172,17 +154,7 @@ class PathColumns:
 
 
 class ReadAhead(Iterator[pa.RecordBatch]):
-    """Batches of an iterator that a thread of its own calls; no other thread may call it.
-
-    Args:
-        batches: They come from a decoder that releases the interpreter while it works.
-
-    Example:
-        >>> ahead = ReadAhead(iter([pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]})]))
-        >>> [batch["n"].to_pylist() for batch in ahead]
-        [[1], [2]]
-        >>> ahead.close()
-    """
+    """Batches of an iterator that a thread of its own calls; no other thread may call it."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

@@ -4,17 +4,14 @@
 themselves are the committable, so they travel in the checkpoint and a restored job hands them in again under
 the same key. The collector keeps one entry per key, which makes that harmless.
 
-A `CollectSink()` without a collector makes a `ProgramCollector` of its own. When a job is sent to other
-processes, the sink is pickled and needs a remote collector, which it requests from the installed executor.
-The pickle holds the executor's collector, so subtasks never use the sink's own.
-
-Each pickling begins a *run*: a submitted job. `rows()` returns the rows of the last run, so a notebook cell
-that is executed again shows no rows of its previous run.
+A `CollectSink()` makes a `ProgramCollector` of its own. When a job is sent to other processes, the sink is
+pickled with a remote collector of the installed executor instead. Each pickling begins a *run*: a submitted
+job. `rows()` returns the rows of the last run, so a notebook cell that is executed again shows no rows of its
+previous run.
 
 **`PreviewSink`**: rows go to a collector at once, without waiting for a checkpoint. Unbounded streams have no
-last checkpoint, and a preview takes none. A preview's job is not restarted either. Only the death of its
-JobMaster begins another attempt, which hands in all rows again. Each piece carries its attempt number; only
-rows of the newest attempt count.
+last checkpoint, and a preview takes none. Only the death of its JobMaster begins another attempt, which hands
+in all rows again. So each `Preview` carries its attempt number, and only rows of the newest attempt count.
 """
 
 from __future__ import annotations
@@ -188,8 +185,6 @@ class CollectSink(metaclass=NearestNames):
 
 
 class CollectWriter:
-    """Gathers the rows of one subtask."""
-
     def __init__(self, target: Collector, context: ConnectorContext) -> None:
         self._target = target
         self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
@@ -223,12 +218,7 @@ class Preview(NamedTuple):
 
 
 def newest_rows(pieces: Sequence[Preview]) -> list[Any]:
-    """Return the rows of the newest attempt, in the order of arrival.
-
-    Example:
-        >>> newest_rows([Preview(1, ["a"]), Preview(2, ["a", "b"]), Preview(2, ["c"])])
-        ['a', 'b', 'c']
-    """
+    """Return the rows of the newest attempt, in the order of arrival."""
     newest = max((piece.attempt for piece in pieces), default=0)
     return [row for piece in pieces if piece.attempt == newest for row in piece.rows]
 
@@ -245,8 +235,6 @@ class PreviewSink:
 
 
 class PreviewWriter:
-    """Hands in the rows of one subtask."""
-
     def __init__(self, target: Collector, limit: int | None, context: ConnectorContext) -> None:
         self._target = target
         self._left = limit
@@ -284,8 +272,6 @@ class DiscardSink(metaclass=NearestNames):
 
 
 class DiscardWriter:
-    """Drops the records of one subtask."""
-
     def write(self, batch: Batch) -> None: ...
 
     def prepare_commit(self) -> Sequence[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 from penstock.runtime.errors import BadInputError, ConfigurationError, ConnectorError
 from penstock.runtime.operators.source import DeadLetter, Polled
@@ -22,14 +22,7 @@ class UnreadableInputError(BadRecordError, BadInputError):
 
 
 def shown(record: Any) -> str:
-    """Format a record for a message, cut to a bounded length.
-
-    Example:
-        >>> shown("abc")
-        "'abc'"
-        >>> shown("x" * 500)[-35:]
-        'xxxxxxxx... (500 characters in all)'
-    """
+    """Format a record for a message, cut to a bounded length."""
     if isinstance(record, (str, bytes)):
         text = repr(record[:SHOWN_CHARACTERS])
         if len(record) > SHOWN_CHARACTERS:
@@ -44,24 +37,13 @@ def shown(record: Any) -> str:
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
 
-_ALLOWED: Final = get_args(OnError)
 
-
-def checked_on_error(value: str) -> OnError:
-    """Return `value` when it is one of the allowed settings.
-
-    Raises:
-        ConfigurationError: The value is not allowed.
-
-    Example:
-        >>> checked_on_error("skip")
-        'skip'
-    """
-    for allowed in _ALLOWED:
-        if value == allowed:
-            return allowed  # type: ignore[no-any-return]
-    msg = f"on_error={value!r} is not a setting: use one of {', '.join(map(repr, _ALLOWED))}"
-    raise ConfigurationError(msg)
+def checked_setting(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+    """Return the value of a setting when it is one of those allowed."""
+    if value not in allowed:
+        msg = f"{name}={value!r} is not a setting: use one of {', '.join(map(repr, allowed))}"
+        raise ConfigurationError(msg)
+    return value
 
 
 class BadRecords:

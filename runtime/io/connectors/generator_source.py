@@ -39,12 +39,7 @@ class IndexRange:
         return self.end is not None and self.next >= self.end
 
     def first(self, count: int) -> range:
-        """Return at most the first `count` indices.
-
-        Example:
-            >>> list(IndexRange(1, 10, 4).first(5))
-            [1, 5, 9]
-        """
+        """Return at most the first `count` indices."""
         stop = self.next + count * self.step
         return range(self.next, stop if self.end is None else min(stop, self.end), self.step)
 
@@ -53,12 +48,7 @@ class IndexRange:
 
 
 def index_splits(end: int | None, parallelism: int) -> list[IndexRange]:
-    """Cut all indices below `end` into one range per subtask, interleaved.
-
-    Example:
-        >>> [list(split.first(9)) for split in index_splits(5, 2)]
-        [[0, 2, 4], [1, 3]]
-    """
+    """Cut all indices below `end` into one range per subtask, interleaved."""
     return [IndexRange(start, end, parallelism) for start in range(parallelism)]
 
 
@@ -116,9 +106,6 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
 class GeneratorReader(Generic[T]):
     """Makes the records of some index ranges; the range furthest behind comes first.
-
-    Args:
-        rate: Records a second of the whole source; `None` for no limit.
 
     Attributes:
         makes_new_records: Whether each record is copied at once, because the function may change it later.

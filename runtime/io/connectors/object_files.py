@@ -56,12 +56,7 @@ def is_odd(key: str) -> bool:
 
 
 def is_unreadable(key: str) -> bool:
-    r"""Whether neither obstore nor Arrow can read a key.
-
-    Example:
-        >>> [is_unreadable(key) for key in ("a//b", "a/../b", "/a", "a/\n.b")]
-        [True, True, True, False]
-    """
+    """Whether neither obstore nor Arrow can read a key: a part of it is empty, `.` or `..`."""
     return key != "" and any(part in ("", ".", "..") for part in key.split("/"))
 
 

@@ -96,13 +96,8 @@ class FileSink(metaclass=NearestNames):
         """JSON lines: each record is a line, in files ending in `.jsonl`.
 
         Args:
-            directory: Folder of the files, a path or URL.
+            directory: Folder of the files, a path or URL. `FileSink` describes it, and the other arguments.
             default: Function that converts an object unknown to JSON into a JSON value, for example `str`.
-            max_file_size: Bytes at which a file is ended early.
-            allow_missing: Consumers may move committed files away while the job runs.
-            storage_options: Settings of the object store.
-            filesystem: Custom file system to write to.
-            trust_paths: Also commit files outside of `directory` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -134,15 +129,10 @@ class FileSink(metaclass=NearestNames):
         """CSV: each record is a dict, a tuple or a list; `None` is an empty field.
 
         Args:
-            directory: Folder of the files, a path or URL.
+            directory: Folder of the files, a path or URL. `FileSink` describes it, and the other arguments.
             columns: Names of the columns in their order; by default the keys of each subtask's first dict.
             header: Begin each file with the column names, if there are any.
             delimiter: The field separator, one character.
-            max_file_size: Bytes at which a file is ended early.
-            allow_missing: Consumers may move committed files away while the job runs.
-            storage_options: Settings of the object store.
-            filesystem: Custom file system to write to.
-            trust_paths: Also commit files outside of `directory` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -175,15 +165,10 @@ class FileSink(metaclass=NearestNames):
         """Parquet: records are dicts, or Arrow batches.
 
         Args:
-            directory: Folder of the files, a path or URL.
+            directory: Folder of the files, a path or URL. `FileSink` describes it, and the other arguments.
             schema: The schema of all files. Without it each value keeps its own type, and rows of
                 incompatible types go to different files. Columns that a row lacks are null.
             compression: Codec as pyarrow names it.
-            max_file_size: Bytes at which a file is ended early.
-            allow_missing: Consumers may move committed files away while the job runs.
-            storage_options: Settings of the object store.
-            filesystem: Custom file system to write to.
-            trust_paths: Also commit files outside of `directory` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -227,11 +212,7 @@ class FileSink(metaclass=NearestNames):
         )
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
-        """Delete the files of an ended job that are not committed and not covered.
-
-        Raises:
-            OSError: A file can't be deleted.
-        """
+        """Delete the files of an ended job that are not committed and not covered."""
         names = PartNames(job_id, operator_id, 0, _BEHIND_ALL_ATTEMPTS, self.form.extension)
         system = self._file_system_of(self.directory)
         kept = {pending.name for pending in covered}

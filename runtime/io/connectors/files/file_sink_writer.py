@@ -52,12 +52,7 @@ def file_safe(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PartNames:
-    """Names of the files that one subtask of one attempt writes.
-
-    Example:
-        >>> PartNames("job-1", "out", 0, 2, "jsonl").committed(5)
-        'part-job-1-out-0-2-5.jsonl'
-    """
+    """Names of the files that one subtask of one attempt writes."""
 
     job_id: str
     operator_id: str
@@ -98,15 +93,7 @@ class PartNames:
         return found
 
     def is_pair(self, in_progress: str, committed: str) -> bool:
-        """Whether these are the two names of one file that this operator wrote, in any job.
-
-        Example:
-            >>> names = PartNames("job-2", "out", 0, 1, "csv")
-            >>> names.is_pair("_inprogress-job-1-out-0-2-5.csv", "part-job-1-out-0-2-5.csv")
-            True
-            >>> names.is_pair("_inprogress-job-1-out-0-2-5.csv", "part-job-1-out-0-2-6.csv")
-            False
-        """
+        """Whether these are the two names of one file that this operator wrote, in any job."""
         stem = in_progress.removeprefix(IN_PROGRESS)
         if stem == in_progress or committed != COMMITTED + stem:
             return False
@@ -125,12 +112,7 @@ class PartNames:
 
 @dataclass(frozen=True, slots=True)
 class PendingFile:
-    """A pre-committed file; any subtask can commit it, even when the sink has another directory by then.
-
-    Attributes:
-        name: Its name until it is committed.
-        size: Its bytes.
-    """
+    """A pre-committed file; any subtask can commit it, even when the sink has another directory by then."""
 
     directory: str
     name: str
@@ -166,12 +148,7 @@ class FileSinkWriter:
         self._ended: list[PendingFile] = []
 
     def write(self, batch: Batch) -> None:
-        """Add records to the open file, and end the file when it has become large.
-
-        Raises:
-            BadRecordError: A record can't be written in the sink's format.
-            ConnectorError: The directory can't be written.
-        """
+        """Add records to the open file, and end the file when it has become large."""
         if not len(batch):
             return
         try:

@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.errors import OnError, checked_on_error
+from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader, list_files
 from penstock.runtime.io.connectors.files.hive_partitions import (
     Partitioning,
     Partitions,
-    checked_partitioning,
     open_split,
     with_path_columns,
 )
@@ -66,7 +65,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Settings of the object store as obstore names them (`region`, `endpoint`, ...).
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
-        partitioning: Whether folders `name=value` are columns.
+        partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
+            below the locations become columns, with a warning of the job.
     """
 
     only_reads: ClassVar[bool] = True
@@ -93,17 +93,13 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
     ) -> FileSource[str]:
-        r"""Each line is a record, a `str` without its `\n` or `\r\n`.
+        """Each line is a record, a `str` without its line end; `partitioning="hive"` makes dicts.
 
         Args:
-            locations: Paths, folders, globs or URLs to read.
+            locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
             encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
             split_size: Maximum part of a file that one subtask reads at a time, in bytes.
             on_error: Handling of lines that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
-            partitioning: `"hive"` makes dicts, with the line as `value` and the columns of its folders.
-            storage_options: Settings of the object store.
-            filesystem: Custom file system to read from.
-            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -114,7 +110,10 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """
         lines_in, stored_as = checked_encoding(encoding)
         form = TextFormat(
-            lines_in, _checked_split_size(split_size), checked_on_error(on_error), stored_as=stored_as
+            lines_in,
+            _checked_split_size(split_size),
+            _checked_on_error(on_error),
+            stored_as=stored_as,
         )
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
@@ -138,7 +137,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         A file that is one JSON array over several lines is refused when the job starts.
 
         Args:
-            locations: Paths, folders, globs or URLs to read.
+            locations: Paths, folders, globs or URLs. `FileSource` describes them, and the other arguments.
             encoding: Encoding of all files; a file in UTF-16 or UTF-32 is one split.
             split_size: Maximum part of a file that one subtask reads at a time, in bytes.
             on_error: Handling of lines that are not JSON or don't fit the columns: `"fail"`, `"skip"`,
@@ -146,18 +145,17 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             batch_format: `"rows"`, or `"arrow"` for Arrow batches of objects.
             schema: With `"arrow"` the wanted fields and their types; other fields are left out. By default
                 all columns are inferred from a sample when the job starts without a snapshot.
-            partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
-                below the locations become columns, with a warning of the job.
-            storage_options: Settings of the object store.
-            filesystem: Custom file system to read from.
-            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
         lines_in, stored_as = checked_encoding(encoding)
-        settings = (lines_in, _checked_split_size(split_size), checked_on_error(on_error))
-        if checked_format(batch_format) == "rows" and schema is not None:
+        settings = (
+            lines_in,
+            _checked_split_size(split_size),
+            _checked_on_error(on_error),
+        )
+        if _checked_format(batch_format) == "rows" and schema is not None:
             msg = 'schema= needs batch_format="arrow": rows have what their lines have'
             raise ConfigurationError(msg)
         _check_names(schema or ())
@@ -196,7 +194,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         same values. Types are inferred from a sample when the job starts without a snapshot, and then fixed.
 
         Args:
-            locations: Paths, folders, globs or URLs to read; one subtask reads each file.
+            locations: Paths, folders, globs or URLs; one subtask reads each file. `FileSource` describes
+                them, and the other arguments.
             header: Whether the first row of each file names its columns.
             delimiter: The field separator, one character.
             columns: With a header the wanted columns, else the names of all columns.
@@ -212,11 +211,6 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             on_error: Handling of rows that are not CSV, have the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
             batch_format: `"rows"` or `"arrow"`.
-            partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
-                below the locations become columns, with a warning of the job.
-            storage_options: Settings of the object store.
-            filesystem: Custom file system to read from.
-            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -224,7 +218,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         declared = _declared(schema)
         _check_csv(header, columns, declared, null_values)
         infer = isinstance(schema, str)
-        in_columns = checked_format(batch_format) == "arrow" or infer or has_arrow_types(declared)
+        in_columns = _checked_format(batch_format) == "arrow" or infer or has_arrow_types(declared)
         lines_in, stored_as = checked_encoding(encoding)
         dialect = CsvDialect(
             delimiter,
@@ -241,7 +235,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             header,
             None if columns is None else tuple(columns),
             declared_types(declared) if in_columns else declared,
-            checked_on_error(on_error),
+            _checked_on_error(on_error),
             in_columns,
             infer,
             batch_format,
@@ -263,19 +257,15 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """Each row is a dict, or the records stay together as Arrow batches.
 
         Args:
-            locations: Paths, folders, globs or URLs to read; one subtask reads each row group.
+            locations: Paths, folders, globs or URLs; one subtask reads each row group. `FileSource`
+                describes them, and the other arguments.
             columns: The wanted columns, `None` for all.
             batch_format: `"rows"` or `"arrow"`.
-            partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
-                below the locations become columns, with a warning of the job.
-            storage_options: Settings of the object store.
-            filesystem: Custom file system to read from.
-            trust_paths: Also read files outside of `locations` that a snapshot names.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
-        form = ParquetFormat(None if columns is None else tuple(columns), checked_format(batch_format))
+        form = ParquetFormat(None if columns is None else tuple(columns), _checked_format(batch_format))
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
@@ -420,7 +410,7 @@ def _file_source(
     filesystem: FileSystem | None,
     trust_paths: bool,
 ) -> FileSource[Any]:
-    checked = checked_partitioning(partitioning)
+    checked = checked_setting("partitioning", partitioning, ("auto", "hive", None))
     options = dict(storage_options or {})
     return FileSource(_absolute(locations), form, options, filesystem, trust_paths, checked)
 
@@ -440,21 +430,12 @@ def _checked_split_size(split_size: int) -> int:
     return split_size
 
 
-def checked_format(batch_format: str) -> BatchFormat:
-    """Return `batch_format` when it is allowed.
+def _checked_on_error(on_error: str) -> OnError:
+    return cast(OnError, checked_setting("on_error", on_error, ("fail", "skip", "dead_letter")))
 
-    Raises:
-        ConfigurationError: The format is not allowed.
 
-    Example:
-        >>> checked_format("arrow")
-        'arrow'
-    """
-    for allowed in get_args(BatchFormat):
-        if batch_format == allowed:
-            return cast(BatchFormat, allowed)
-    msg = f"batch_format={batch_format!r} is not allowed: give 'rows' or 'arrow'"
-    raise ConfigurationError(msg)
+def _checked_format(batch_format: str) -> BatchFormat:
+    return cast(BatchFormat, checked_setting("batch_format", batch_format, ("rows", "arrow")))
 
 
 def _declared(schema: Any) -> dict[str, Any]:

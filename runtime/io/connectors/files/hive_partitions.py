@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from penstock.runtime.errors import ConfigurationError, ConnectorError
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import PathColumns
 from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, SplitReader
@@ -40,14 +40,6 @@ TEXT_COLUMN: Final = "value"
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
-def checked_partitioning(partitioning: Any) -> Partitioning:
-    """Return `partitioning` when it is one of the settings; refuse others."""
-    if partitioning is None or partitioning == "auto" or partitioning == "hive":
-        return partitioning  # type: ignore[no-any-return]
-    msg = f"partitioning={partitioning!r} is not a setting: use 'auto', 'hive' or None"
-    raise ConfigurationError(msg)
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionedSplit:
     """A split of a file, with its folder columns as an Arrow batch of one row."""
@@ -61,11 +53,7 @@ class PartitionedSplit:
 
 
 class Partitions:
-    """The columns of the folders of a source's files.
-
-    Raises:
-        ConnectorError: A path names a column twice, or a value does not fit its declared type.
-    """
+    """The columns of the folders of a source's files; refuses a path that names a column twice."""
 
     def __init__(
         self,

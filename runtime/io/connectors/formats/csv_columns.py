@@ -47,14 +47,10 @@ class WantedColumns(NamedTuple):
     def of_header(
         path: str, header: Sequence[str], wanted: Sequence[str] | None, typed: Iterable[str]
     ) -> WantedColumns:
-        """The wanted columns of a file with a header.
-
-        Args:
-            wanted: `None` for all.
-            typed: Names of the columns with a declared type; the header must have them, too.
+        """The wanted columns of a file with a header; `typed` are those with a declared type.
 
         Raises:
-            UnreadableInputError: A wanted column is not in the header, or there twice.
+            UnreadableInputError: A wanted or typed column is not in the header, or there twice.
         """
         places = {name: at for at, name in reversed(list(enumerate(header)))}
         missing = [name for name in (*(wanted or ()), *typed) if name not in places]
@@ -123,10 +119,7 @@ class RowPlan(ABC):
 class ColumnPlan(RowPlan):
     """Makes dicts of rows.
 
-    Args:
-        types: Functions that convert the texts of some columns, by name.
-        null_values: Texts that stand for `None` in every column. So does the empty text, except in columns of
-            text.
+    A text of `null_values` is `None` in every column. So is the empty text, except in columns of text.
     """
 
     _errors = (Exception,)  # whatever a user's function raises
@@ -177,7 +170,6 @@ class ArrowPlan(RowPlan):
     """Makes Arrow batches of rows.
 
     Args:
-        header: Names of the file's columns, in its order.
         schema: The wanted columns with their types.
         inferred: Names of the columns whose types are inferred, and not text.
     """

@@ -5,13 +5,10 @@ Both follow RFC 4180. They differ outside of it: quotes within an unquoted field
 a carriage return that ends no line. Where all quotes are in allowed places, every second quote closes a
 field. So the number of quotes shows whether the block ends within a field.
 
-**Types** are declared, or inferred from a sample without changing a value. An inferred type must preserve
-every value in the sample. `007` is no number, and neither is one with more digits than a float keeps. A
-column without a value in the sample is text.
-
-Rows behind the sample follow the same rule (`checked_column`). Arrow's parser is more lenient: it reads ` 7`,
-`007` and `0x7` as 7. A text that isn't exactly a value of the inferred type makes its row bad, so no value is
-changed.
+**Types** are declared, or inferred from a sample without changing a value. `007` is no number, and neither is
+one with more digits than a float keeps. A column without a value in the sample is text. Rows behind the
+sample follow the same rule (`checked_column`). Arrow's parser is more lenient: it reads ` 7`, `007` and `0x7`
+as 7. A text that isn't exactly a value of the inferred type makes its row bad, so no value is changed.
 """
 
 from __future__ import annotations
@@ -37,8 +34,6 @@ from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for
 
 
 class Quoting(Enum):
-    """The quoting of a block of whole lines."""
-
     #: The block ends between two rows.
     CLOSED = "closed"
     #: The block ends within a quoted field.
@@ -48,8 +43,6 @@ class Quoting(Enum):
 
 
 class CsvRows(Protocol):
-    """The result of `csv.reader`."""
-
     @property
     def line_num(self) -> int: ...
 
@@ -60,18 +53,12 @@ class CsvRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The syntax of CSV files.
+    """The syntax of CSV files; refuses special characters that are not single characters, or not different.
 
     Attributes:
-        quotechar: The character around quoted fields; `None` reads quotes as text.
-        escapechar: The character that escapes the next one, or `None`.
-        null_values: Texts that are `None` in every column.
         skip_rows: Number of rows left out at the beginning of each file.
         encoding: Encoding used to find lines.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
-
-    Raises:
-        ConfigurationError: The special characters are not single characters, or not different.
     """
 
     delimiter: str = ","
@@ -140,14 +127,7 @@ class CsvDialect:
         )
 
     def sample(self, info: FileInfo, filesystem: FileSystem, *, header: bool) -> list[list[str]]:
-        """Return the first rows of a file, without blank ones.
-
-        Args:
-            header: Whether the first row must be readable.
-
-        Raises:
-            UnreadableInputError: The first row can't be read.
-        """
+        """Return the first rows of a file, without blank ones; with `header` the first must be readable."""
         csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
         head, is_all = head_of(info, filesystem, self.encoding, self.line_end_of, self.stored_as)
         text = head.decode(self.encoding, "replace")
@@ -171,11 +151,7 @@ def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
 
 
 def quoting_of(block: bytes, delimiter: int, quote: int = ord('"'), line_end: bytes = b"\n") -> Quoting:
-    r"""Classify the quoting of a block of whole lines that begins between two rows.
-
-    Args:
-        delimiter: The byte that separates fields.
-        quote: The byte around quoted fields; -1 for none.
+    r"""Classify the quoting of a block of whole lines that begins between two rows; -1 stands for no quote.
 
     Example:
         >>> [quoting_of(block, ord(",")).value for block in (b'1,"a\n', b'1,"a\nb"\n', b'1,5" disk\n')]
@@ -206,15 +182,7 @@ _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def to_bool(text: str) -> bool:
-    """Read `true`, `false`, `1` or `0`, in any case (`bool("false")` would be true).
-
-    ValueError: The text is none of these.
-        ValueError: It is none of them.
-
-    Example:
-        >>> to_bool("False"), to_bool("1")
-        (False, True)
-    """
+    """Read `true`, `false`, `1` or `0`, in any case (`bool("false")` would be true)."""
     value = _BOOLS.get(text.strip().lower())
     if value is None:
         msg = f"{text!r} is neither true nor false"
@@ -223,15 +191,7 @@ def to_bool(text: str) -> bool:
 
 
 def to_int(text: str) -> int:
-    """Read a 64-bit integer as Arrow does; Python's `int` also accepts `1_000` and `+5`.
-
-    Raises:
-        ValueError: The text is no such integer.
-
-    Example:
-        >>> to_int(" -7")
-        -7
-    """
+    """Read a 64-bit integer as Arrow does; Python's `int` also accepts `1_000` and `+5`."""
     value = int(text)
     if not (_WHOLE.fullmatch(text) and -(1 << 63) <= value < 1 << 63):
         msg = f"{text!r} is no integer of 64 bits"
@@ -310,15 +270,7 @@ def has_arrow_types(types: Any) -> bool:
 
 
 def declared_types(types: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """Return the Arrow types of declared columns.
-
-    Raises:
-        ConfigurationError: A type is a function, or has no CSV representation.
-
-    Example:
-        >>> declared_types({"id": int, "price": pa.decimal128(9, 2)})
-        {'id': DataType(int64), 'price': Decimal128Type(decimal128(9, 2))}
-    """
+    """Return the Arrow types of declared columns; refuses functions, and types without a CSV form."""
     return {name: _arrow_type(name, kind) for name, kind in types.items()}
 
 
@@ -341,14 +293,6 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
     Raises:
         pa.ArrowInvalid: A text is not exactly a value of this type.
-
-    Example:
-        >>> checked_column(pa.array(["1", "", "-2"]), pa.int64()).to_pylist()
-        [1, None, -2]
-        >>> checked_column(pa.array(["007"]), pa.int64())
-        Traceback (most recent call last):
-        ...
-        pyarrow.lib.ArrowInvalid: a text is no int64
     """
     import pyarrow.compute as pc  # not for sources of other formats
 
@@ -386,12 +330,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
-    """Return a text column with the given texts replaced by null.
-
-    Example:
-        >>> without_texts(pa.array(["a", "NA", ""]), ["NA"]).to_pylist()
-        ['a', None, '']
-    """
+    """Return a text column with the given texts replaced by null."""
     import pyarrow.compute as pc  # not for sources of other formats
 
     found = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

@@ -5,14 +5,11 @@ The position is still an exact byte offset. `csv.reader` consumes only the lines
 number of consumed lines locates the end of the row. The lines of the current poll are kept. After an error in
 a poll, they are read again row by row to find the bad row.
 
-# Typed columns
-
-Arrow parses blocks of about the requested number of rows. A block ends between two rows (`csv_dialect.py`),
-so the position is the byte behind it. Rows and batches have the same values, because rows come from batches.
-
-A block that Arrow can't read goes through `CsvReader`: `csv.reader` finds its rows, a few hundred at a
-time, and Arrow converts them. If that fails, each row is converted alone, which finds the bad ones. Then the
-rest of the block is tried as a whole again.
+**Typed columns.** Arrow parses blocks of about the requested number of rows. A block ends between two rows
+(`csv_dialect.py`), so the position is the byte behind it. Rows and batches have the same values, because rows
+come from batches. A block that Arrow can't read goes through `CsvReader`: `csv.reader` finds its rows, a few
+hundred at a time, and Arrow converts them. If that fails, each row is converted alone, which finds the bad
+ones. Then the rest of the block is tried as a whole again.
 
 Columns and types are decided once, when the job starts without a snapshot. Every split contains them, so a
 restored job continues with the same types. A file's header may name them in another order.
@@ -64,14 +61,11 @@ class CsvFormat:
     """The reading of CSV files.
 
     Attributes:
-        header: Whether the first row of each file names the columns.
         columns: Names of all columns (without a header), or of the wanted ones (with a header).
         types: For some columns the function that converts a text; with `in_columns` an Arrow type.
-        on_error: Handling of bad rows.
         in_columns: Whether Arrow parses the files into typed columns.
         infers: With `in_columns`, whether the types of the other columns are inferred from a sample; else
             they are text.
-        batch_format: With `in_columns`, `"rows"` or `"arrow"`.
         path_columns: Columns encoded in the path, which a file may lack.
         block_bytes: Bytes requested by one read.
     """
@@ -100,11 +94,6 @@ class CsvFormat:
         return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> CsvReader:
-        """Open one file.
-
-        Raises:
-            ConnectorError: The snapshot comes from a source with untyped columns.
-        """
         if not self.in_columns:
             return CsvReader(self.dialect.open(split, filesystem), split, self)
         if not isinstance(split, SchemaSplit):
@@ -157,8 +146,6 @@ class CsvFormat:
 
 @dataclass(slots=True)
 class _Block:
-    """Lines passed to the `csv.reader` of a poll."""
-
     first_line: int
     start: int
     raw: bytes

@@ -53,14 +53,8 @@ class CountingOutput:
 
 
 class Encoder(Protocol):
-    """Writes batches in one format to the files of one writer."""
-
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
-        """Begin a file.
-
-        Args:
-            next_file: Finishes the open file and begins another one, for records that need separate files.
-        """
+        """Begin a file; `next_file` finishes it and begins another, for records that need separate files."""
         ...
 
     def write(self, batch: Batch) -> None:
@@ -71,7 +65,7 @@ class Encoder(Protocol):
 
 
 class SinkFormat(Protocol):
-    """A file format; a frozen value that is pickled. `extension` has no dot."""
+    """A file format; a frozen value that is pickled."""
 
     @property
     def extension(self) -> str:
@@ -83,11 +77,7 @@ class SinkFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvSinkFormat:
-    """The CSV format of a sink.
-
-    Attributes:
-        columns: Names of the columns in their order; `None` takes the keys of the first row.
-    """
+    """The CSV format of a sink; without `columns` they are the keys of the first row."""
 
     columns: tuple[str, ...] | None = None
     header: bool = True
@@ -204,11 +194,7 @@ _FAILURES = (TypeError, ValueError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class JsonSinkFormat:
-    """The JSON lines format of a sink.
-
-    Attributes:
-        default: Function that converts an object unknown to JSON into a JSON value.
-    """
+    """The JSON lines format of a sink; `default` converts an object unknown to JSON into a JSON value."""
 
     default: Callable[[Any], Any] | None = None
 
@@ -221,8 +207,6 @@ class JsonSinkFormat:
 
 
 class JsonEncoder:
-    """Encodes rows, a batch at a time."""
-
     def __init__(self, default: Callable[[Any], Any] | None) -> None:
         self._encode = _row_encoder(default)
         self._output: CountingOutput | None = None
@@ -265,9 +249,6 @@ def check_names(rows: Sequence[Any]) -> None:
     Raises:
         ValueError: A dict has two such keys.
         RecursionError: A value contains itself.
-
-    Example:
-        >>> check_names([{1: "a", "2": "b"}])
     """
     level: Sequence[Any] = rows
     for depth in range(_DEEPEST):

@@ -66,11 +66,7 @@ class ColumnarJsonFormat:
     stored_as: str | None = None
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """Cut the files; each split holds the columns of all files.
-
-        Raises:
-            ConnectorError: A file is one JSON array, or the columns can't be inferred.
-        """
+        """Cut the files; each split holds the columns of all files."""
         warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=True)
         schema = self._inferred(files, filesystem) if self.schema is None else self.schema
         data = schema.serialize().to_pybytes()
@@ -78,7 +74,6 @@ class ColumnarJsonFormat:
         return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarJsonReader:
-        """Open one split; refuses a snapshot of a row source."""
         if not isinstance(split, SchemaSplit):
             msg = (
                 f"{split.path}: the snapshot was taken when this source read rows, so its columns are not "

@@ -9,9 +9,9 @@ Python's parser keeps the last of two fields with the same name, and turns `1e40
 are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. A slice
 has no lost field when it has as many colons behind a quote or a blank as parsed fields.
 
-**Files that are one JSON array** are recognised. An array over several lines has no line that is a value, so
-the file is refused. An array on one line is valid JSON lines, with a single record that is a list. If that
-list holds objects, a warning explains how the file is read.
+**Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line
+is valid JSON lines, with a single record that is a list. If that list holds objects, a warning explains how
+the file is read.
 """
 
 from __future__ import annotations
@@ -43,14 +43,10 @@ def warnings_of_arrays(
     *,
     refuse: bool,
 ) -> list[str]:
-    """Inspect the first lines of some of the files.
+    """Inspect the first lines of some of the files, and warn of each whose only line is an array of objects.
 
     Args:
-        stored_as: Encoding of the files, if they are recoded to UTF-8.
         refuse: Whether an array of objects on one line is an error, too.
-
-    Returns:
-        A warning for each file whose only line is an array of objects.
 
     Raises:
         ConnectorError: A file is one JSON array over several lines.
@@ -163,7 +159,7 @@ class JsonReader(LineReader[Any]):
 
 
 class JsonFormat(LineFormat):
-    """The JSON lines format; see `LineFormat`. A line without a valid JSON value is bad."""
+    """The JSON lines format; a line without a valid JSON value is bad."""
 
     __slots__ = ()
 
@@ -176,10 +172,7 @@ class JsonFormat(LineFormat):
 
 
 def parse_together(lines: Sequence[str]) -> list[Any] | None:
-    """Parse in one call lines that each hold one JSON value.
-
-    Returns:
-        The values, or `None` when some line is not exactly one value, or may not be.
+    """Parse in one call lines that each hold one JSON value; `None` when some line is not one, or may not be.
 
     Example:
         >>> parse_together(['{"a": 1}', "[2]"]), parse_together(["[1", "2]"]), parse_together(["1, 2", "3"])

@@ -3,8 +3,7 @@ r"""Reads the lines of a byte range in blocks of whole lines.
 Bytes are cut only after a newline, so a character of several bytes is never torn. A block can be decoded and
 split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and nothing
 else (UTF-8, Latin-1 and their like; UTF-16 is recoded before). A line that begins in the range is read to
-its end, even when that lies far behind the range. A range that lies within one line gives nothing, and the
-search stops at its end.
+its end, even when that lies far behind the range.
 """
 
 from __future__ import annotations
@@ -42,12 +41,11 @@ _LINE_END: Final = re.compile(rb"\r\n?|\n")
 
 
 class LineBlocks:
-    """Blocks of whole lines of one split, from its position on.
+    """Blocks of whole lines of one split, from its position on; the caller closes the file.
 
     Args:
-        handle: The open file; decompressed bytes if it is compressed. The caller closes it.
         strip_bom: Leave out a UTF-8 byte order mark at the beginning of the file.
-        block_bytes: Bytes asked for by one read.
+        block_bytes: Bytes asked for by one read; may be changed at any time.
         line_end: The byte that ends a line.
     """
 
@@ -76,11 +74,7 @@ class LineBlocks:
         return self._offset if self._ready else self._split.position
 
     def find_start(self) -> bool:
-        """Go to the first line; in a compressed file each call skips a limited number of bytes.
-
-        Returns:
-            Whether the line is reached; call again if not.
-        """
+        """Go to the first line; false means call again, as a compressed file takes several calls."""
         if self._ready:
             return True
         target = self._split.position
@@ -181,12 +175,7 @@ class LineBlocks:
 
 
 def offset_of_line(block: bytes, line: int, line_end: bytes = b"\n") -> int:
-    r"""Start of the line with this index in a block; the block's length after its last line.
-
-    Example:
-        >>> [offset_of_line(b"ab\nc\n", line) for line in range(3)]
-        [0, 3, 5]
-    """
+    """Start of the line with this index in a block; the block's length after its last line."""
     if line == 0:
         return 0
     parts = block.split(line_end, line)
@@ -198,7 +187,7 @@ def line_end_of(handle: InputFile, quote: bytes) -> bytes:
 
     Args:
         handle: The open file, at its beginning; it is there again afterwards.
-        quote: The byte that begins and ends a quoted field; empty for none. Line ends in quotes end no line.
+        quote: The byte around quoted fields; empty for none. Line ends in quotes end no line.
     """
     head, found = b"", None
     while chunk := handle.read(_HEAD_BYTES - len(head)):
@@ -219,12 +208,7 @@ def line_end_of(handle: InputFile, quote: bytes) -> bytes:
 
 
 def lines_of(text: str, line_end: bytes) -> list[str]:
-    r"""The lines of a text with their line ends.
-
-    Example:
-        >>> lines_of("a\n\rb", b"\r")
-        ['a\n\r', 'b']
-    """
+    """The lines of a text with their line ends."""
     if line_end == b"\n":
         return io.StringIO(text, newline="\n").readlines()
     # StringIO would write a carriage return in place of each newline.
@@ -239,12 +223,7 @@ SAMPLED_BYTES: Final = 256 * 1024
 
 
 def some_of(files: Sequence[FileInfo], count: int = SAMPLED_FILES) -> Sequence[FileInfo]:
-    """At most `count` files that are not empty, spread over all of them, the first one included.
-
-    Example:
-        >>> [info.path for info in some_of([FileInfo(str(i), 1) for i in range(10)])]
-        ['0', '3', '6', '9']
-    """
+    """At most `count` files that are not empty, spread over all of them, the first one included."""
     present = [info for info in files if info.size]
     return present[:: max(1, -(-len(present) // count))]
 

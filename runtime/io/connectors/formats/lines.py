@@ -1,10 +1,8 @@
 """Formats with one record per line: cutting files and reading slices of lines. Includes plain text.
 
 The lines of a slice are read together, which is fast, as long as none of them is bad; otherwise one by one.
-
-`LineCursor` returns the decoded lines of a split and tracks its position in bytes. The position is computed
-only on request, from the number of lines returned from the current block. So reading does not pay for it.
-for it.
+`LineCursor` computes its position in bytes only on request, from the number of lines returned from the
+current block. So reading does not pay for it.
 """
 
 from __future__ import annotations
@@ -32,15 +30,7 @@ from penstock.runtime.record.elements import RowBatch
 
 
 def checked_encoding(encoding: str) -> tuple[str, str | None]:
-    """Return the encoding used to find lines, and the files' encoding if they are recoded.
-
-    Raises:
-        ConfigurationError: The encoding is unknown, or lines can't be found in it.
-
-    Example:
-        >>> checked_encoding("UTF8"), checked_encoding("latin-1"), checked_encoding("UTF-16LE")
-        (('utf-8', None), ('iso8859-1', None), ('utf-8', 'utf-16-le'))
-    """
+    """Return the encoding used to find lines, and the files' encoding if they are recoded; refuses others."""
     try:
         name = codecs.lookup(encoding).name
         newline = "\n".encode(name)
@@ -60,14 +50,9 @@ def checked_encoding(encoding: str) -> tuple[str, str | None]:
 
 
 class LineCursor:
-    r"""The lines of one split, in order, without their line ends (`\\n` or `\\r\\n`).
+    r"""The lines of one split, in order, without their line ends (`\n` or `\r\n`).
 
-    A line that can't be decoded is returned as bytes.
-
-    Args:
-        handle: The open file; closed by `close`.
-        split: The range and the position in it.
-        block_bytes: Bytes requested by one read.
+    A line that can't be decoded is returned as bytes. `close` closes the file.
     """
 
     def __init__(
@@ -140,13 +125,7 @@ T = TypeVar("T")
 def line_splits(
     files: Sequence[FileInfo], split_size: int, parallelism: int, stored_as: str | None
 ) -> list[FileSplit]:
-    """Return byte ranges of plain files, and one split for each compressed or recoded file.
-
-    Args:
-        split_size: Maximum size of a range, in bytes.
-        parallelism: Number of readers; ranges are small enough for each to get some.
-        stored_as: Encoding of the files, if they are recoded to UTF-8.
-    """
+    """Return byte ranges of plain files, and one split for each compressed or recoded file."""
     splits: list[FileSplit] = []
     share = -(-sum(info.size for info in files) // parallelism)
     for info in files:
@@ -158,8 +137,6 @@ def line_splits(
 
 
 class LineReader(ABC, Generic[T]):
-    """Reads the records of one split."""
-
     def __init__(self, cursor: LineCursor, on_error: OnError) -> None:
         self._cursor = cursor
         self._on_error: OnError = on_error
@@ -230,8 +207,6 @@ class LineFormat:
 
 
 class TextReader(LineReader[str]):
-    """Reads the lines of one split."""
-
     def _all_of(self, lines: Sequence[str]) -> Sequence[str]:
         return lines
 
@@ -240,7 +215,7 @@ class TextReader(LineReader[str]):
 
 
 class TextFormat(LineFormat):
-    """The text format; see `LineFormat`. A line that can't be decoded is bad."""
+    """Each line is a record; a line that can't be decoded is bad."""
 
     __slots__ = ()
     reader: ClassVar[type[TextReader]] = TextReader

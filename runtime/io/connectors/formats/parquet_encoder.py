@@ -37,11 +37,7 @@ _MOST_SCHEMAS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ParquetSinkFormat:
-    """The Parquet format of a sink.
-
-    Attributes:
-        schema: The schema of all files; `None` takes the types of the values.
-    """
+    """The Parquet format of a sink; without a schema the values decide the types."""
 
     schema: pa.Schema | None = None
     compression: str = "snappy"
@@ -55,8 +51,6 @@ class ParquetSinkFormat:
 
 
 class ParquetEncoder:
-    """Encodes batches into row groups."""
-
     def __init__(self, schema: pa.Schema | None, compression: str) -> None:
         self._fixed = None if schema is None else _FixedSchema(schema)
         self._learned: list[pa.Schema] = []
@@ -133,8 +127,6 @@ class ParquetEncoder:
 
 @dataclass(frozen=True, slots=True)
 class _FixedSchema:
-    """Makes batches of the user's schema."""
-
     schema: pa.Schema
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -215,8 +207,6 @@ class _TypedRows:
 
 @dataclass(frozen=True, slots=True)
 class _TypedBatch:
-    """An Arrow batch."""
-
     columns: pa.RecordBatch
 
     @property
@@ -242,11 +232,7 @@ class _TypedBatch:
 
 
 def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Schema]) -> list[pa.Table]:
-    """Return a table for each schema of some rows.
-
-    Args:
-        learned: The known schemas; this call widens them and adds new ones.
-    """
+    """Return a table for each schema of some rows; widens the schemas of `learned`, and adds new ones."""
     pieces: list[tuple[int, _TypedRows | _TypedBatch]] = []
     for part in parts:
         if isinstance(part, pa.RecordBatch):

@@ -59,10 +59,7 @@ if TYPE_CHECKING:
 def columns_to_read(
     schema: pa.Schema, columns: tuple[str, ...] | None, needed: NeededColumns
 ) -> tuple[str, ...] | None:
-    """Return the columns to read; `None` for all.
-
-    Args:
-        columns: Columns that the user wants; `None` for all.
+    """Return the columns to read; `None` for all. `columns` are those that the user wants.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})
@@ -166,8 +163,7 @@ class ParquetFormat:
 
     Attributes:
         columns: Names of the wanted columns, `None` for all.
-        wanted: A `pyarrow.compute` expression of the columns that are read; other rows are left out. Row
-            groups whose statistics exclude it are not read.
+        wanted: A `pyarrow.compute` expression of the columns that are read; other rows are left out.
         needed: Columns that later steps need; the rest may be left out.
         path_columns: Columns encoded in the path, which a file may lack.
     """
@@ -228,10 +224,9 @@ class ParquetFormat:
 
 
 class ParquetReader:
-    """Reads one row group.
+    """Reads one row group; `close` closes the file.
 
     Args:
-        handle: The open file; closed by `close`.
         has_rows: Whether any row of the group may be wanted.
         columns: Names that the user wants, including path columns; `None` for all.
     """

@@ -2,16 +2,15 @@
 
 A file of lines is cut into byte ranges without reading it. A range owns the lines that *begin* in it. Its
 reader skips a line that began before the range, and reads its last line to the end, even behind the range. So
-every line belongs to exactly one range, wherever the cuts fall. Compressed and recoded files, and CSV (where
-a newline may stand in quotes), can't be entered in the middle and are one split each. (Hadoop's
-`TextInputFormat` uses the same rule.)
+every line belongs to exactly one range, wherever the cuts fall. (Hadoop's `TextInputFormat` uses the same
+rule.) Compressed and recoded files, and CSV (where a newline may stand in quotes), can't be entered in the
+middle and are one split each.
 
 This module also opens files. Compressed files are recognised by their extension. A file that has changed
-since it was listed is refused.
-
-Bytes of files in UTF-16, UTF-32, ISO-2022-KR and HZ are converted to UTF-8 while reading. In these encodings
-the byte 10 may be part of a letter, or the meaning of a byte may depend on bytes far before it. Positions
-count the bytes of the text in UTF-8. Invalid text becomes invalid UTF-8, so that its line is a bad record.
+since it was listed is refused. Bytes of files in UTF-16, UTF-32, ISO-2022-KR and HZ are converted to UTF-8
+while reading. In these encodings the byte 10 may be part of a letter, or the meaning of a byte may depend on
+bytes far before it. Positions count the bytes of the text in UTF-8. Invalid text becomes invalid UTF-8, so
+that its line is a bad record.
 """
 
 from __future__ import annotations
@@ -45,27 +44,16 @@ _READ_BYTES: Final = 256 * 1024
 
 
 def is_recoded(encoding: str) -> bool:
-    """Whether files in an encoding, by its canonical name, are recoded.
-
-    Example:
-        >>> is_recoded("utf-16"), is_recoded("utf-8")
-        (True, False)
-    """
+    """Whether files in an encoding, by its canonical name, are recoded."""
     return encoding.startswith(_WITH_MARKS) or encoding in ("iso2022_kr", "hz")
 
 
 def mark_of(head: bytes) -> str | None:
-    r"""Return the encoding of a file's byte order mark, as users name it.
-
-    Example:
-        >>> mark_of("a".encode("utf-16")), mark_of(b"a"), mark_of(b"\xff\xfe\0\0a\0\0\0")
-        ('utf-16', None, 'utf-32')
-    """
+    """Return the encoding of a file's byte order mark, as users name it."""
     return next((name[:6] for name, mark in _MARKS if head.startswith(mark)), None)
 
 
 def _no_text(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Keep a lone surrogate; a surrogate stands for any other invalid bytes."""
     try:
         return codecs.lookup_error("surrogatepass")(error)
     except UnicodeDecodeError as other:
@@ -96,11 +84,6 @@ class RecodedFile:
         self._is_read = False
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read up to `size` bytes; empty at the end.
-
-        Raises:
-            UnreadableInputError: The file's byte order mark is missing, or is of another encoding.
-        """
         while not self._is_read and (size < 0 or len(self._ready) < size):
             self._ready += self._more()
         end = len(self._ready) if size < 0 else size
@@ -166,15 +149,7 @@ DAMAGED: Final = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a file is decompressed while it is read.
-
-    Raises:
-        ConfigurationError: The compression is not supported.
-
-    Example:
-        >>> is_compressed("/in/a.jsonl.gz"), is_compressed("/in/a.jsonl")
-        (True, False)
-    """
+    """Whether a file is decompressed while it is read; refuses a compression that is not supported."""
     lowered = path.lower()
     if lowered.endswith(_REFUSED):
         msg = (
@@ -185,12 +160,7 @@ def is_compressed(path: str) -> bool:
 
 
 class DecompressedFile:
-    """The decompressed bytes of a file; seeking backwards starts over, so readers only move forwards.
-
-    Args:
-        path: The file's name, whose extension names the compression.
-        raw: The compressed bytes; closed with this one.
-    """
+    """The decompressed bytes of a file; seeking backwards starts over. Closes `raw`."""
 
     def __init__(self, path: str, raw: InputFile) -> None:
         self._raw = raw
@@ -261,7 +231,6 @@ def cut_into_ranges(info: FileInfo, split_size: int, share: int) -> list[FileSpl
     """Cut a file into ranges of at most `split_size` bytes, smaller when that occupies more subtasks.
 
     Args:
-        split_size: Maximum size of a range, in bytes.
         share: Bytes per subtask if all subtasks read the same amount.
 
     Example:
@@ -286,14 +255,7 @@ def whole_file(info: FileInfo, stored_as: str | None = None) -> FileSplit:
 
 
 def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
-    """Open a file as it is stored.
-
-    Args:
-        size: Size in bytes when the file was listed.
-
-    Raises:
-        ConnectorError: The file is deleted, has another size now, or can't be opened.
-    """
+    """Open a file as it is stored; refuses one that has another size than `size`, its size when listed."""
     try:
         now = filesystem.size(path)
         if now is None:
