@@ -60,9 +60,6 @@ from penstock.runtime.state_processor.state_writing import (
 
 Convert = Callable[[Any], Any]
 
-#: Columns of keyed state and of list state.
-
-
 #: Columns of the entries of maps and of the elements of lists, and of state with a TTL.
 MAP_KEY: Final = "map_key"
 
