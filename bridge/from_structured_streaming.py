@@ -59,6 +59,7 @@ from penstock.bridge.receive_buffer_messages import DIED, NO_PROGRAM, TransferEr
 from penstock.bridge.session.session import is_alive, spark_error_text
 from penstock.bridge.spark_source import SparkSource
 from penstock.bridge.transfer_service import JobBuffers, QueryPositionError, TransferService, program_ends
+from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
@@ -224,7 +225,7 @@ def from_structured_streaming(
     env: StreamEnvironment,
     df: DataFrame,
     *,
-    checkpoint_location: str,
+    checkpoint_location: Location,
     id: str = "from-structured-streaming",
     trigger: Mapping[str, Any] | None = None,
     batch_format: BatchFormat = "arrow",
@@ -261,6 +262,7 @@ def from_structured_streaming(
             transferred, or an argument is invalid.
     """
     what = "from_structured_streaming"
+    checkpoint_location = location("checkpoint_location", checkpoint_location)
     check_arguments(what, df, batch_format, DEFAULT_WINDOW, max_disk_bytes)
     if not df.isStreaming:
         msg = f"{what}: this DataFrame is not a stream; use from_spark"
@@ -272,7 +274,14 @@ def from_structured_streaming(
         )
         raise GraphError(msg)
     connect()
-    query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
+    query = StreamingQuery(
+        df,
+        id,
+        checkpoint_location,
+        dict(trigger or {}),
+        query_restarts,
+        induce=induce,
+    )
     transfer = TransferService(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
     source = SparkSource(
         transfer.id, batch_format, DEFAULT_WINDOW, staged=True, max_disk_bytes=max_disk_bytes

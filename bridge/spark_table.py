@@ -19,7 +19,6 @@ Parquet, without partitions and buckets, in the session's own catalog.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
@@ -30,6 +29,7 @@ import pyarrow.types as kinds
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.registry import has_master
 from penstock.bridge.arrow import ReadableBatches, arrow_schema_of, readable_schema, spark_schema_of
+from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import (
     ConfigurationError,
     ConnectorError,
@@ -273,7 +273,7 @@ class SparkTable(metaclass=NearestNames):
 
     only_reads: ClassVar[bool] = True
 
-    path: str | os.PathLike[str]
+    path: Location
     schema: pa.Schema | None = None
     compression: str = "snappy"
     trust_paths: bool = False
@@ -281,7 +281,7 @@ class SparkTable(metaclass=NearestNames):
     _is_named: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", absolute(self.path))
+        object.__setattr__(self, "path", absolute("path", self.path))
         if self.schema is not None:
             object.__setattr__(self, "schema", readable_schema(self.schema))
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from penstock.bridge.arrow import UnsupportedTypeError, arrow_schema_of, readable_schema, spark_schema_of
+from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.state_frames import parts_of_table, refuse_doubles
 from penstock.runtime.io.state_parts import (
@@ -240,7 +240,7 @@ def written_parts(place: StatePlace, reports: Sequence[Any]) -> dict[int, Operat
 @checked_keywords
 def read_state(
     spark: SparkSession,
-    snapshot: str | Path,
+    snapshot: Location,
     operator: str,
     state: str = REDUCE_STATE,
     *,
@@ -265,7 +265,7 @@ def read_state(
         BadRecordError: Spark has no type for a column.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
-    query = StateQuery(absolute_location(snapshot), operator, state, conversion)
+    query = StateQuery(absolute_location("snapshot", snapshot), operator, state, conversion)
     opened = query.open()
     parts = tuple(opened.parts())
     numbers = spark.range(0, len(parts), 1, len(parts))
@@ -283,12 +283,12 @@ def read_state(
 @checked_keywords
 def write_state(
     df: DataFrame,
-    savepoint: str | Path,
+    savepoint: Location,
     operator: str,
     state: str = REDUCE_STATE,
     *,
     kind: StateKind = "keyed",
-    base: str | Path | None = None,
+    base: Location | None = None,
     parallelism: int | None = None,
     max_parallelism: int | None = None,
     key: Convert | None = None,

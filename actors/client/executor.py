@@ -162,7 +162,7 @@ def with_storage(config: JobConfig) -> JobConfig:
     if checkpointing is None:
         return config
     url = checkpointing.storage or str(Path.home() / ".penstock" / "checkpoints")
-    return replace(config, checkpointing=replace(checkpointing, storage=absolute_location(url)))
+    return replace(config, checkpointing=replace(checkpointing, storage=absolute_location("storage", url)))
 
 
 def with_restore(job: JobGraph) -> JobGraph:
@@ -171,12 +171,12 @@ def with_restore(job: JobGraph) -> JobGraph:
     Without one, the job starts from the snapshot that `penstock restore` has put into the environment.
     """
     if job.restore_from is not None:
-        return replace(job, restore_from=absolute_location(job.restore_from))
+        return replace(job, restore_from=absolute_location("restore_from", job.restore_from))
     given = os.environ.get(RESTORE_FROM)
     if not given:
         return job
     allow = os.environ.get(ALLOW_NON_RESTORED_STATE) == "1"
-    return replace(job, restore_from=absolute_location(given), allow_non_restored_state=allow)
+    return replace(job, restore_from=absolute_location(RESTORE_FROM, given), allow_non_restored_state=allow)
 
 
 def make_job_id(name: str) -> str:

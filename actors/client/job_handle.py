@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Final
 
 from penstock.actors.client.interrupts import interrupts_delivered, name_job
@@ -29,6 +28,7 @@ from penstock.actors.shared.snapshot_answers import (
     reply_of_report,
     taken,
 )
+from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import (
     CheckpointError,
     DeploymentError,
@@ -175,7 +175,7 @@ class RayJobHandle(NearestMembers):
         return taken(reply, self._job_id, CheckpointError)
 
     @checked_keywords
-    def savepoint(self, savepoint: str | Path | None = None, *, timeout: Duration | None = None) -> str:
+    def savepoint(self, savepoint: Location | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
         Args:
@@ -199,15 +199,15 @@ class RayJobHandle(NearestMembers):
         """
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
-    def take_savepoint(self, savepoint: str | Path | None = None) -> SavepointTaken:
+    def take_savepoint(self, savepoint: Location | None = None) -> SavepointTaken:
         """Like `savepoint`, but without a warning: the answer says whether the job still needs it.
 
         Warnings of Python are the whole process's, so they can't answer one of several threads.
         """
         return taken(self._take_savepoint(savepoint, None), self._job_id, SavepointError)
 
-    def _take_savepoint(self, savepoint: str | Path | None, timeout: Duration | None) -> SavepointAnswer:
-        target = None if savepoint is None else absolute_location(savepoint)
+    def _take_savepoint(self, savepoint: Location | None, timeout: Duration | None) -> SavepointAnswer:
+        target = None if savepoint is None else absolute_location("savepoint", savepoint)
         deadline = request_deadline("savepoint", self._job_id, timeout)
         answer: SavepointAnswer = self._master.ask(
             lambda master: master.savepoint.remote(self._job_id, target),
@@ -220,7 +220,7 @@ class RayJobHandle(NearestMembers):
     @checked_keywords
     def stop(
         self,
-        savepoint: str | Path | None = None,
+        savepoint: Location | None = None,
         *,
         drain: bool = False,
         timeout: Duration | None = None,
@@ -244,7 +244,7 @@ class RayJobHandle(NearestMembers):
                 job that was stopped without `drain` refuses a stop with it.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
-        target = None if savepoint is None else absolute_location(savepoint)
+        target = None if savepoint is None else absolute_location("savepoint", savepoint)
         deadline = request_deadline("stop", self._job_id, timeout)
         answer = self._master.ask(
             lambda master: master.stop.remote(self._job_id, drain, target),

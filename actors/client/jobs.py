@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, Final
 
 import ray
@@ -26,6 +25,7 @@ from penstock.actors.shared.archive import (
 )
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import find_master, has_master, jobs_with_master
+from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import ConfigurationError, DeploymentError, ObjectNotFoundError, StorageError
 from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.io.storage import ObjectStorage, absolute_location, list_folders, open_location
@@ -38,7 +38,7 @@ _READERS: Final = 16
 _LARGEST: Final = 64 * 1024 * 1024
 
 
-def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[UnreadableReport]]:
+def archived_jobs(storage: Location) -> tuple[list[JobReport], list[UnreadableReport]]:
     """The last reports of all jobs that have ended and left one in this storage, oldest job first.
 
     An unreadable report is returned with its reason and hides no other report. Folders whose names can't be
@@ -47,7 +47,7 @@ def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[Unreadable
     Args:
         storage: The `storage` of the jobs' `Checkpointing`: a path or URL.
     """
-    url = absolute_location(storage)
+    url = absolute_location("storage", storage)
     opened, folders = open_location(url, most=_LARGEST), list_folders(url)
     with ThreadPoolExecutor(_READERS) as pool:
         found = list(pool.map(lambda folder: _found_in(opened, folder), filter(_is_job_id, folders)))
@@ -56,9 +56,9 @@ def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[Unreadable
     return sorted(reports, key=lambda report: report.submitted_at), unreadable
 
 
-def archived_job(storage: str | Path, job_id: str) -> JobReport | None:
+def archived_job(storage: Location, job_id: str) -> JobReport | None:
     """The last report of a job; `None` when this storage has no report of it."""
-    return _report_in(open_location(absolute_location(storage), most=_LARGEST), job_id)
+    return _report_in(open_location(absolute_location("storage", storage), most=_LARGEST), job_id)
 
 
 def _found_in(storage: ObjectStorage, job_id: str) -> JobReport | UnreadableReport | None:
@@ -145,7 +145,7 @@ class KnownJob:
 
 
 @checked_keywords
-def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
+def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
     """The handle of a job, running or ended.
 
     Args:
@@ -164,7 +164,7 @@ def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
 
 
 @checked_keywords
-def jobs(*, storage: str | Path | None = None) -> list[KnownJob]:
+def jobs(*, storage: Location | None = None) -> list[KnownJob]:
     """All jobs that the cluster has seen, and those that have ended and left a report, oldest first.
 
     Args:
@@ -178,15 +178,16 @@ def jobs(*, storage: str | Path | None = None) -> list[KnownJob]:
     return known_jobs(storage)
 
 
-def _join(storage: str | Path | None) -> None:
+def _join(storage: Location | None) -> None:
     if storage is None:
         join_existing()
     else:
+        location("storage", storage)
         with suppress(DeploymentError):
             join_existing()
 
 
-def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
+def find_job(text: str, storage: Location | None = None) -> RayJobHandle:
     """Like `job`, in the cluster that has been joined, if any.
 
     Raises:
@@ -198,7 +199,7 @@ def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
     return known.handle()
 
 
-def known_jobs(storage: str | Path | None = None) -> list[KnownJob]:
+def known_jobs(storage: Location | None = None) -> list[KnownJob]:
     """All jobs that the joined cluster has seen, and ended ones that left a report, oldest first."""
     return with_archived(cluster_jobs(), *(((), ()) if storage is None else archived_jobs(storage)))
 
@@ -226,7 +227,7 @@ def with_archived(
     return sorted(found.values(), key=lambda job: job.report.submitted_at)
 
 
-def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = None) -> KnownJob:
+def choose(text: str, known: Iterable[KnownJob], storage: Location | None = None) -> KnownJob:
     """Find a job by its id, a prefix of the id, or its name.
 
     Raises:
@@ -278,7 +279,7 @@ def _shared(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _unknown(text: str, known: list[KnownJob], storage: str | Path | None) -> str:
+def _unknown(text: str, known: list[KnownJob], storage: Location | None) -> str:
     short = short_ids(job.report.job_id for job in known)
     ids = [short[job.report.job_id] for job in known]
     near = nearest_name(text, [*ids, *(job.report.name for job in known)])
@@ -290,16 +291,16 @@ def _unknown(text: str, known: list[KnownJob], storage: str | Path | None) -> st
     return msg
 
 
-def _nobody_knows(storage: str | Path | None) -> str:
+def _nobody_knows(storage: Location | None) -> str:
     if storage is None:
         return "this cluster knows no"
-    where = absolute_location(storage)
+    where = absolute_location("storage", storage)
     if ray.is_initialized():
         return f"neither this cluster nor {where} knows a"
     return f"no Ray cluster was joined, and {where} knows no"
 
 
-def _by_id(text: str, storage: str | Path | None) -> KnownJob | None:
+def _by_id(text: str, storage: Location | None) -> KnownJob | None:
     report = load_from_cluster(text) if ray.is_initialized() else None
     if report is not None and (storage is None or report.status.is_terminal or has_master(text)):
         return KnownJob(report, has_master=True)

@@ -139,7 +139,7 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a snapshot contains. It also shows how long its subtasks took for it. Runs no job."""
-    opened = open_snapshot(absolute_location(snapshot), open_location)
+    opened = open_snapshot(absolute_location("snapshot", snapshot), open_location)
     codec = ValueCodec(allow_pickle=allow_pickle)
     summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)
     if as_json:
@@ -165,7 +165,7 @@ def restore(
     A program that names a snapshot itself starts from that one. With `ray job submit`, put this command
     before the program: `-- penstock restore SNAPSHOT python job.py`.
     """
-    url = absolute_location(snapshot)
+    url = absolute_location("snapshot", snapshot)
     open_snapshot(url, open_location)
     environment = {**os.environ, RESTORE_FROM: url}
     environment[ALLOW_NON_RESTORED_STATE] = "1" if allow_non_restored_state else "0"

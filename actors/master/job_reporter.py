@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -126,7 +127,8 @@ class JobReporter:
 
     def describe(self, job: JobGraph, config: JobConfig) -> None:
         self._describe_graph(job)
-        self._storage = None if config.checkpointing is None else config.checkpointing.storage
+        storage = None if config.checkpointing is None else config.checkpointing.storage
+        self._storage = None if storage is None else os.fspath(storage)
         self._settings = settings_of(job, config)
         if config.checkpointing is None:
             self.warn(NO_CHECKPOINTS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -46,7 +47,7 @@ from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.master_process import (
     JobLifecycle,
-    KnownJob,
+    JobLookup,
     StartedJob,
     StartFailure,
     Then,
@@ -190,10 +191,10 @@ class JobRunner:
 
     # -- JobHost: the start ---------------------------------------------------------------------------------
 
-    def look_up(self, answer: Callable[[KnownJob | StartFailure], None]) -> None:
+    def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
         self._answer(self._look_up(), answer)
 
-    async def _look_up(self) -> KnownJob:
+    async def _look_up(self) -> JobLookup:
         def look() -> tuple[JobReport | None, bool]:
             return load_from_cluster(self.job_id), is_to_be_cancelled(self.job_id)
 
@@ -202,7 +203,7 @@ class JobRunner:
         if self._earlier is not None:
             self._reporter.carry_on(self._earlier)
         await self._unpack()
-        return KnownJob(
+        return JobLookup(
             has_log=self._reporter.has_storage,
             has_ended=self._earlier is not None and self._earlier.status.is_terminal,
             is_cancelled=is_cancelled,
@@ -224,7 +225,7 @@ class JobRunner:
             return None
         opened = partial(
             open_proven,
-            config.checkpointing.storage,
+            os.fspath(config.checkpointing.storage),
             self.job_id,
             is_new=not self._is_restart,
             submission=self._job.submission,

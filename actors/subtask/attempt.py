@@ -8,6 +8,7 @@ deliveries, and no part of the subtask needs a lock.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -252,7 +253,7 @@ class Attempt:
         place: StorageOpener = open_location
         if config.checkpointing is not None and config.checkpointing.storage is not None:
             timeout = as_seconds(config.advanced.storage_timeout)
-            storage = open_storage(config.checkpointing.storage, create=False, timeout=timeout)
+            storage = open_storage(os.fspath(config.checkpointing.storage), create=False, timeout=timeout)
             place = partial(open_location, timeout=timeout)
             paths = SnapshotPaths(self._descriptor.job_id)
             node = ray.get_runtime_context().get_node_id()

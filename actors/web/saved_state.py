@@ -111,7 +111,8 @@ def _open(report: JobReport) -> OpenedSnapshot:
     if report.storage is None:
         msg = f"job {report.job_id} takes no checkpoints, so none of its state is saved"
         raise ConfigurationError(msg)
-    return open_snapshot(f"{absolute_location(report.storage).rstrip('/')}/{report.job_id}", open_location)
+    storage = absolute_location("storage", report.storage).rstrip("/")
+    return open_snapshot(f"{storage}/{report.job_id}", open_location)
 
 
 def _shown(value: Any) -> str:

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
 
-from penstock.runtime.config.checks import (
-    Settings,
-    choice,
-    truth,
-    whole_number,
-)
+from penstock.runtime.config.checks import Location, Settings, choice, location, truth, whole_number
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestEnumMembers
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
@@ -76,7 +71,7 @@ class Checkpointing(Settings):
 
     Attributes:
         every: Time from the start of one periodic checkpoint to the start of the next; over 0.
-        storage: URL of the checkpoint storage; `None` for the default of the executor.
+        storage: Path or URL of the checkpoint storage; `None` for the default of the executor.
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
         timeout: A checkpoint that takes longer is aborted (default 10 minutes).
         min_pause: Least time between the end of a checkpoint and the start of the next periodic one.
@@ -112,7 +107,7 @@ class Checkpointing(Settings):
     """
 
     every: Duration
-    storage: str | None = None
+    storage: Location | None = None
     mode: CheckpointingMode | str = CheckpointingMode.EXACTLY_ONCE
     timeout: Duration = 600.0
     min_pause: Duration = 0.0
@@ -141,9 +136,8 @@ class Checkpointing(Settings):
         }
         if self.tolerable_failures is not None:
             whole_number("tolerable_failures", self.tolerable_failures, at_least=0)
-        if self.storage is not None and (not isinstance(self.storage, str) or not self.storage.strip()):
-            msg = f"storage={self.storage!r}: give the URL of a folder, such as 's3://bucket/jobs', or None"
-            raise ConfigurationError(msg)
+        if self.storage is not None:
+            normal["storage"] = location("storage", self.storage)
         if self.aligned_timeout is not None:
             normal["aligned_timeout"] = seconds_in("aligned_timeout", self.aligned_timeout)
         if self.max_alignment_bytes is not None:

@@ -7,16 +7,38 @@ that names the setting, the given value and the allowed ones.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames, nearest_name
 
+#: A place that users name: a path, or a URL.
+Location: TypeAlias = str | os.PathLike[str]
+
 C = TypeVar("C")
 EnumT = TypeVar("EnumT", bound=Enum)
+
+
+def location(name: str, value: object) -> str:
+    """A path or URL as text.
+
+    Raises:
+        ConfigurationError: It is something else, or empty.
+
+    Example:
+        >>> from pathlib import Path
+        >>> location("storage", Path("/data/jobs"))
+        '/data/jobs'
+    """
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text.strip():
+        msg = f"{name}={value!r}: give the path or URL, such as '/data/jobs' or 's3://bucket/jobs'"
+        raise ConfigurationError(msg)
+    return text
 
 
 def whole_number(name: str, value: object, *, at_least: int) -> int:

@@ -12,7 +12,15 @@ from penstock.runtime.config.checkpointing import (
     CheckpointingMode,
     refuse_without_store,
 )
-from penstock.runtime.config.checks import Settings, check_names, from_fields, truth, whole_number
+from penstock.runtime.config.checks import (
+    Location,
+    Settings,
+    check_names,
+    from_fields,
+    location,
+    truth,
+    whole_number,
+)
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     NoRestart,
@@ -59,13 +67,12 @@ class RocksDB(Settings):
     """
 
     memory: int = ROCKSDB_MEMORY
-    folder: str | None = None
+    folder: Location | None = None
 
     def __post_init__(self) -> None:
         whole_number("RocksDB.memory", self.memory, at_least=_LEAST_MEMORY)
-        if self.folder is not None and (not isinstance(self.folder, str) or not self.folder.strip()):
-            msg = f"RocksDB.folder={self.folder!r}: give the path of a folder, or None"
-            raise ConfigurationError(msg)
+        if self.folder is not None:
+            object.__setattr__(self, "folder", location("RocksDB.folder", self.folder))
 
 
 #: The default.

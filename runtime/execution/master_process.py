@@ -58,7 +58,7 @@ Then: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class KnownJob:
+class JobLookup:
     """A job before its start.
 
     Attributes:
@@ -94,7 +94,7 @@ class StartedJob:
 class JobHost(Protocol):
     """The steps of a job's start and end, carried out by the shell of a `JobLifecycle`."""
 
-    def look_up(self, answer: Callable[[KnownJob | StartFailure], None]) -> None:
+    def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
         """Load the job, and ask the cluster for its past."""
         ...
 
@@ -165,7 +165,7 @@ class JobLifecycle:
         self.scheduler: JobScheduler | None = None
         self._watch: Watch | None = None
         self._fleet: Fleet | None = None
-        self._known = KnownJob(has_log=False, has_ended=False, is_cancelled=False, reuses_processes=False)
+        self._known = JobLookup(has_log=False, has_ended=False, is_cancelled=False, reuses_processes=False)
         self._tries = 0
         self._pause: Cancellable | None = None
         self._is_cancelled = False
@@ -211,7 +211,7 @@ class JobLifecycle:
         self._tries += 1
         self._host.look_up(self._looked_up)
 
-    def _looked_up(self, known: KnownJob | StartFailure) -> None:
+    def _looked_up(self, known: JobLookup | StartFailure) -> None:
         if isinstance(known, StartFailure):
             self._start_failed(known)
             return

@@ -17,12 +17,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.state_parts import (
     MAP_KEY,
@@ -205,7 +205,7 @@ class PandasFrame(Protocol):
 
 @checked_keywords
 def read_state(
-    snapshot: str | Path,
+    snapshot: Location,
     operator: str,
     state: str = REDUCE_STATE,
     *,
@@ -242,7 +242,7 @@ def read_state(
         CorruptSnapshotError: A file is damaged, or a value can't be decoded here.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
-    opened = StateQuery(absolute_location(snapshot), operator, state, conversion).open()
+    opened = StateQuery(absolute_location("snapshot", snapshot), operator, state, conversion).open()
     if columns:
         _refuse_conversion("columns=True", conversion)
         blocks = opened.blocks()
@@ -259,12 +259,12 @@ def read_state(
 @checked_keywords
 def write_state(
     table: pa.Table | pa.RecordBatch | PandasFrame,
-    savepoint: str | Path,
+    savepoint: Location,
     operator: str,
     state: str = REDUCE_STATE,
     *,
     kind: StateKind = "keyed",
-    base: str | Path | None = None,
+    base: Location | None = None,
     parallelism: int | None = None,
     max_parallelism: int | None = None,
     key: Convert | None = None,

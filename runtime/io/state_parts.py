@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from penstock.runtime.checkpoint.recovery import OpenedSnapshot, open_snapshot
+from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError, ObjectExistsError, StorageError
 from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.io.storage import absolute_location, open_location
@@ -267,25 +267,25 @@ class SavepointDraft:
 
     def __init__(
         self,
-        folder: str | Path,
+        folder: Location,
         operator: str,
         state: str,
         kind: StateKind,
-        base: str | Path | None,
+        base: Location | None,
         parallelism: int | None,
         max_parallelism: int | None,
     ) -> None:
         if problem := problem_with_id(operator):
             raise ConfigurationError(problem)
         state = checked_name("the name of the state", state)
-        self.folder = absolute_location(folder)
+        self.folder = absolute_location("savepoint", folder)
         self.kind: StateKind = kind
         self.mode = None if kind in _BY_KEY else _mode(kind)
         self._base: OpenedSnapshot | None = None
         self._began = time.time()
         self.token = secrets.token_hex(4)
         if base is not None:
-            self._base = open_snapshot(absolute_location(base), open_location)
+            self._base = open_snapshot(absolute_location("base", base), open_location)
         checkpoint = None if self._base is None else self._base.checkpoint
         self.place: StatePlace = place_in(checkpoint, operator, state, parallelism, max_parallelism)
         if METADATA in open_location(self.folder, create=True).list(""):

@@ -22,6 +22,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore, from_url
 
+from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT, BoundedCalls
 from penstock.runtime.io.posix_disk import PosixDisk
@@ -93,9 +94,13 @@ def open_location(
     return ObjectStorage(store, _shown(url), made, calls=calls, most=most)
 
 
-def absolute_location(place: str | Path) -> str:
-    """Make a path absolute, relative to the working directory; a URL stays unchanged."""
-    text = str(place)
+def absolute_location(name: str, place: Location) -> str:
+    """Make a path absolute, relative to the working directory; a URL stays unchanged.
+
+    Raises:
+        ConfigurationError: The argument of this name is neither a path nor a URL.
+    """
+    text = location(name, place)
     return text.rstrip("/") if "://" in text else str(Path(text).expanduser().absolute())
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.checks import Location, location
 from penstock.runtime.config.job_config import AllowPickle, JobConfig, StateBackend
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.errors import ConfigurationError, GraphError
@@ -246,7 +247,7 @@ class StreamEnvironment(NearestMembers):
         self,
         name: str | None = None,
         *,
-        restore_from: str | None = None,
+        restore_from: Location | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobHandle:
         """Start the job and return at once; it outlives this program.
@@ -270,11 +271,8 @@ class StreamEnvironment(NearestMembers):
         if not isinstance(allow_non_restored_state, bool):
             refuse(f"allow_non_restored_state={allow_non_restored_state!r}: give True or False")
         if restore_from is not None:
-            if not str(restore_from).strip():
-                refuse(f"restore_from={restore_from!r}: give the path or URL of a snapshot, or None")
-            job = replace(
-                job, restore_from=str(restore_from), allow_non_restored_state=allow_non_restored_state
-            )
+            start = location("restore_from", restore_from)
+            job = replace(job, restore_from=start, allow_non_restored_state=allow_non_restored_state)
         elif allow_non_restored_state:
             refuse("allow_non_restored_state=True says nothing without restore_from=...")
         check_state_backends(job, self._config)
@@ -288,7 +286,7 @@ class StreamEnvironment(NearestMembers):
         timeout: Duration | None = None,
         progress: bool = True,
         ui: bool = False,
-        restore_from: str | None = None,
+        restore_from: Location | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobResult:
         """Start the job and wait for its end.

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.config.checks import Location, location
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +93,20 @@ class FileSystem(Protocol):
         ...
 
 
-def absolute(location: str | os.PathLike[str]) -> str:
+def absolute(name: str, value: Location) -> str:
     """Make a location independent of the working directory; `file://` URLs become paths.
 
+    Args:
+        name: The argument, for messages.
+
+    Raises:
+        ConfigurationError: It is neither a path nor a URL.
+
     Example:
-        >>> absolute("/data/../in/*.txt"), absolute("file:///in/a%20b"), absolute("s3://bucket/key")
-        ('/in/*.txt', '/in/a b', 's3://bucket/key')
+        >>> absolute("in", "/data/../in/*.txt"), absolute("in", "file:///in/a%20b"), absolute("in", "s3://a/b")
+        ('/in/*.txt', '/in/a b', 's3://a/b')
     """
-    text = os.fspath(location)
-    if not text:
-        msg = "a file location is empty: give a path, a folder, a glob pattern or a URL"
-        raise ConfigurationError(msg)
+    text = location(name, value)
     if "://" not in text:
         return os.path.abspath(os.path.expanduser(text))
     if urlsplit(text).scheme == "file":

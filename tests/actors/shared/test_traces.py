@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import leaks
 import numpy as np
@@ -147,7 +148,10 @@ def test_variables_that_other_threads_remove_meanwhile_disturb_nothing(
 ) -> None:
     class Shrinking(dict[str, str]):
         def __iter__(self) -> Iterator[str]:
-            return iter(["HOME_BEFORE", *dict.keys(self)])
+            return iter(self.keys())
+
+        def keys(self) -> Any:
+            return ["REMOVED_MEANWHILE", *super().keys()]
 
     monkeypatch.setattr(os, "environ", Shrinking(os.environ))
     assert "variables" not in str(ProcessResidue().left())

@@ -19,7 +19,7 @@ from penstock.runtime.execution.master_process import (
     FAREWELL,
     WARM,
     JobLifecycle,
-    KnownJob,
+    JobLookup,
     MasterRunner,
     StartedJob,
     StartFailure,
@@ -311,7 +311,7 @@ class Steps:
     def __init__(self, *, is_restart: bool, has_log: bool = True) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
-        self.known = KnownJob(has_log, has_ended=False, is_cancelled=False, reuses_processes=True)
+        self.known = JobLookup(has_log, has_ended=False, is_cancelled=False, reuses_processes=True)
         self.failure: StartFailure | None = None
         self.storage: Fenced | StartFailure | None = None
         self.scheduler_fails: StartFailure | None = None
@@ -338,7 +338,7 @@ class Steps:
         self.life.start()
         return self.run()
 
-    def look_up(self, answer: Callable[[KnownJob | StartFailure], None]) -> None:
+    def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
         self.done.append("looks up")
         answer(self.known if self.failure is None else self.failure)
 
@@ -419,7 +419,7 @@ def test_a_job_that_ends_well_lets_another_one_follow() -> None:
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.FINISHED])
 def test_no_job_follows_a_failed_one_or_one_that_does_not_allow_it(state: JobState) -> None:
     steps = Steps(is_restart=False)
-    steps.known = KnownJob(True, False, False, reuses_processes=state is JobState.FAILED)
+    steps.known = JobLookup(True, False, False, reuses_processes=state is JobState.FAILED)
     steps.start()
     steps.state = state
     steps.life.job_ended()
@@ -436,7 +436,7 @@ def test_a_restarted_job_without_a_log_fails_and_ends_its_processes() -> None:
 
 def test_a_restarted_job_without_a_log_that_is_cancelled_ends_as_cancelled() -> None:
     steps = Steps(is_restart=True, has_log=False)
-    steps.known = KnownJob(False, False, is_cancelled=True, reuses_processes=True)
+    steps.known = JobLookup(False, False, is_cancelled=True, reuses_processes=True)
     assert "scheduler cancels" in steps.start()
 
 
@@ -489,14 +489,14 @@ def test_a_cancellation_ends_the_wait_for_a_storage() -> None:
 
 def test_a_cancelled_job_waits_for_a_hanging_storage_once() -> None:
     steps = Steps(is_restart=True)
-    steps.known = KnownJob(True, False, is_cancelled=True, reuses_processes=True)
+    steps.known = JobLookup(True, False, is_cancelled=True, reuses_processes=True)
     steps.storage = StartFailure(StorageTimeoutError("it hangs"), may_pass=True)
     assert "cancelled: it hangs" in steps.start()
 
 
 def test_a_job_that_had_ended_is_not_run_again() -> None:
     steps = Steps(is_restart=True)
-    steps.known = KnownJob(True, has_ended=True, is_cancelled=False, reuses_processes=True)
+    steps.known = JobLookup(True, has_ended=True, is_cancelled=False, reuses_processes=True)
     assert steps.start() == [
         "looks up", "adopts", "keeps the report again", "processes leave", "over, leaves", *LAST,
     ]  # fmt: skip

@@ -9,7 +9,6 @@ never touched. (The idea is that of Flink's `FileSink` and Hadoop's output commi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from penstock.runtime.config.checks import Location, location
 from penstock.runtime.errors import ConfigurationError, ConnectorError
 from penstock.runtime.io.connectors.files.file_sink_writer import (
     IN_PROGRESS,
@@ -71,7 +71,7 @@ class FileSink(metaclass=NearestNames):
     trust_paths: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "directory", absolute(self.directory))
+        object.__setattr__(self, "directory", absolute("directory", self.directory))
         if self.max_file_size < 1 or ("://" in self.directory and self.max_file_size >= _LARGEST_COPY):
             msg = f"max_file_size={self.max_file_size} is not allowed: from 1 byte to below 5 GiB"
             raise ConfigurationError(msg)
@@ -84,7 +84,7 @@ class FileSink(metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def json(
-        directory: str | os.PathLike[str],
+        directory: Location,
         *,
         default: Callable[[Any], Any] | None = None,
         max_file_size: int = DEFAULT_MAX_FILE_SIZE,
@@ -108,14 +108,13 @@ class FileSink(metaclass=NearestNames):
         """
         options = dict(storage_options or {})
         form = JsonSinkFormat(default)
-        return FileSink(
-            os.fspath(directory), form, max_file_size, allow_missing, options, filesystem, trust_paths
-        )
+        directory = location("directory", directory)
+        return FileSink(directory, form, max_file_size, allow_missing, options, filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
     def csv(
-        directory: str | os.PathLike[str],
+        directory: Location,
         *,
         columns: Sequence[str] | None = None,
         header: bool = True,
@@ -145,14 +144,13 @@ class FileSink(metaclass=NearestNames):
             raise ConfigurationError(msg)
         form = CsvSinkFormat(None if columns is None else tuple(columns), header, delimiter)
         options = dict(storage_options or {})
-        return FileSink(
-            os.fspath(directory), form, max_file_size, allow_missing, options, filesystem, trust_paths
-        )
+        directory = location("directory", directory)
+        return FileSink(directory, form, max_file_size, allow_missing, options, filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
     def parquet(
-        directory: str | os.PathLike[str],
+        directory: Location,
         schema: pa.Schema | None = None,
         *,
         compression: str = "snappy",
@@ -178,9 +176,8 @@ class FileSink(metaclass=NearestNames):
             raise ConfigurationError(msg)
         form = ParquetSinkFormat(schema, compression)
         options = dict(storage_options or {})
-        return FileSink(
-            os.fspath(directory), form, max_file_size, allow_missing, options, filesystem, trust_paths
-        )
+        directory = location("directory", directory)
+        return FileSink(directory, form, max_file_size, allow_missing, options, filesystem, trust_paths)
 
     def writer(self, context: ConnectorContext) -> FileSinkWriter:
         """Make the writer of one subtask, and the directory if it is missing.

@@ -7,7 +7,6 @@ and the ranges of large files.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, c
 
 import pyarrow as pa
 
+from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader, list_files
@@ -41,7 +41,6 @@ from penstock.runtime.trust.paths import check_declared
 
 T_co = TypeVar("T_co", covariant=True)
 
-Location: TypeAlias = str | os.PathLike[str]
 Locations: TypeAlias = Location | Sequence[Location]
 
 #: CSV column types: an Arrow type or a function of the text for some columns, or all of them inferred.
@@ -416,11 +415,12 @@ def _file_source(
 
 
 def _absolute(locations: Locations) -> tuple[str, ...]:
-    several = [locations] if isinstance(locations, (str, os.PathLike)) else list(locations)
+    is_several = isinstance(locations, Sequence) and not isinstance(locations, str | bytes)
+    several: Any = locations if is_several else (locations,)
     if not several:
         msg = "no location is given: name a path, a folder, a glob pattern or a URL"
         raise ConfigurationError(msg)
-    return tuple(absolute(each) for each in several)
+    return tuple(absolute("locations", each) for each in several)
 
 
 def _checked_split_size(split_size: int) -> int:

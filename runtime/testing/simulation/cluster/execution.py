@@ -19,7 +19,7 @@ from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.job_execution import JobExecution
 from penstock.runtime.execution.master_process import (
     JobLifecycle,
-    KnownJob,
+    JobLookup,
     StartedJob,
     StartFailure,
     Then,
@@ -167,10 +167,10 @@ class SimulatedExecution:
 
     # -- JobHost ------------------------------------------------------------------------------------------
 
-    def look_up(self, answer: Callable[[KnownJob | StartFailure], None]) -> None:
+    def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
         config = self._master.job.config
         answer(
-            KnownJob(
+            JobLookup(
                 has_log=config.checkpointing is not None,
                 has_ended=self._has_ended(),
                 is_cancelled=False,
