@@ -138,5 +138,5 @@ def test_a_path_and_its_text_mean_the_same(call: str, argument: str, tmp_path: P
 def test_what_is_no_place_is_refused_by_the_name_of_its_argument(
     call: str, argument: str, value: Any
 ) -> None:
-    with pytest.raises(penstock.ConfigurationError, match=rf"\b{argument}={re.escape(repr(value))}: give "):
+    with pytest.raises(penstock.PenstockError, match=rf"\b{argument}={re.escape(repr(value))}: give "):
         CALLS[call](**{argument: value})

@@ -271,7 +271,10 @@ class StreamEnvironment(NearestMembers):
         if not isinstance(allow_non_restored_state, bool):
             refuse(f"allow_non_restored_state={allow_non_restored_state!r}: give True or False")
         if restore_from is not None:
-            start = location("restore_from", restore_from)
+            try:
+                start = location("restore_from", restore_from)
+            except ConfigurationError as error:
+                refuse(str(error))
             job = replace(job, restore_from=start, allow_non_restored_state=allow_non_restored_state)
         elif allow_non_restored_state:
             refuse("allow_non_restored_state=True says nothing without restore_from=...")
