@@ -1,4 +1,4 @@
-"""Adds an aggregation to a graph: `aggregate` of keyed streams, with combiners in front of the exchange."""
+"""`aggregate` over columns: adds an aggregation to a graph, with combiners before the exchange."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _are_sessions(windows: object) -> TypeGuard[EventTimeSessionWindows[Any]]:
 def _sessions(
     key: ColumnKey, aggregation: Aggregation, windows: EventTimeSessionWindows[Any], late_tag: str
 ) -> OperatorFactory:
-    assert windows.gap is not None, "looked at before"
+    assert windows.gap is not None, "_are_sessions has checked it"
     if not aggregation.combines:
         refuse(
             "aggregate: sessions merge, and CountDistinct and functions without merge(...) can't; use "
@@ -188,7 +188,7 @@ def _sessions(
 
 
 def _suits_columns(windows: object) -> TypeGuard[ColumnWindows]:
-    """Whether these are windows that the operators of columns know, and not a user's variation of them."""
+    """Whether the operators of columns know these windows; they don't know a user's subclasses."""
     if isinstance(windows, TumblingEventTimeWindows | SlidingEventTimeWindows):
         return slide_of(windows) is not None
     return type(windows) is CumulativeEventTimeWindows
@@ -226,17 +226,16 @@ def _column_key(key_selector: Callable[[Any], Any]) -> ColumnKey:
 
 
 def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, *own: str) -> Aggregation:
-    """The aggregation; refuses names and functions that can't be meant."""
     if not functions:
         refuse('aggregate: name at least one function, for example total=Sum("amount")')
     for name, function in functions.items():
         if name in key.names or name in own:
-            refuse(f"aggregate: {name!r} is a column of the result already; call this one something else")
+            refuse(f"aggregate: {name!r} is a column of the result already; choose another name")
         if OF in name or not name:
             refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or has a {OF!r} in it")
         for column in function.columns:
             if not isinstance(column, str):
-                refuse(f"aggregate: {name} looks at {column!r}, which is no column's name")
+                refuse(f"aggregate: {name} reads {column!r}, which is no name of a column")
     try:
         aggregation = Aggregation(key.state_names, functions)
     except ConfigurationError as error:

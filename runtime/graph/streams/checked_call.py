@@ -1,9 +1,7 @@
-"""Calls of the graph API: their checks, and the options that every operator takes.
+"""Checks of calls of the graph API, and the options that every operator takes.
 
-Wrong calls of the graph API become errors that name the user's line and the nearest right name.
-
-Python's own `TypeError` for `reduce(add)` says that `function` is missing, while what the user forgot is the
-id. The decorator here binds the arguments first and explains what did not fit.
+Python's own `TypeError` for `reduce(add)` says that `function` is missing, but the user has forgotten the id.
+So a decorator binds the arguments first. Its error names the user's line and the nearest right name.
 """
 
 from __future__ import annotations
@@ -22,39 +20,22 @@ from penstock.runtime.user_location import user_location
 _ID_HINT: Final = "; the id comes first and stays the same when the program changes: state is found under it"
 
 P = ParamSpec("P")
-
 R = TypeVar("R")
 
 
 def refuse(what: str) -> NoReturn:
-    """Raise a `GraphError` that begins with the user's line.
-
-    Raises:
-        GraphError: Always.
-    """
+    """Raise a `GraphError` that begins with the user's line."""
     msg = f"{user_location()}: {what}"
     raise GraphError(msg)
 
 
 def need_function(call: str, function: object) -> None:
-    """Refuse what can't be called.
-
-    Raises:
-        GraphError: It can't; names the user's line.
-    """
     if not callable(function):
         refuse(f"{call} needs a function, not {function!r:.80}")
 
 
 def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
-    """Refuse what is no object of a class that users derive from.
-
-    Args:
-        hint: What to do instead, where it is something else.
-
-    Raises:
-        GraphError: It is the class itself, or something else; names the user's line.
-    """
+    """Refuse a class, and objects of another class; `hint` says what to do instead."""
     if inspect.isclass(value):
         refuse(f"{call}: give an object, {value.__name__}(...), not the class itself")
     if not isinstance(value, kind):
@@ -62,11 +43,7 @@ def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
 
 
 class WrongStreamError(GraphError, AttributeError):
-    """A method was looked for on the wrong kind of stream; still an `AttributeError` for `hasattr`.
-
-    Args:
-        what: What is wrong and what to do; the user's line is put in front of it.
-    """
+    """A method that another kind of stream has; also an `AttributeError`, for `hasattr`."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{user_location()}: {what}")
@@ -75,10 +52,11 @@ class WrongStreamError(GraphError, AttributeError):
 def checked_call(
     options: Iterable[str] = (), *, takes_others: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function of the graph API explain calls that don't fit, and ids that can't be ids.
+    """Make a function of the graph API explain calls that don't fit, and ids that are invalid.
 
     Args:
-        options: The names that the function takes as `**options`.
+        options: Names that the function takes as `**options`.
+        takes_others: Whether the function checks further keywords itself.
     """
     option_names = tuple(options)
 
@@ -105,7 +83,6 @@ def checked_call(
 
 
 def _required(parameters: list[inspect.Parameter]) -> str:
-    """The arguments that must be given, in order."""
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
     return ", ".join(p.name for p in positional if p.default is p.empty)
 
@@ -113,7 +90,7 @@ def _required(parameters: list[inspect.Parameter]) -> str:
 def _problem(
     signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> str | None:
-    """The problem of a call: arguments that don't fit, or an id that can't be one."""
+    """Why a call is wrong, or `None`: arguments that don't fit, or an invalid id."""
     parameter = signature.parameters.get("id")
     must_have_id = parameter is not None and parameter.default is parameter.empty
     hint = _ID_HINT if must_have_id else ""
@@ -133,13 +110,13 @@ class OperatorOptions(TypedDict, total=False):
 
     Attributes:
         parallelism: Number of subtasks; the environment's by default.
-        num_cpus: CPUs that Ray reserves for each subtask. By default an operator takes what the chain has
-            that it joins, and a chain's first operator takes 0. A number that differs from the chain's
-            begins a new chain.
-        resources: Other resources of Ray's likewise, by name: `{"host1": 1}`.
+        num_cpus: CPUs that Ray reserves for each subtask. By default an operator takes the number of the
+            chain that it joins, and a chain's first operator takes 0. Another number begins a new chain.
+        num_gpus: GPUs, likewise.
+        resources: Amounts of Ray's custom resources, likewise, by name: `{"host1": 1}`.
         start_new_chain: Never run in the same subtask as the producer.
         disable_chaining: Run in a subtask of its own, without producer and consumer.
-        state_backend: Where the operator keeps its keyed state; the job's backend by default.
+        state_backend: Backend of the operator's keyed state; the job's backend by default.
     """
 
     parallelism: int
@@ -151,19 +128,13 @@ class OperatorOptions(TypedDict, total=False):
     state_backend: StateBackend
 
 
-#: Ray's names of resources that have an option of their own.
+#: Resources of Ray that have an option of their own.
 _OWN_OPTIONS: Final = {"CPU": "num_cpus", "GPU": "num_gpus"}
-
-#: Names of all options.
 OPTION_NAMES: Final = tuple(OperatorOptions.__annotations__)
 
 
 def check_options(call: str, options: OperatorOptions) -> None:
-    """Refuse values that can't be meant; `None` is the same as not given.
-
-    Raises:
-        GraphError: Names the option and the user's line.
-    """
+    """Refuse invalid values; `None` is the same as not given."""
     given = {name: value for name, value in options.items() if value is not None}
     if "parallelism" in given:
         check_parallelism(call, given["parallelism"])
@@ -199,10 +170,5 @@ def _is_amount(value: object) -> bool:
 
 
 def check_parallelism(call: str, value: object, what: str = "parallelism") -> None:
-    """Refuse a parallelism that is no positive whole number.
-
-    Raises:
-        GraphError: Names the user's line.
-    """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         refuse(f"{call}: {what} must be a whole number of at least 1, not {value!r}")

@@ -50,15 +50,15 @@ R = TypeVar("R")
 K = TypeVar("K")
 U = TypeVar("U")
 
-#: Side outputs by kind of operator; asking for any other would give a stream that is always empty.
+#: Side outputs that operators have without a declaration, by kind.
 _SIDE_OUTPUTS: Final = {"source": (DEAD_LETTERS,), "window": (LATE_RECORDS,)}
 
-#: The stream of the records that no predicate has taken.
+#: Name of the stream of records for which no predicate is true.
 REST: Final = "rest"
 
 
 def _split(predicates: Any) -> tuple[str, OperatorFactory]:
-    """The predicates of a split as its name shows them, and its operator."""
+    """The text of a split's predicates, and the factory of its operator."""
     if not isinstance(predicates, Mapping) or not predicates:
         refuse(f'split needs predicates by name, such as {{"large": is_large}}, not {predicates!r:.80}')
     for name, predicate in predicates.items():
@@ -88,29 +88,27 @@ _columns = checked_call(takes_others=True)
 class DataStream(RecordOperations[T_co]):
     """A stream of records of type `T_co`.
 
-    Streams are values: each method returns a new one and leaves this one as it was. So a stream may be used
-    several times, and every use gets all of its records. Nothing runs before the environment's `run` or
-    `submit`. A stream that nothing reads is fine as long as the graph has a sink somewhere.
+    Each method returns a new stream and does not change this one. So a stream may be used several times, and
+    every use gets all of its records. Nothing runs before the environment's `run` or `submit`. A stream may
+    remain without a reader as long as the graph has a sink.
 
-    All methods raise `GraphError`, which names the user's line, for arguments that can't be meant. Their
-    `options` are those of `OperatorOptions`: `parallelism`, `num_cpus`, `num_gpus`, `resources`,
-    `start_new_chain` and `disable_chaining`. Operators without state take an `id` too, and get one made up
-    when there is none.
+    All methods raise `GraphError`, which names the user's line, for invalid arguments. Their `options` are
+    those of `OperatorOptions`: `parallelism`, `num_cpus`, `num_gpus`, `resources`, `start_new_chain` and
+    `disable_chaining`. Operators without state get an `id` if the user gives none.
     """
 
     @property
     def environment(self) -> StreamEnvironment:
-        """The environment whose job the stream is part of."""
+        """The environment of the stream's job."""
         return self._builder.environment
 
     @_options
     def process(
         self, id: str, function: ProcessFunction[T_co, R], **options: Unpack[OperatorOptions]
     ) -> DataStream[R]:
-        """Run a `ProcessFunction`, which has side outputs, counters, and knows the watermark.
+        """Run a `ProcessFunction`, which has side outputs, counters and the watermark.
 
         Args:
-            id: The operator's id.
             function: An object; each subtask works with a copy of it.
             **options: See `OperatorOptions`.
         """
@@ -127,7 +125,7 @@ class DataStream(RecordOperations[T_co]):
         """Run an operator of your own; see `Operator`.
 
         Args:
-            id: The operator's id; its state is found again under it.
+            id: The operator's id; a restore finds the operator's state by this id.
             operator: An object of a subclass of `Operator`; each subtask works with a copy of it.
             **options: See `OperatorOptions`.
         """
@@ -141,15 +139,14 @@ class DataStream(RecordOperations[T_co]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[T_co]:
-        """Give each record its moment, and let event time advance with them.
+        """Give each record a timestamp, and let event time advance with the timestamps.
 
-        Event time is what `KeyedStream.window` goes by. Call it before anything that spreads records over
-        subtasks: only there records come in the order that the strategy speaks of.
+        `KeyedStream.window` needs event time. Call this before records are spread over subtasks, as only
+        there they come in the order that the strategy expects.
 
         Args:
             strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp
                 column or assigner unless the source gives timestamps.
-            id: The operator's id.
             **options: See `OperatorOptions`.
         """
         if not isinstance(strategy, WatermarkStrategy):
@@ -178,16 +175,18 @@ class DataStream(RecordOperations[T_co]):
     def key_by(
         self, key: Callable[[T_co], Any] | str | list[str] | tuple[str, ...]
     ) -> KeyedStream[T_co, Any]:
-        """Group by key: records of equal key meet in one subtask, in their order.
+        """Group by key: records of equal key go to one subtask, in their order.
+
+        The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. With names,
+        nulls are one key, and so are all NaN, and 0.0 and -0.0.
 
         Args:
             key: The name of a column, or a list of names, for records that are dicts or Arrow batches. Or a
                 function from a record to its key; Arrow batches then become dicts.
-
-        The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. With names,
-        nulls are one key, and so are all NaN, and 0.0 and -0.0.
         """
-        from penstock.runtime.graph.streams.keyed_stream import KeyedStream  # programs without keys don't pay
+        from penstock.runtime.graph.streams.keyed_stream import (
+            KeyedStream,  # only programs with keys pay for it
+        )
 
         selector = _key_selector(key)
         keyed = self._partitioned(Partitioner(Partitioning.KEY_GROUP, selector))
@@ -195,7 +194,7 @@ class DataStream(RecordOperations[T_co]):
 
     @_plain
     def window_all(self, assigner: WindowAssigner | RecordWindowAssigner[T_co]) -> AllWindowedStream[T_co]:
-        """Group all records by windows, without keys; one subtask does that.
+        """Group all records by windows, without keys, in one subtask.
 
         Args:
             assigner: As for `KeyedStream.window`.
@@ -204,17 +203,17 @@ class DataStream(RecordOperations[T_co]):
 
     @_plain
     def count_window_all(self, size: int, slide: int | None = None) -> AllWindowedStream[T_co]:
-        """Group all records by number, without keys; one subtask does that.
+        """Group all records by number, without keys, in one subtask.
 
         Args:
-            size: Most records of a window.
+            size: Number of records in a full window.
             slide: As for `KeyedStream.count_window`.
         """
         return self._all_windowed(WindowSettings.of_counts("count_window_all", size, slide))
 
     @_plain
     def union(self: DataStream[U], *others: DataStream[U]) -> DataStream[U]:
-        """One stream of the records of all these streams, in no particular order between them."""
+        """Merge streams; the order of records of different streams is not defined."""
         inputs = list(self._inputs)
         for number, other in enumerate(others, 1):
             if not isinstance(other, DataStream):
@@ -227,12 +226,12 @@ class DataStream(RecordOperations[T_co]):
 
     @_plain
     def rebalance(self) -> DataStream[T_co]:
-        """Spread the records evenly over the subtasks of whatever reads this stream."""
+        """Spread the records evenly over the subtasks of the next operator."""
         return self._partitioned(Partitioner(Partitioning.REBALANCE))
 
     @_plain
     def broadcast(self) -> DataStream[T_co]:
-        """Send every record to all subtasks of whatever reads this stream."""
+        """Send every record to all subtasks of the next operator."""
         return self._partitioned(Partitioner(Partitioning.BROADCAST))
 
     @_options
@@ -246,13 +245,12 @@ class DataStream(RecordOperations[T_co]):
         """Split the stream: each record goes to the first predicate that is true for it.
 
         Args:
-            predicates: Functions of a record, or expressions of columns, by the name of the stream. Arrow
-                batches stay Arrow batches with expressions. Null is not true.
-            id: The operator's id.
+            predicates: Functions of a record, or expressions of columns, by the name of the stream. With
+                expressions Arrow batches stay Arrow batches. Null is not true.
             **options: See `OperatorOptions`.
 
         Returns:
-            A stream for each predicate, by its name, and `"rest"`: the records that none has taken.
+            A stream for each predicate, by its name, and `"rest"` with the records of no predicate.
 
         Example:
             >>> from penstock import CollectSink, GeneratorSource, StreamEnvironment
@@ -269,10 +267,10 @@ class DataStream(RecordOperations[T_co]):
 
     @_plain
     def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:
-        """The stream of what the operator before emits under `tag` beside its main output.
+        """A side output of the operator that emits this stream.
 
-        A source emits the records that it could not read under `dead_letters`. A window emits those that came
-        too late under `late_records`, and a process function what it gives to `ctx.output`.
+        A source emits unreadable records under `dead_letters`, and a window late records under
+        `late_records`. A process function emits the values that it gives to `ctx.output`.
 
         Args:
             tag: An `OutputTag` of the function's class, or the name of a side output.
@@ -292,15 +290,15 @@ class DataStream(RecordOperations[T_co]):
 
     @_plain
     def dead_letters(self) -> DataStream[DeadLetter]:
-        """The records that the source before could not read, with what was wrong with them.
+        """The records that the source could not read, with the reasons.
 
-        Whether it passes bad records on here or fails is the source's own setting.
+        A setting of the source decides whether it emits bad records here or fails.
         """
         return self.side_output(DEAD_LETTERS)
 
     @_options
     def sink(self, id: str, sink: Sink[T_co], **options: Unpack[OperatorOptions]) -> None:
-        """Write every record to `sink`, under an id that stays the same when the program changes."""
+        """Write every record to `sink`; the id must stay the same when the program changes."""
         if isinstance(sink, type):
             refuse(f"sink: give an object, {sink.__name__}(...), not the class {sink.__name__}")
         if not isinstance(sink, Sink):
@@ -310,7 +308,7 @@ class DataStream(RecordOperations[T_co]):
         if isinstance(sink, TakesSchema):
             sink.take_schema(self._builder.graph.schema_of(self._inputs))
 
-    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+    if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain where the methods of a `KeyedStream` are."""

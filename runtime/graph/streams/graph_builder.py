@@ -25,7 +25,7 @@ class GraphBuilder:
     """Adds operators to a stream graph.
 
     Args:
-        stream_type: `DataStream`, which can't be imported here: it imports this module.
+        stream_type: `DataStream`; this module can't import it, because `DataStream` imports this module.
         max_parallelism: Number of key groups; `None` computes it from each operator's parallelism.
     """
 

@@ -1,4 +1,4 @@
-"""`KeyedStream`: records grouped by key, ready for operators that keep state for each key."""
+"""`KeyedStream`: records grouped by key, for operators with state for each key."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _any = checked_call(takes_others=True)
 class KeyedStream(GroupedStream, Generic[T, K]):
     """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
 
-    Its methods keep state for each key. Call stateless ones (`map`, `filter`, ...) before `key_by`, or after
-    `reduce`, `process` and `transform`: their results would not stay grouped.
+    Its methods keep state for each key. Results of stateless methods (`map`, `filter`, ...) would not stay
+    grouped, so call these before `key_by`, or after `reduce`, `process` and `transform`.
     """
 
     _next_step = (
@@ -109,10 +109,9 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             id: The operator's id; a restore finds the operator's state by this id.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
-                `emit_every` is the time between two outputs of the changed keys. By
-                default they are emitted once a batch. They are emitted in front of a checkpoint, too.
-                By default records are combined by key before they are sent, as long as that reduces their
-                number; `combine=False` turns this off. State in columns is always on the heap.
+                Changed keys are emitted once a batch, or every `emit_every`, and before a checkpoint. Records
+                are combined by key before they are sent, as long as that reduces their number;
+                `combine=False` turns this off. State in columns is always on the heap.
         """
         call = function_or_columns(function, named, ("combine", "emit_every"), "process")
         if call.function is None:
@@ -163,9 +162,9 @@ class KeyedStream(GroupedStream, Generic[T, K]):
 
     @_plain
     def window(self, assigner: WindowAssigner | RecordWindowAssigner[T]) -> WindowedStream[T, K]:
-        """Group each key's records by windows, too.
+        """Group each key's records by windows.
 
-        Windows of event time need timestamps: `assign_timestamps_and_watermarks` comes before `key_by`.
+        Windows of event time need timestamps: call `assign_timestamps_and_watermarks` before `key_by`.
 
         Args:
             assigner: For example `TumblingEventTimeWindows(size)`, `SlidingEventTimeWindows(size, slide)` or
@@ -182,8 +181,8 @@ class KeyedStream(GroupedStream, Generic[T, K]):
 
         Args:
             size: Number of records in a full window.
-            slide: Number of records between the ends of two windows; each holds the last `size`. By default
-                each record is in one window.
+            slide: Number of records between the ends of two windows, each of the last `size` records. By
+                default each record is in one window.
         """
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)

@@ -1,6 +1,6 @@
-"""`RecordOperations`: the methods of a `DataStream` that look at each record or batch alone.
+"""`RecordOperations`: the methods of a `DataStream` that work on each record or batch alone.
 
-Functions, expressions, splits and classes are checked where they are given, so errors name the user's line.
+Functions, classes and expressions are checked in the call that receives them, so errors name the user's line.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _columns_and_options(
     columns: Mapping[str, pc.Expression] | None,
     others: Mapping[str, Any],
 ) -> tuple[dict[str, pc.Expression], OperatorOptions]:
-    """Tell computed columns from options, and refuse what is neither."""
+    """Separate computed columns from options; refuse everything else."""
     computed: dict[str, Any] = {}
     if columns is not None:
         if not isinstance(columns, Mapping):
@@ -91,17 +91,15 @@ Out = TypeVar("Out", covariant=True)
 
 
 class FunctionObject(Protocol[In, Out]):
-    """An object that is called as a function."""
+    """An object that is called with a record or a batch."""
 
-    def __call__(self, given: In, /) -> Out:
-        """Called with a record or a batch."""
-        ...
+    def __call__(self, given: In, /) -> Out: ...
 
 
 def _given_function(
     call: str, function: object, args: Iterable[Any], kwargs: Mapping[str, Any] | None
 ) -> Callable[..., Any] | FunctionClass:
-    """A function as it is, or a class with the arguments of its constructor."""
+    """The checked function; a class comes with the arguments of its constructor."""
     if isinstance(args, str | bytes) or not isinstance(args, Iterable):
         refuse(f"{call}: fn_constructor_args is a tuple or a list of arguments, not {args!r:.80}")
     if kwargs is not None and not isinstance(kwargs, Mapping):
@@ -129,7 +127,7 @@ def _given_function(
 def _check_constructor(call: str, kind: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     try:
         signature = inspect.signature(kind)
-    except (TypeError, ValueError):  # one that is written in C tells nothing
+    except (TypeError, ValueError):  # a class that is written in C has none
         return
     try:
         signature.bind(*args, **kwargs)
@@ -145,7 +143,7 @@ _columns = checked_call(takes_others=True)
 
 
 class RecordOperations(QuickLooks[T_co]):
-    """Methods of a `DataStream` that look at each record or batch alone."""
+    """Methods of a `DataStream` that work on each record or batch alone."""
 
     @overload
     def map(
@@ -175,8 +173,8 @@ class RecordOperations(QuickLooks[T_co]):
     ) -> DataStream[Any]:
         """Replace each record by `function(record)`.
 
-        The function may be a class with a method `__call__`, made with the constructor's arguments that are
-        given beside it; see `map_batches`.
+        The function may be a class with a method `__call__`, with arguments for its constructor; see
+        `map_batches`.
         """
         given = _given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("map", given, partial(MapOperator, given), id, options)
@@ -211,10 +209,10 @@ class RecordOperations(QuickLooks[T_co]):
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Replace each record by all of `function(record)`: a list, a generator of any length, or `None`.
+        """Replace each record by all results of `function(record)`: a list, a generator, or `None`.
 
-        The function may be a class with a method `__call__`, made with the constructor's arguments that are
-        given beside it; see `map_batches`.
+        The function may be a class with a method `__call__`, with arguments for its constructor; see
+        `map_batches`.
         """
         given = _given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("flat_map", given, partial(FlatMapOperator, given), id, options)
@@ -252,11 +250,11 @@ class RecordOperations(QuickLooks[T_co]):
         """Keep the records for which a function or an expression is true.
 
         Args:
-            function: Takes a record. Or an expression of columns, such as `pc.field("v") > 3` of
-                `pyarrow.compute`: Arrow batches then stay Arrow batches. Records may be dicts, too. Null is
-                not true. Or a class with a method `__call__`; see `map_batches`.
-            fn_constructor_args: See `map_batches`, as for the arguments below.
-            fn_constructor_kwargs: Of a class.
+            function: A function of a record, or a class with a method `__call__`; see `map_batches`. Or an
+                expression of columns of `pyarrow.compute`, such as `pc.field("v") > 3`, for dicts and Arrow
+                batches, which stay Arrow batches. Null is not true.
+            fn_constructor_args: Positional arguments for the constructor of a class.
+            fn_constructor_kwargs: Keyword arguments for it.
             **options: See `OperatorOptions`.
         """
         if isinstance(function, pc.Expression):
@@ -280,8 +278,8 @@ class RecordOperations(QuickLooks[T_co]):
         Works on Arrow batches, and with the same results on records that are dicts.
 
         Args:
-            *names: Columns that are kept.
-            columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
+            *names: Columns to keep.
+            columns: Computed columns by name, for names that can't be keywords here, such as `"id"`.
             **others: Computed columns, and options; see `OperatorOptions`.
         """
         return self._selected("select", names, columns, id, others)
@@ -296,11 +294,11 @@ class RecordOperations(QuickLooks[T_co]):
     ) -> DataStream[dict[str, Any]]:
         """Add computed columns, or replace columns: `with_columns(total=pc.field("a") + pc.field("b"))`.
 
-        Works on Arrow batches, and with the same results on records that are dicts. All expressions see the
-        columns as they were.
+        Works on Arrow batches, and with the same results on records that are dicts. Expressions see only the
+        columns of the input.
 
         Args:
-            columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
+            columns: Computed columns by name, for names that can't be keywords here, such as `"id"`.
             **others: Computed columns, and options; see `OperatorOptions`.
         """
         return self._selected("with_columns", None, columns, id, others)
@@ -365,21 +363,21 @@ class RecordOperations(QuickLooks[T_co]):
     ) -> DataStream[Any]:
         """Replace whole batches: the fast way to numpy, pandas, models and Arrow.
 
-        How many records come together depends on the load, so the result must not depend on it. Event time
-        stays only if the function returns one batch that is as long as its input, with the i-th record made
-        of the i-th. So keep the order, or assign timestamps after it.
+        The size of a batch depends on the load, so results must not depend on it. Records keep their
+        timestamps only if the function returns one batch as long as its input, in the same order. Otherwise
+        assign timestamps again.
 
         Args:
             function: Takes the records of a batch and returns any number of records in the same format, or
                 yields several such results. Or a class with a method `__call__` that does so, such as a
                 model. Each subtask makes an object of it before the first batch, and calls its method
                 `close` at the end, if it has one.
-            batch_format: `rows` hands in a list of records, `arrow` a `pyarrow.RecordBatch`. Rows must be
-                dicts for it. They come together only with rows of the same names and types, nulls included.
-            schema: The columns of all Arrow batches. Give it where rows lack values: then they stay together.
-                A row or batch that does not fit it unchanged ends the job.
-            fn_constructor_args: Arguments that objects of the class are made with.
-            fn_constructor_kwargs: Likewise, by name.
+            batch_format: `rows` gives the function a list of records, `arrow` a `pyarrow.RecordBatch`. Rows
+                must be dicts for it, and a batch has only rows of the same names and types, nulls included.
+            schema: The columns of all Arrow batches. With it rows that lack values can be in one batch with
+                others. A row or batch that does not fit without loss ends the job.
+            fn_constructor_args: Positional arguments for the constructor of a class.
+            fn_constructor_kwargs: Keyword arguments for it.
             **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
 
         Example:
@@ -412,7 +410,7 @@ class RecordOperations(QuickLooks[T_co]):
         operator_id: str | None,
         options: OperatorOptions,
     ) -> DataStream[Any]:
-        """Add an operator of a function; one of a class may have state, if it has an id."""
+        """Add an operator of a function, or of a class, which may have state if there is an id."""
         if not isinstance(given, FunctionClass):
             name = function_name(given)
             return self._builder.add(kind, name, factory, self._inputs, operator_id, options)

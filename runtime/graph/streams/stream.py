@@ -1,8 +1,8 @@
-"""`Stream`: the base of all streams; quick looks at their rows, and pictures of the graph before them.
+"""`Stream`: the base of all streams; quick looks at their rows, and pictures of the graph that leads to them.
 
 `take`, `collect`, `show` and `to_pandas` run the part of the graph that leads to the stream, with a sink that
-brings rows back. Other streams and all of the program's sinks are left out, so a look changes nothing
-outside. The job of a look takes no checkpoints, is not restarted, and starts from no snapshot.
+returns rows to the program. Other streams and all of the program's sinks are left out, so a look has no
+effect outside. The job of a look takes no checkpoints, is not restarted, and starts from no snapshot.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.streams.graph_builder import GraphBuilder
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
-#: pandas is not imported before a caller wants one.
+#: pandas is imported only when it is needed.
 DataFrame: TypeAlias = "pd.DataFrame"
 
 _SINK: Final = "quick-look"
@@ -55,7 +55,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @runtime_checkable
 class BringsRows(Protocol):
-    """An executor that can bring rows of a job back to the program."""
+    """An executor that can return rows of a job to the program."""
 
     def rows(
         self,
@@ -115,7 +115,7 @@ def part_before(graph: StreamGraph, ends: Sequence[int]) -> tuple[StreamGraph, d
 
 
 def frame_of(rows: Sequence[Any]) -> DataFrame:
-    """Rows as a `pandas.DataFrame`: dicts give columns by name, anything else the column `item`."""
+    """Rows as a `pandas.DataFrame`: dicts give columns by name, other rows the column `item`."""
     import pandas as pd
 
     if rows and all(isinstance(row, dict) for row in rows):
@@ -175,37 +175,37 @@ class Stream:
 
 
 class QuickLooks(Stream, Generic[T_co]):
-    """Methods of a `DataStream` that bring its rows into the program."""
+    """Methods of a `DataStream` that return its rows to the program."""
 
     @checked_call()
     def take(self, limit: int = 20, *, timeout: Duration | None = None) -> list[T_co]:
-        """Run what leads to this stream until so many records are here; brings them back.
+        """Run the part of the graph that leads to this stream, and return its first records.
 
-        No sink of the program gets anything, and the job ends with this call. So streams without end may be
-        looked at, too. With several subtasks the records are those that came first.
+        No sink of the program gets a record, and the job ends with this call, even for unbounded streams.
+        With several subtasks the records are those that arrive first.
 
         Args:
-            limit: How many at most.
-            timeout: Seconds after which to give up; `None` waits for ever.
+            limit: Maximum number of records.
+            timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
             JobFailedError: A function failed; the message begins with the root cause.
-            JobTimeoutError: The time was over first.
+            JobTimeoutError: The records are not there after `timeout`.
         """
         return self._look(limit, timeout)
 
     @checked_call()
     def collect(self, *, timeout: Duration | None = None) -> list[T_co]:
-        """Run what leads to this stream to its end; brings all records back. Use `take` if there is no end.
+        """Run the part of the graph that leads to this stream to its end, and return all records.
 
-        All of them must fit into the memory of this program.
+        They must fit into the memory of this program. For unbounded streams use `take`.
 
         Args:
-            timeout: Seconds after which to give up; `None` waits for ever.
+            timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
             JobFailedError: A function failed; the message begins with the root cause.
-            JobTimeoutError: The time was over first.
+            JobTimeoutError: The job has not ended after `timeout`.
         """
         return self._look(None, timeout)
 
@@ -214,8 +214,8 @@ class QuickLooks(Stream, Generic[T_co]):
         """Print the records of `take`, one a line.
 
         Args:
-            limit: How many at most.
-            timeout: Seconds after which to give up; `None` waits for ever.
+            limit: Maximum number of records.
+            timeout: Seconds to wait at most; `None` waits for ever.
         """
         for row in self._look(limit, timeout):
             print(row)
@@ -224,11 +224,11 @@ class QuickLooks(Stream, Generic[T_co]):
     def to_pandas(self, limit: int | None = None, *, timeout: Duration | None = None) -> DataFrame:
         """The records of `collect`, or of `take(limit)`, as a `pandas.DataFrame`.
 
-        Dicts and Arrow batches give columns by name; anything else is in the column `item`.
+        Dicts and Arrow batches give columns by name; other records are in the column `item`.
 
         Args:
-            limit: How many at most; `None` for all.
-            timeout: Seconds after which to give up; `None` waits for ever.
+            limit: Maximum number of records; `None` returns all.
+            timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
             ConfigurationError: pandas is not installed.

@@ -48,24 +48,24 @@ class StreamEnvironment(NearestMembers):
 
     Args:
         name: Name of the job.
-        parallelism: Number of subtasks of operators that don't say it themselves.
-        max_parallelism: Number of key groups, the most subtasks that a keyed operator can ever have. By
-            default 128, more for operators with over 85 subtasks; it can't change once a job has saved state.
-        checkpointing: How often and where to take checkpoints; none by default.
-        restart: What to do when the job fails. By default a job with checkpoints is restarted with growing
-            delays. A job without them fails for good, because a restart would begin from nothing.
-        buffer_timeout: The longest that a record waits for others before it is sent on: a `timedelta` or
-            seconds, 0.1 by default. Where the receiver keeps up none waits longer than a tenth of it.
+        parallelism: Number of subtasks of operators without a parallelism of their own.
+        max_parallelism: Number of key groups, which limits the subtasks of a keyed operator. By default 128,
+            more for operators with over 85 subtasks; it can't change once a job has saved state.
+        checkpointing: Interval and storage of checkpoints; none by default.
+        restart: Restart strategy. By default a job with checkpoints is restarted with growing delays. A job
+            without them fails for good, because a restart would begin from nothing.
+        buffer_timeout: Maximum time for which a record waits for others before it is sent: a `timedelta` or
+            seconds, 0.1 by default. A receiver that keeps up waits at most a tenth of it.
         allow_pickle: Whether values without a codec of their own may be pickled; true by default. See
             `JobConfig`.
-        state_backend: Where keyed state is kept: `HeapState()`, the default, or `RocksDB()`.
+        state_backend: Backend of keyed state: `HeapState()`, the default, or `RocksDB()`.
         chaining: `False` gives every operator subtasks of its own, to see or to measure it alone.
-        config: Further settings; those given here win over it.
-        executor: What runs the job; by default the installed one, which is Ray.
+        config: Further settings; the arguments of this call win over it.
+        executor: Runs the job; by default the installed executor, which is Ray.
 
     Raises:
-        GraphError: An argument can't be meant.
-        ConfigurationError: A setting has a value that is not allowed.
+        GraphError: An argument is invalid.
+        ConfigurationError: A setting has an invalid value.
 
     Example:
         >>> env = StreamEnvironment("even-numbers", parallelism=2)
@@ -120,10 +120,10 @@ class StreamEnvironment(NearestMembers):
 
     @property
     def executor(self) -> Executor:
-        """The executor of its jobs: the one that it was given, or else the installed one.
+        """The given executor, or else the installed one.
 
         Raises:
-            ConfigurationError: Nothing is installed that runs jobs.
+            ConfigurationError: No executor is installed.
         """
         return self._executor if self._executor is not None else find_executor()
 
@@ -144,14 +144,14 @@ class StreamEnvironment(NearestMembers):
         """A stream of the records of `source`.
 
         Args:
-            id: The source's id; how far it was read is found again under it.
-            source: Any object with the methods of the `Source` protocol.
-            watermarks: Gives records their moments, and lets event time advance with the slowest split. With
+            id: The source's id; a restore finds the source's position by this id.
+            source: An object with the methods of the `Source` protocol.
+            watermarks: Gives records timestamps, and lets event time advance with the slowest split. With
                 `assign_timestamps_and_watermarks` it advances with all records of a subtask together.
             **options: See `OperatorOptions`.
 
         Raises:
-            GraphError: An argument can't be meant; names the user's line.
+            GraphError: An argument is invalid; the message names the user's line.
         """
         if isinstance(source, type):
             refuse(f"from_source: give an object, {source.__name__}(...), not the class itself")
@@ -171,11 +171,11 @@ class StreamEnvironment(NearestMembers):
     def from_collection(
         self, id: str, values: Iterable[T], **options: Unpack[OperatorOptions]
     ) -> DataStream[T]:
-        """A stream of values that are at hand; for tests and first steps.
+        """A stream of values of the program, for tests and first steps.
 
         Args:
             id: The source's id.
-            values: Read once, now, and sent along with the job.
+            values: Read once, in this call, and sent with the job.
             **options: See `OperatorOptions`.
         """
         if not isinstance(values, Iterable):
@@ -184,9 +184,7 @@ class StreamEnvironment(NearestMembers):
 
     @contextmanager
     def temporarily(self) -> Iterator[None]:
-        """Additions to the graph in this block are in the jobs that are submitted in it, in no others.
-
-        Streams that are made in it are of no use after it.
+        """Remove operators that are added in this block at its end, so only jobs submitted in it have them.
 
         Example:
             >>> env = StreamEnvironment()
@@ -206,10 +204,10 @@ class StreamEnvironment(NearestMembers):
     def build(self, *, chaining: bool | None = None) -> JobGraph:
         """Chain the operators into the job graph that would be deployed.
 
-        A stream that nothing reads is allowed: its records are dropped. A graph without any sink is not.
+        Records of a stream without a reader are dropped.
 
         Args:
-            chaining: Whether operators are chained; `None` for what the environment was made with.
+            chaining: Whether operators are chained; `None` takes the environment's setting.
 
         Raises:
             GraphError: The graph has no operator, or no sink.
@@ -220,7 +218,7 @@ class StreamEnvironment(NearestMembers):
             raise GraphError(msg)
         if not any(node.is_sink for node in nodes):
             msg = (
-                f"{nodes[-1].defined_at}: the job {self._name!r} has no sink, so nobody would see results; "
+                f"{nodes[-1].defined_at}: the job {self._name!r} has no sink, so it has no results; "
                 f"end a stream with sink(id, sink) (its last operator is this {nodes[-1].name})"
             )
             raise GraphError(msg)
@@ -262,8 +260,8 @@ class StreamEnvironment(NearestMembers):
 
         Raises:
             GraphError: The graph can't be built.
-            ConfigurationError: Nothing is installed that runs jobs, or a state backend is missing.
-            DeploymentError: There is nowhere to run it.
+            ConfigurationError: No executor is installed, or a state backend is missing.
+            DeploymentError: The executor finds no place to run it.
         """
         job = self.build()
         if name is not None:
@@ -277,7 +275,7 @@ class StreamEnvironment(NearestMembers):
                 refuse(str(error))
             job = replace(job, restore_from=start, allow_non_restored_state=allow_non_restored_state)
         elif allow_non_restored_state:
-            refuse("allow_non_restored_state=True says nothing without restore_from=...")
+            refuse("allow_non_restored_state=True has no effect without restore_from=...")
         check_state_backends(job, self._config)
         return self.executor.submit(job, self._config)
 
@@ -297,19 +295,19 @@ class StreamEnvironment(NearestMembers):
         Args:
             name: Another name for the job than the environment's.
             timeout: Seconds to wait at most; `None` waits for ever.
-            progress: Show a live line meanwhile: records in and out, last checkpoint, restarts. Where the
-                output is no terminal it is a plain line every two seconds.
+            progress: Show a live line meanwhile: records in and out, last checkpoint, restarts. If the output
+                is no terminal, a plain line is printed every two seconds.
             ui: Open a browser that shows the job while it runs.
             restore_from: The snapshot to start from; see `submit`.
-            allow_non_restored_state: Leave out state that this job has no operator for.
+            allow_non_restored_state: See `submit`.
 
         Raises:
             GraphError: The graph can't be built.
             JobFailedError: The job failed; the message begins with the root cause.
             JobCancelledError: It was cancelled.
             TimeoutError: It still runs after `timeout`, and continues running.
-            KeyboardInterrupt: Ctrl-C before the job began has ended it. Later the job continues, and a note
-                of the interrupt names it.
+            KeyboardInterrupt: After Ctrl-C before the job began the job has ended. Later the job continues,
+                and a note of the interrupt names it.
         """
         if timeout is not None:
             seconds_in("timeout", timeout)

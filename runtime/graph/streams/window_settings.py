@@ -1,6 +1,6 @@
-"""`WindowSettings`: what a user has said of windows so far, and the operator that it becomes.
+"""`WindowSettings`: the windows that a user has described so far, and their operator.
 
-Windows of one size and of event time that nothing more was said of get the operator that is made for them
+Windows of one size and of event time, without further settings, get an operator of their own
 (`WindowOperator`). All others get the one with triggers. Both keep and emit the same.
 """
 
@@ -35,21 +35,18 @@ from penstock.runtime.operators.windows.window_contents import FoldedContents, W
 from penstock.runtime.time.durations import Duration, micros_in
 from penstock.runtime.time.windows import AlignedWindows, GlobalWindows, RecordWindowAssigner, WindowAssigner
 
-#: What `window` takes.
 AnyWindows: TypeAlias = WindowAssigner | RecordWindowAssigner[Any]
-
-#: Makes what folds the records of a window.
 MakeContents: TypeAlias = Callable[[], WindowContents]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Settings of windows; each method gives new settings, or refuses with the user's line.
+    """Settings of windows; each method returns new settings, or raises `GraphError` with the user's line.
 
     Attributes:
-        own_trigger: The user's; `None` for that of the assigner.
-        lateness: Microseconds that a window is kept after its end.
-        last: Of windows that slide by count: how many records each holds.
+        own_trigger: The user's trigger; `None` for that of the assigner.
+        lateness: Microseconds for which a window is kept after its end.
+        last: Number of records in windows that slide by count.
     """
 
     assigner: AnyWindows
@@ -61,22 +58,12 @@ class WindowSettings:
 
     @classmethod
     def of(cls, call: str, assigner: object) -> WindowSettings:
-        """The settings of an assigner alone.
-
-        Raises:
-            GraphError: It is none.
-        """
         if inspect.isclass(assigner) or not isinstance(assigner, WindowAssigner | RecordWindowAssigner):
             refuse(f"{call} needs windows such as TumblingEventTimeWindows(60), not {assigner!r:.80}")
         return cls(assigner)
 
     @classmethod
     def of_counts(cls, call: str, size: int, slide: int | None) -> WindowSettings:
-        """Windows of so many records.
-
-        Raises:
-            GraphError: A number makes no sense.
-        """
         try:
             positive(call, size)
             step = size if slide is None else positive(f"{call}: slide", slide)
@@ -97,7 +84,7 @@ class WindowSettings:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the windows emit once, at their end, and are then forgotten."""
+        """Whether the windows emit once, at their end, and are then removed."""
         return self.own_trigger is None and self.own_evictor is None and not self.lateness
 
     def with_trigger(self, trigger: object) -> WindowSettings:
@@ -132,11 +119,6 @@ class WindowSettings:
         return replace(self, late_tag=tag.name)
 
     def factory(self, call: str, key_selector: Callable[[Any], Any], make: MakeContents) -> OperatorFactory:
-        """The factory of the operator.
-
-        Raises:
-            GraphError: These windows can't do that.
-        """
         trigger = self.own_trigger
         if self.own_evictor is not None and call != "apply":
             refuse(
@@ -158,7 +140,7 @@ class WindowSettings:
         return partial(triggered_operator, key_selector, plan, make)
 
     def _check_time_of(self, trigger: Trigger[Any]) -> None:
-        """Refuse a trigger that waits for the end of windows by a time at which they don't end."""
+        """Refuse a trigger that waits for the end of windows in another kind of time than theirs."""
         windows = self.records
         if windows.is_endless:
             return  # only the end of the input ends them, and that fires both

@@ -59,7 +59,7 @@ K = TypeVar("K")
 A = TypeVar("A")
 V = TypeVar("V")
 R = TypeVar("R")
-#: Arguments of window functions in front of the window: the key, or none.
+#: Arguments of window functions before the window: the key, or none.
 Keys = TypeVarTuple("Keys")
 
 _options = checked_call(OPTION_NAMES)
@@ -68,9 +68,9 @@ _any = checked_call(takes_others=True)
 
 
 class GroupedStream(Stream):
-    """Records in groups; an early call of a `DataStream` method raises an error that names the next step."""
+    """Records in groups; a call of a `DataStream` method raises an error that names the next step."""
 
-    #: The next step, for messages.
+    #: For messages.
     _next_step: ClassVar[str]
 
     def __init__(
@@ -106,7 +106,6 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         key_selector: Callable[[T], Any],
         settings: WindowSettings,
     ) -> None:
-        """Made by `window` and `window_all`, not by users."""
         super().__init__(builder, inputs, key_selector)
         self._settings = settings
 
@@ -175,7 +174,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             function: Takes the result so far and the next record, returns the new result. It may change and
                 return one of the two.
             window_function: Takes the key if there is one, the window and the result. Returns the records to
-                emit; by default the result itself is emitted.
+                emit; by default the result.
             **options: See `OperatorOptions`.
         """
         need_function("reduce", function)
@@ -226,11 +225,10 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             id: The operator's id; a restore finds the operator's state by this id.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
                 Windows that merge, such as sessions, need its `merge`.
-            window_function: Takes the key if there is one, the window and the result. Returns the records to
-                emit; by default the result itself is emitted.
+            window_function: As in `reduce`.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
-                By default records are combined by key and window before they are sent, as long as that
-                reduces their number; `combine=False` turns this off.
+                Records are combined by key and window before they are sent, as long as that reduces their
+                number; `combine=False` turns this off.
         """
         call = function_or_columns(function, named, ("combine",), "apply")
         if call.function is None:
@@ -256,13 +254,13 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         function: Callable[[Unpack[Keys], TimeWindow, list[T]], Iterable[R] | None],
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]:
-        """Hand all records of each window to a function; they are kept until then.
+        """Call a function with all records of each window; they are kept until then.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
             function: Takes the key if there is one, the window and its records in order of arrival. Returns
-                the records to emit: a list, a generator, or `None` for none. Overlapping windows share their
-                records, so emit new ones and don't change these.
+                the records to emit: a list, a generator, or `None`. Overlapping windows share their records,
+                so don't change them.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)
@@ -310,11 +308,10 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 class WindowedStream(Windows[T, K]):
     """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
 
-    Each key's window emits when its trigger says so. By default that is once, when event time has passed the
-    window, or the time of day for windows of processing time. Results of event-time windows have the window's
-    last microsecond as timestamp; results of other windows have none. A record that arrives after its windows
-    have ended goes to the side output `late_records` of the returned stream. It is counted, and dropped if
-    nothing reads that output.
+    A window emits when its trigger fires: by default once, when event time, or the clock for windows of
+    processing time, has passed its end. Results of event-time windows have the window's last microsecond as
+    timestamp; results of other windows have none. A record that arrives after its windows have ended is
+    counted. It goes to the side output `late_records` of the returned stream, or is dropped without a reader.
     """
 
     def __repr__(self) -> str:
@@ -325,8 +322,8 @@ class AllWindowedStream(Windows[T]):
     """All records of a stream grouped by windows; made by `DataStream.window_all`.
 
     One subtask has all windows, so it must keep up with the whole stream. Aggregates of columns are combined
-    in front of it. Otherwise reduce the records by key first, and apply `window_all` to the results.
-    `WindowedStream` describes the windows.
+    before it. Otherwise reduce the records by key first, and apply `window_all` to the results. The windows
+    are those of `WindowedStream`.
     """
 
     def __repr__(self) -> str:
@@ -345,12 +342,7 @@ class AllWindowedStream(Windows[T]):
 
 
 class WithoutKey:
-    """Adapts a window function that takes no key.
-
-    Example:
-        >>> WithoutKey(lambda window, records: len(records))("key", (0, 10), ["a", "b"])
-        2
-    """
+    """Adapts a window function that takes no key."""
 
     def __init__(self, function: Callable[[TimeWindow, Any], Any]) -> None:
         self.__wrapped__ = function

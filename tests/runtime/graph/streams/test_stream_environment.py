@@ -220,7 +220,7 @@ HERE = r"^tests/runtime/graph/streams/test_stream_environment.py:\d+ in lambda: 
         (lambda env: env.from_collection("in", [1], start_new_chain=1), "must be True or False, not 1"),
         (lambda env: env.submit(""), "the name of the job"),
         (lambda env: env.submit(restore_from=" "), "restore_from=' ': give the path or URL"),
-        (lambda env: env.submit(allow_non_restored_state=True), "says nothing without restore_from"),
+        (lambda env: env.submit(allow_non_restored_state=True), "has no effect without restore_from"),
         (lambda env: env.run(restore_from="/s", allow_non_restored_state=cast(Any, 1)), "True or False"),
     ],
 )

@@ -293,7 +293,7 @@ class UnknownInit(WrongInit):
         (WrongInit("v"), r"init \(.*\) gives 'n' the value 1.5, which is no single int64"),
         (UnknownInit("v"), "it must name values of 'n'"),
         (Spread("v", "v"), "looks at one column twice: 'v', 'v'"),
-        (Spread(3), "looks at 3, which is no column's name"),  # type: ignore[arg-type]
+        (Spread(3), "reads 3, which is no name of a column"),  # type: ignore[arg-type]
         (Spread, "is no aggregate function"),
     ],
     ids=str,
