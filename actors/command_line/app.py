@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Final
@@ -31,6 +30,7 @@ from penstock.actors.command_line.common import (
     join,
     named_job,
     print_json,
+    warn,
 )
 from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
@@ -66,7 +66,7 @@ def list_jobs(
     """
     alone = join(address, storage)
     if alone is not None:
-        print(f"penstock: {alone}. Listing the ended jobs in {storage}", file=sys.stderr)
+        warn(f"{alone}. Listing the ended jobs in {storage}")
     known = known_jobs(storage)
     if as_json:
         print_json(
@@ -175,8 +175,7 @@ def gc(
     for job_id in done.unknown_jobs:
         print(f"  {job_id} (the cluster no longer knows this job; only log files)")
     if done.silent_nodes:
-        nodes = ", ".join(done.silent_nodes)
-        print(f"penstock: node(s) {nodes} did not answer; run it again for their files", file=sys.stderr)
+        warn(f"node(s) {', '.join(done.silent_nodes)} did not answer; run it again for their files")
 
 
 def _seconds(text: str) -> float:
@@ -219,8 +218,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (PenstockError, ray.exceptions.RayError) as error:
-        text = " ".join(str(error).split()) if isinstance(error, PenstockError) else _first_line(error)
-        print(f"penstock: {escaped(text)}", file=sys.stderr)
+        is_own = isinstance(error, PenstockError)
+        lines = [" ".join(str(error).split())] if is_own else str(error).strip().splitlines()
+        warn(escaped(lines[0] if lines else type(error).__name__))
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -228,27 +228,14 @@ def main() -> None:
 
 def _print_lines(reader: LogReader, tail: int | None = None) -> None:
     lines = reader.read()
-    if tail is not None:
-        lines = lines[len(lines) - tail :] if tail < len(lines) else lines
-    for line in lines:
+    for line in lines if tail is None else lines[max(0, len(lines) - tail) :]:
         print(line)
     sys.stdout.flush()
     if reader.foreign_lines:
-        left_out = f"{reader.foreign_lines} line(s) that no process of the job wrote are left out"
-        print(f"penstock: {left_out}", file=sys.stderr)
+        warn(f"{reader.foreign_lines} line(s) that no process of the job wrote are left out")
         reader.foreign_lines = 0
     if reader.refused_files:
         files = f"{len(reader.refused_files)} log file(s), {escaped(reader.refused_files[0])} among them,"
-        print(
-            f"penstock: {files} are another user's and their lines are missing; ask as the user of the job",
-            file=sys.stderr,
-        )
+        warn(f"{files} are another user's and their lines are missing; ask as the user of the job")
     if reader.silent_nodes:
-        nodes = ", ".join(reader.silent_nodes)
-        print(f"penstock: node(s) {nodes} did not answer; their lines are missing", file=sys.stderr)
-
-
-def _first_line(error: BaseException) -> str:
-    with suppress(IndexError):
-        return str(error).strip().splitlines()[0]
-    return type(error).__name__
+        warn(f"node(s) {', '.join(reader.silent_nodes)} did not answer; their lines are missing")

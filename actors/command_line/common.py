@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated, Final
 
 import typer
@@ -42,12 +43,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 def join(address: str | None, storage: str | None) -> DeploymentError | None:
     """Join the cluster of `--address`.
 
-    Returns:
-        The reason why no cluster was joined, if `--storage` was given without `--address`; only the
-        storage is read then.
-
-    Raises:
-        DeploymentError: The cluster does not exist.
+    If only `--storage` was given, it suffices; returns the reason why no cluster was joined.
     """
     try:
         join_existing(address)
@@ -59,12 +55,7 @@ def join(address: str | None, storage: str | None) -> DeploymentError | None:
 
 
 def named_job(job: str, address: str | None, storage: str | None = None) -> RayJobHandle:
-    """The handle of the job that the arguments of a command mean.
-
-    Raises:
-        ConfigurationError: No job matches, or several do.
-        DeploymentError: The cluster does not exist.
-    """
+    """The handle of the job that the arguments of a command mean."""
     join(address, storage)
     if not job.strip():
         msg = "JOB is empty: give a job's id, the beginning of one, or its name"
@@ -73,11 +64,14 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, for programs."""
     print(json.dumps(value, indent=2))
 
 
+def warn(text: str) -> None:
+    print(f"penstock: {text}", file=sys.stderr)
+
+
 def console() -> Console:
-    """Return a console for people; wide where the output is no terminal."""
+    """A console for people; wide where the output is no terminal."""
     made = Console(highlight=False, markup=False, emoji=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)

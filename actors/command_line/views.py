@@ -1,7 +1,7 @@
 """Tables and texts of jobs, checkpoints and snapshots, for terminals.
 
 Names in a snapshot or a report may come from strangers. A terminal executes the control characters in a text:
-these move the cursor, change the title, or reverse the text. So `escaped` makes them visible.
+they move the cursor, change the title, or reverse the text. So `escaped` makes them visible.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _WATERMARKS_SHOWN: Final = 32
 
 
 def jobs_table(known: Iterable[KnownJob]) -> Table:
-    """One row a job; ids are shortened as far as they stay distinct."""
-    table = _table("job", "name", "state", "submitted", "duration", "attempt", "restarts", "in", "out")
+    """One row per job; ids are shortened as far as they stay distinct."""
+    table = _table("job", "name", "state", "submitted", ">duration", ">attempt", ">restarts", ">in", ">out")
     known = list(known)
     short = short_ids(job.report.job_id for job in known)
     for job in known:
@@ -126,7 +126,7 @@ def _history_line(entry: HistoryEntry) -> str:
 
 
 def _rescale_line(rescale: RescaleRecord) -> str:
-    changes = ", ".join(f"{each} {rescale.before[each]} -> {n}" for each, n in rescale.after.items())
+    changes = ", ".join(f"{vertex} {rescale.before[vertex]} -> {n}" for vertex, n in rescale.after.items())
     line = f"{_time_of_day(rescale.requested_at)} {changes}"
     if rescale.failure:
         return f"{line}: not done, {rescale.failure}"
@@ -143,44 +143,34 @@ def _time_of_day(seconds: float) -> str:
 
 
 def operators_table(report: JobReport) -> Table:
-    """One row an operator, in the order of the graph."""
-    table = _table("operator", "what", "chain", "subtasks", "in", "out", "skipped", "dead letters")
+    """One row per operator, in the order of the graph."""
+    table = _table("operator", "what", "chain", ">subtasks", ">in", ">out", ">skipped", ">dead letters")
     for operator in report.operators:
-        counters = report.statistics.operators.get(operator.id)
-        numbers = (
-            ["-"] * 4
-            if counters is None
-            else [
-                f"{count:,}"
-                for count in (
-                    counters.records_in,
-                    counters.records_out,
-                    counters.records_skipped,
-                    counters.dead_letters,
-                )
-            ]
-        )
+        numbers = ["-"] * 4
+        if (counted := report.statistics.operators.get(operator.id)) is not None:
+            counts = counted.records_in, counted.records_out, counted.records_skipped, counted.dead_letters
+            numbers = [f"{count:,}" for count in counts]
         table.add_row(operator.id, operator.name, operator.vertex, str(operator.parallelism), *numbers)
     return table
 
 
 def vertices_table(report: JobReport) -> Table:
-    """One row a chain: shares of time of its busiest and its most back-pressured subtask, and sums."""
-    table = _table("chain", "busy", "back-pressured", "in/s", "out/s", "bytes out/s", "state")
+    """One row per chain: shares of time of its busiest and its most back-pressured subtask, and sums."""
+    table = _table("chain", ">busy", ">back-pressured", ">in/s", ">out/s", ">bytes out/s", "state")
     for vertex in report.vertices:
+        shares = vertex.busy_max, vertex.backpressured_max
+        rates = vertex.records_in, vertex.records_out, vertex.bytes_out
         table.add_row(
             vertex.id,
-            _share(vertex.busy_max),
-            _share(vertex.backpressured_max),
-            *("-" if rate is None else f"{rate:,.0f}" for rate in (vertex.records_in, vertex.records_out)),
-            "-" if vertex.bytes_out is None else f"{vertex.bytes_out:,.0f}",
-            "-" if vertex.state_bytes is None else f"{vertex.state_bytes:,} B",
+            *("-" if share is None else f"{share * 100:.0f} %" for share in shares),
+            *("-" if rate is None else f"{rate:,.0f}" for rate in rates),
+            _bytes(vertex.state_bytes),
         )
     return table
 
 
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{share * 100:.0f} %"
+def _bytes(size: int | None) -> str:
+    return "-" if size is None else f"{size:,} B"
 
 
 def metrics_table(report: JobReport) -> Table:
@@ -203,7 +193,7 @@ def metrics_table(report: JobReport) -> Table:
 
 
 def watermarks_table(subtasks: Sequence[SubtaskInfo]) -> Table:
-    """Progress of event time in each subtask; of many subtasks the slowest of each vertex."""
+    """Progress of event time by subtask; above 32 subtasks, only the slowest of each vertex."""
     table = _table("subtask", "current watermark", "waits")
     if len(subtasks) > _WATERMARKS_SHOWN:
         slowest: dict[str, SubtaskInfo] = {}
@@ -271,18 +261,8 @@ def _checkpoints(report: JobReport) -> RenderableType:
 
 
 def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
-    table = _table(
-        "id",
-        "attempt",
-        "kind",
-        "status",
-        "begun",
-        "duration",
-        "subtasks",
-        "size",
-        "in flight",
-        "why it failed",
-    )
+    head = (">id", ">attempt", "kind", "status", "begun", ">duration", ">subtasks", ">size", ">in flight")
+    table = _table(*head, "why it failed")
     for record in records:
         failure = "" if record.failure is None else f"{record.failure.value} {record.detail}".strip()
         table.add_row(
@@ -293,9 +273,9 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
             _moment(record.triggered_at),
             "-" if record.duration is None else f"{record.duration:.2f} s",
             f"{record.acknowledged}/{record.subtasks}",
-            "-" if record.size is None else f"{record.size:,} B",
-            f"{record.in_flight_bytes:,} B" if record.in_flight_bytes else "-",
-            _text(failure),
+            _bytes(record.size),
+            _bytes(record.in_flight_bytes or None),
+            failure,
         )
     return table
 
@@ -313,15 +293,14 @@ def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[Renderabl
 
 
 def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
-    stored = ("stored", "spilled") if any(seen.stored_bytes for seen in measured.values()) else ()
-    table = _table("subtask", "start delay", "alignment", "sync", "async", "written", "state", *stored)
-    for subtask, seen in sorted(measured.items()):
-        times = (seen.start_delay, seen.alignment_duration, seen.sync_duration, seen.async_duration)
-        sizes = [seen.written_bytes, seen.full_bytes]
+    stored = ("stored", "spilled") if any(taken.stored_bytes for taken in measured.values()) else ()
+    table = _table("subtask", ">start delay", ">alignment", ">sync", ">async", ">written", "state", *stored)
+    for subtask, taken in sorted(measured.items()):
+        times = (taken.start_delay, taken.alignment_duration, taken.sync_duration, taken.async_duration)
+        sizes = [taken.written_bytes, taken.full_bytes]
         if stored:
-            sizes += [seen.stored_bytes, seen.spilled_bytes]
-        shown = [f"{seconds * 1000:.1f} ms" for seconds in times] + [f"{size:,} B" for size in sizes]
-        table.add_row(str(subtask), *shown)
+            sizes += [taken.stored_bytes, taken.spilled_bytes]
+        table.add_row(str(subtask), *(f"{seconds * 1000:.1f} ms" for seconds in times), *map(_bytes, sizes))
     return table
 
 
@@ -335,18 +314,17 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
     grid.add_row("completed", when)
     grid.add_row("state", f"{summary.size:,} B in {summary.files} files and the metadata")
     yield grid
-    table = _table("operator", "subtasks", "max", "size", "files", "state", "kind", "entries")
+    table = _table("operator", ">subtasks", ">max", ">size", ">files", "state", "kind", ">entries")
     for operator in summary.operators:
-        size = f"{operator.size:,} B"
-        head = [operator.operator_id, str(operator.parallelism), str(operator.max_parallelism), size]
-        head.append(str(operator.files))
+        counts = map(str, (operator.parallelism, operator.max_parallelism))
+        head = [operator.operator_id, *counts, _bytes(operator.size), str(operator.files)]
         for state in operator.states or [None]:
             cells = ["-"] * 3
             if state is not None:
                 kind = f"{state.kind} {state.holds}" if state.holds else state.kind
                 kind = ", ".join(filter(None, (kind, state.of_type, "TTL" if state.has_ttl else "")))
                 cells = [state.name, kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
-            table.add_row(*map(_text, head + cells))
+            table.add_row(*head, *cells)
             head = [""] * len(head)
     yield _text("")
     yield table
@@ -354,9 +332,9 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
         yield from _positions(operator)
     if summary.masters:
         yield _text("\nmaster hooks", style="bold")
-        hooks = _table("hook", "size")
+        hooks = _table("hook", ">size")
         for hook in summary.masters:
-            hooks.add_row(_text(hook.identifier), f"{hook.size:,} B")
+            hooks.add_row(hook.identifier, _bytes(hook.size))
         yield _indented(hooks)
     if summary.by_subtask:
         yield _text("\nby subtask, when it was taken", style="bold")
@@ -368,12 +346,12 @@ def _positions(operator: OperatorSummary) -> Iterator[RenderableType]:
         if state.values:
             yield _text(f"\npositions of {operator.operator_id}", style="bold")
             yield _indented(_text("\n".join(state.values)))
-    held = operator.coordinator
-    if held is not None:
-        splits = "" if held.unassigned is None else f", splits that no reader has: {held.unassigned:,}"
-        yield _text(f"\ncoordinator of {operator.operator_id}: {held.size:,} B{splits}", style="bold")
-        if held.values:
-            yield _indented(_text("\n".join(held.values)))
+    saved = operator.coordinator
+    if saved is not None:
+        splits = "" if saved.unassigned is None else f", splits that no reader has: {saved.unassigned:,}"
+        yield _text(f"\ncoordinator of {operator.operator_id}: {saved.size:,} B{splits}", style="bold")
+        if saved.values:
+            yield _indented(_text("\n".join(saved.values)))
 
 
 class _NamesTable(Table):
@@ -387,35 +365,11 @@ class _NamesTable(Table):
 
 
 def _table(*columns: str) -> Table:
+    """A table with these columns; `>` stands before the numeric ones, which are aligned to the right."""
     table = _NamesTable(box=None, pad_edge=False, header_style="dim")
-    right = {
-        "attempt",
-        "restarts",
-        "in",
-        "out",
-        "skipped",
-        "dead letters",
-        "subtasks",
-        "size",
-        "in flight",
-        "duration",
-        "id",
-        "max",
-        "busy",
-        "back-pressured",
-        "in/s",
-        "out/s",
-        "bytes out/s",
-        "files",
-        "entries",
-        "start delay",
-        "alignment",
-        "sync",
-        "async",
-        "written",
-    }
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        is_number = column.startswith(">")
+        table.add_column(column.lstrip(">"), justify="right" if is_number else "left", overflow="fold")
     return table
 
 

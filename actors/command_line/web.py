@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.actors.command_line.common import AddressOption, StorageOption, join
+from penstock.actors.command_line.common import AddressOption, StorageOption, join, warn
 from penstock.actors.web.application import ServerOptions, description, serve
 from penstock.runtime.errors import ConfigurationError
 
@@ -69,7 +69,7 @@ def ui(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     alone = join(address, storage)
     if alone is not None:
-        print(f"penstock: {alone}. Showing the ended jobs in {storage}", file=sys.stderr)
+        warn(f"{alone}. Showing the ended jobs in {storage}")
     hosts, token = tuple(allow_host or ()), _token(token_file)
     options = ServerOptions(host, port, storage, read_only, token, hosts, ends_with_input=with_parent)
 

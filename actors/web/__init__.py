@@ -1,11 +1,11 @@
 """`penstock ui`: jobs in a browser, and the same over REST.
 
-- The server: `server` finds jobs and carries out users' requests. Its paths are in `look_routes` and
-  `change_routes`. `openapi` describes them for programs. `access` checks permissions.
+- The server: `server` finds jobs and carries out users' requests. Its paths are in `routes`; `application`
+  serves them. `openapi` describes them for programs. `access` checks permissions.
 - Its data: a `job_watcher` polls the JobMaster of one job, for all browsers together, and reads the
   job's log. `samples` are the job's curves and its trend.
-- Its answers: `answers` are made of a `JobReport`; `answer_types` are their forms. `saved_state` and
-  `flame_graph` are computed on request.
+- Its answers: `answers` are made of a `JobReport`; `answer_types` are their forms. `inspections` are
+  computed on request.
 
 It is a process of its own: it outlives JobMasters, and shares no interpreter with them. May import `client`
 and everything below.

@@ -43,11 +43,7 @@ _SHORTEST: Final = 16
 
 
 class Refusal(Exception):
-    """The refusal of a request.
-
-    Attributes:
-        status: HTTP status: 401 without a session, 403 for everything else.
-    """
+    """The refusal of a request: HTTP status 401 without a session, 403 for everything else."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -55,14 +51,7 @@ class Refusal(Exception):
 
 
 class Access:
-    """The sessions of a server, and the hosts that it answers to.
-
-    Args:
-        hosts: Names and addresses of this server, without the port.
-        token: Standing token for programs; `None` for none.
-
-    Raises:
-        ConfigurationError: The token is too short.
+    """The sessions of a server, and the hosts (without port) that it answers to.
 
     Example:
         >>> access = Access(8265, ["127.0.0.1"])
@@ -91,11 +80,7 @@ class Access:
         return login
 
     def begin_session(self, token: str) -> str:
-        """Exchange a login token, or the standing token, for a session.
-
-        Raises:
-            Refusal: The token is neither, or was used before.
-        """
+        """Exchange a login token, or the standing token, for a session."""
         login = _same(token, self._logins)
         if login is not None:
             self._logins.discard(login)
@@ -106,11 +91,7 @@ class Access:
         return session
 
     def check_session(self, cookie: str | None, authorization: str | None) -> None:
-        """Check that a request has a session or the standing token.
-
-        Raises:
-            Refusal: The request has neither.
-        """
+        """Refuse a request without a session and without the standing token."""
         if cookie is not None and _same(cookie, self._sessions) is not None:
             return
         scheme, _, token = (authorization or "").partition(" ")
@@ -119,24 +100,16 @@ class Access:
         raise Refusal(401, "no session: open the address that `penstock ui` has printed, or send its token")
 
     def check_place(self, host: str | None, origin: str | None) -> None:
-        """Check that a request is for this server, and comes from its own page or from a program.
-
-        Raises:
-            Refusal: The host or the origin is another one.
-        """
+        """Refuse a request for another host, or from another origin than the server's own page."""
         if (host or "").lower() not in self._hosts:
             raise Refusal(403, f"this server is not {host!r:.200}; --allow-host makes it answer to a name")
-        if origin is not None and origin.lower() not in {f"http://{name}" for name in self._hosts} | {
-            f"https://{name}" for name in self._hosts
-        }:
-            raise Refusal(403, f"requests from {origin!r:.200} are not answered")
+        if origin is not None:
+            scheme, _, name = origin.lower().partition("://")
+            if scheme not in ("http", "https") or name not in self._hosts:
+                raise Refusal(403, f"requests from {origin!r:.200} are not answered")
 
     def check_change(self, headers: Mapping[str, str]) -> None:
-        """Check that a request that changes something was sent on purpose.
-
-        Raises:
-            Refusal: The request may come from a stranger's page.
-        """
+        """Refuse a request that may come from a stranger's page."""
         if headers.get(CHANGE_HEADER) != "1":
             raise Refusal(403, f"a request that changes something needs the header `{CHANGE_HEADER}: 1`")
         if "Authorization" not in headers and "Origin" not in headers:
@@ -144,11 +117,7 @@ class Access:
 
 
 def check_bind(host: str, token: str | None) -> None:
-    """Check that a server may listen on a host.
-
-    Raises:
-        ConfigurationError: The host is beyond loopback, and the server has no standing token.
-    """
+    """Refuse a host beyond loopback without a standing token."""
     if token is None and not is_loopback(host):
         msg = (
             f"--host {host} is reached from other machines: give the server a token of your own first, with "
@@ -175,9 +144,9 @@ def is_loopback(host: str) -> bool:
 def _same(given: str, known: Iterable[str]) -> str | None:
     """Return the known secret that equals `given`; always compares with all of them."""
     found = None
-    for each in known:
-        if hmac.compare_digest(given.encode("utf-8", "surrogatepass"), each.encode()):
-            found = each
+    for secret in known:
+        if hmac.compare_digest(given.encode("utf-8", "surrogatepass"), secret.encode()):
+            found = secret
     return found
 
 

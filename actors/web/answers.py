@@ -12,6 +12,7 @@ vertex.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from math import ceil, isfinite
@@ -99,44 +100,49 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
 
 
 def _last_completed_at(report: JobReport) -> float | None:
-    """Return the newest checkpoint's completion time; an ended job may have no counters."""
+    """The newest checkpoint's completion time, also of an ended job without counters."""
     counted = report.checkpoints
     if counted is not None and counted.latest_completed_at is not None:
         return counted.latest_completed_at
-    completed = (each for each in report.checkpoint_history if each.status is CheckpointStatus.COMPLETED)
-    return max((each.triggered_at + (each.duration or 0.0) for each in completed), default=None)
+    ended = (
+        record.triggered_at + (record.duration or 0.0)
+        for record in report.checkpoint_history
+        if record.status is CheckpointStatus.COMPLETED
+    )
+    return max(ended, default=None)
 
 
 def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
-    """Counters, a summary with percentiles, the newest ones, and the history with the newest first.
+    """Counters, a summary of the completed ones, the newest ones, and the history with the newest first.
 
     Args:
-        records: All remembered checkpoints, oldest first. The summary covers the completed ones.
+        records: All remembered checkpoints, oldest first.
     """
     history = records[::-1]
-    completed = [each for each in history if each.status is CheckpointStatus.COMPLETED]
+    completed = [record for record in history if record.status is CheckpointStatus.COMPLETED]
+    written = summary_of(record.written_bytes for record in completed)
     counted = report.checkpoints
     return {
         "counts": {
             "total": 0 if counted is None else counted.triggered,
             "completed": 0 if counted is None else counted.completed,
             "failed": 0 if counted is None else counted.failed,
-            "in_progress": sum(each.status in _RUNNING for each in history),
+            "in_progress": sum(record.status in _RUNNING for record in history),
         },
         "summarized": len(completed),
         "summary": {
-            "end_to_end_duration": summary_of(each.duration for each in completed),
-            "state_size": summary_of(each.size for each in completed),
-            "persisted_data": summary_of(each.in_flight_bytes for each in completed),
-            "written_bytes": summary_of(each.written_bytes for each in completed),
-            "checkpointed_size": summary_of(each.written_bytes for each in completed),
+            "end_to_end_duration": summary_of(record.duration for record in completed),
+            "state_size": summary_of(record.size for record in completed),
+            "persisted_data": summary_of(record.in_flight_bytes for record in completed),
+            "written_bytes": written,
+            "checkpointed_size": written,
         },
         "latest": {
             "completed": _first(completed),
-            "failed": _first(each for each in history if each.status is CheckpointStatus.FAILED),
-            "savepoint": _first(each for each in completed if each.kind.is_savepoint),
+            "failed": _first(record for record in history if record.status is CheckpointStatus.FAILED),
+            "savepoint": _first(record for record in completed if record.kind.is_savepoint),
         },
-        "history": [record_of(each) for each in history],
+        "history": list(map(record_of, history)),
     }
 
 
@@ -162,7 +168,7 @@ def _average(values: Sequence[float]) -> float | None:
 
 
 def exceptions_of(report: JobReport) -> dict[str, Any]:
-    """Return the cause of a current failure, and the last failures, newest first."""
+    """The cause of a current failure, and the last failures, newest first."""
     return {
         "root-exception": None if report.failure is None else report.failure.to_dict(),
         "history": [failure.to_dict() for failure in reversed(report.failures)],
@@ -171,22 +177,21 @@ def exceptions_of(report: JobReport) -> dict[str, Any]:
 
 def backpressure_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
     """Shares of the time of each subtask; `deprecated` before any are known, as in Flink."""
-    of_vertex = [each for each in report.subtasks if each.subtask.vertex == vertex.id]
-    rated = [(each, each.rates) for each in of_vertex if each.rates is not None]
+    rated = [(info, info.rates) for info in _subtasks_of(report, vertex) if info.rates is not None]
     worst = max((rates.backpressured for _, rates in rated), default=0.0)
     return {
         "status": "ok" if rated else "deprecated",
         "backpressure-level": _level(worst),
         "subtasks": [
             {
-                "subtask": each.subtask.index,
-                "attempt-number": each.attempt,
+                "subtask": info.subtask.index,
+                "attempt-number": info.attempt,
                 "backpressure-level": _level(rates.backpressured),
                 "ratio": rates.backpressured,
                 "busyRatio": rates.busy,
                 "idleRatio": rates.idle,
             }
-            for each, rates in rated
+            for info, rates in rated
         ],
     }
 
@@ -196,30 +201,33 @@ def watermarks_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
     return {
         "watermarks": [
             {
-                "subtask": each.subtask.index,
-                "watermark": None if each.statistics is None else each.statistics.current_watermark,
-                "idle": each.statistics is not None and each.statistics.is_idle,
+                "subtask": info.subtask.index,
+                "watermark": None if info.statistics is None else info.statistics.current_watermark,
+                "idle": info.statistics is not None and info.statistics.is_idle,
             }
-            for each in report.subtasks
-            if each.subtask.vertex == vertex.id
+            for info in _subtasks_of(report, vertex)
         ]
     }
 
 
 def metrics_of(report: JobReport, vertex: VertexInfo, wanted: Sequence[str]) -> dict[str, Any]:
-    """Return the wanted metrics by name, `0.records_in`; without `wanted` all names, as in Flink."""
-    known: dict[str, float] = {}
-    for each in report.subtasks:
-        if each.subtask.vertex == vertex.id:
-            known.update(
-                {f"{each.subtask.index}.{name}": value for name, value in _numbers(each) if isfinite(value)}
-            )
+    """The wanted metrics by name, such as `0.records_in`; without `wanted` all names, as in Flink."""
+    known = {
+        f"{info.subtask.index}.{name}": value
+        for info in _subtasks_of(report, vertex)
+        for name, value in _numbers(info)
+        if isfinite(value)
+    }
     names = wanted or sorted(known)
     return {
         "metrics": [
             {"id": name, "value": known[name]} if wanted else {"id": name} for name in names if name in known
         ]
     }
+
+
+def _subtasks_of(report: JobReport, vertex: VertexInfo) -> list[SubtaskInfo]:
+    return [info for info in report.subtasks if info.subtask.vertex == vertex.id]
 
 
 def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
@@ -266,11 +274,7 @@ def _first(records: Iterable[CheckpointRecord]) -> dict[str, Any] | None:
 
 
 def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, Any]:
-    """The changes, vertex by vertex.
-
-    Raises:
-        ConfigurationError: The operator does not exist, or can't run at this parallelism.
-    """
+    """The changes, vertex by vertex; an operator that does not exist is a `ConfigurationError`."""
     vertices = {vertex.id: vertex for vertex in report.graph.vertices}
     changed = []
     for operator, wanted in parallelism.items():
@@ -285,7 +289,7 @@ def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, A
 
 def _change(report: JobReport, vertex: VertexInfo, wanted: int) -> dict[str, Any]:
     groups = vertex.max_parallelism
-    size = {each.id: each.state_bytes for each in report.vertices}.get(vertex.id)
+    size = {summary.id: summary.state_bytes for summary in report.vertices}.get(vertex.id)
     is_keyed = size != 0 and any(
         edge.target == vertex.id and edge.partitioning == Partitioning.KEY_GROUP.value
         for edge in report.graph.edges
@@ -310,7 +314,7 @@ def _text(moved: int, groups: int, moved_bytes: int | None) -> str:
 
 
 def moved_key_groups(before: int, after: int, max_parallelism: int) -> int:
-    """Return the number of key groups that change their subtask.
+    """The number of key groups that change their subtask.
 
     Example:
         >>> moved_key_groups(2, 4, 128), moved_key_groups(2, 2, 128)
@@ -321,3 +325,24 @@ def moved_key_groups(before: int, after: int, max_parallelism: int) -> int:
         != subtask_of_key_group(group, after, max_parallelism)
         for group in range(max_parallelism)
     )
+
+
+def dumps(value: Any) -> str:
+    """A value as JSON; a user's gauge of NaN or infinity becomes `null`.
+
+    Example:
+        >>> dumps({"queue": [1.5, float("nan")]})
+        '{"queue": [1.5, null]}'
+    """
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -15,11 +15,11 @@ from typing import Any, Final
 import ray
 from aiohttp import web
 
-from penstock.actors.web import change_routes, look_routes
 from penstock.actors.web.access import SAFE_HEADERS, Access, Refusal, check_bind
+from penstock.actors.web.answers import dumps
 from penstock.actors.web.openapi import describe_routes
-from penstock.actors.web.route import Problem, Route, dumps
-from penstock.actors.web.server import JobDirectory, WebServer
+from penstock.actors.web.routes import ROUTES
+from penstock.actors.web.server import JobDirectory, Problem, Route, WebServer
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 
 #: The files of the page.
 PAGE: Final = Path(__file__).with_name("page")
-#: All paths. Those without names in them come first: aiohttp takes the first that fits.
-ROUTES: Final[tuple[Route, ...]] = (*look_routes.ROUTES, *change_routes.ROUTES)
 #: Maximum size of a request, in bytes.
 _LARGEST: Final = 64 * 1024
 #: HTTP status by class of error; the first that fits counts.
@@ -104,16 +102,14 @@ def _handler(server: WebServer, route: Route) -> _Handler:
 
 
 def _guard(server: WebServer) -> Any:
-    """Checks and headers of every request, also of those for files and for paths that do not exist."""
+    """Checks and headers of every request, including those for files and for paths that do not exist."""
 
     @web.middleware
     async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         try:
             server.access.check_place(request.headers.get("Host"), request.headers.get("Origin"))
             response = await handler(request)
-        except Refusal as error:
-            response = _errors(error.status, str(error))
-        except Problem as error:
+        except (Refusal, Problem) as error:
             response = _errors(error.status, str(error))
         except web.HTTPException as error:
             response = _errors(error.status, f"{request.method} {request.path}: {error.reason}")
@@ -155,7 +151,7 @@ class ServerOptions:
     """Settings of a server.
 
     Attributes:
-        port: Port; `None` for the first free one from 8275 on, 0 for any.
+        port: `None` for the first free one from 8275 on, 0 for any.
         ends_with_input: End when standard input is closed: the program that holds its other end has ended.
     """
 
@@ -169,15 +165,7 @@ class ServerOptions:
 
 
 def serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Args:
-        on_ready: Called once with the server's address, and the address that begins a session.
-
-    Raises:
-        ConfigurationError: The host is beyond loopback without a token, or the token is too short.
-        DeploymentError: The port is taken.
-    """
+    """Serve until SIGINT or SIGTERM; `on_ready` gets the address, and the one that begins a session."""
     check_bind(options.host, options.token)
     asyncio.run(_serve(options, on_ready))
 
@@ -213,11 +201,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A socket that listens at this address.
-
-    Raises:
-        DeploymentError: The port is taken, or this machine does not have the address.
-    """
+    """A socket that listens at this address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tried = range(FIRST_PORT, FIRST_PORT + _TRIED) if port is None else (port,)
     for number in tried:

@@ -1,17 +1,17 @@
 """Polls the JobMaster of one job, on behalf of all browsers that show it.
 
 A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters are those of their
-last heartbeats. The watcher asks once a second while any page is open, and every ten seconds otherwise,
-for the curves. A call to a JobMaster that hangs or is being replaced lasts until one
-answers; it blocks a thread, never the server. Meanwhile the page shows the age of its data.
+last heartbeats. The watcher asks once a second while any page is open, and every ten seconds otherwise, for
+the curves. A call to a JobMaster that hangs or is being replaced lasts until one answers; it blocks a thread,
+never the server. Meanwhile the page shows the age of its data.
 
 A watcher belongs to the server's event loop. Calls of the job's handle run in threads.
 
 A report has the last 20 checkpoints. The JobMaster remembers a thousand, and packing these costs it some
-twenty milliseconds. A page needs them anew with each checkpoint. So the server asks for all of them once,
-then adds those of each report. When a report leaves a gap to the known ones, it asks once more. That happens
-when no page was open while many checkpoints were taken. An ended checkpoint's record never changes, and stays
-here when another JobMaster has forgotten it.
+twenty milliseconds. A page needs them again with each checkpoint. So the server asks for all of them once,
+then adds those of each report. When a report leaves a gap to the known ones, it asks again. That happens when
+no page was open while many checkpoints were taken. An ended checkpoint's record never changes, and stays here
+when another JobMaster has forgotten it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from typing import Any, Final, TypeAlias, TypeVar
 
 import ray
@@ -30,7 +31,7 @@ import ray
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.shared.job_report import CHECKPOINTS_SHOWN, JobReport
-from penstock.actors.web.route import dumps
+from penstock.actors.web.answers import dumps
 from penstock.actors.web.samples import Sample, Samples, lag_trend, sample_of
 from penstock.runtime.checkpoint.coordinator.history import CAPACITY, CheckpointRecords
 from penstock.runtime.errors import DeploymentError, PenstockError
@@ -60,37 +61,30 @@ class KnownCheckpoints:
             self._known = _by_key(shown)
             self.is_complete = True
         elif self.is_complete and _key(newest[0]) in self._known:
-            running = {_key(each) for each in newest if each.status not in _ENDED}
-            joined = self._joined(newest)
-            self._known = {
-                key: each for key, each in joined.items() if each.status in _ENDED or key in running
-            }
-            self._bound()
+            self._keep(newest, {_key(record) for record in newest if record.status not in _ENDED})
         else:
             self.is_complete = False
 
     def take(self, remembered: Iterable[CheckpointRecord]) -> None:
         given = _by_key(remembered)
-        self._known = {
-            key: each
-            for key, each in self._joined(given.values()).items()
-            if each.status in _ENDED or key in given
-        }
-        self._bound()
+        self._keep(given.values(), given)
         self.is_complete = True
 
     def _joined(self, newer: Iterable[CheckpointRecord]) -> dict[_Key, CheckpointRecord]:
         joined = dict(self._known)
         is_in_order = True
         newest = next(reversed(joined), None)
-        for key, each in _by_key(newer).items():
+        for key, record in _by_key(newer).items():
             known = joined.get(key)
             if known is None or known.status not in _ENDED:
                 is_in_order &= known is not None or newest is None or key > newest
-                joined[key] = each
+                joined[key] = record
         return joined if is_in_order else dict(sorted(joined.items()))
 
-    def _bound(self) -> None:
+    def _keep(self, newer: Iterable[CheckpointRecord], live: Container[_Key]) -> None:
+        """Keep the ended records, and those in `live`."""
+        joined = self._joined(newer)
+        self._known = {k: record for k, record in joined.items() if record.status in _ENDED or k in live}
         if len(self._known) > CAPACITY + _SLACK:
             bounded = CheckpointRecords()
             bounded.replace_all(self._known.values())
@@ -102,7 +96,7 @@ def _key(record: CheckpointRecord) -> _Key:
 
 
 def _by_key(records: Iterable[CheckpointRecord]) -> dict[_Key, CheckpointRecord]:
-    return {_key(each): each for each in records}
+    return {_key(record): record for record in records}
 
 
 logger = logging.getLogger(__name__)
@@ -162,7 +156,7 @@ class JobWatcher:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job's last report is known, which will not change."""
+        """Whether the job's last report is known; it never changes."""
         return self.report is not None and self.report.status.is_terminal
 
     @property
@@ -181,7 +175,7 @@ class JobWatcher:
         return self.age < SILENT
 
     def status(self) -> dict[str, Any]:
-        """Return the report's age, and whether the job catches up."""
+        """The report's age, and whether the job catches up."""
         trend = None if self.has_ended else lag_trend(self.samples.all())
         return {
             "age": round(self.age, 1),
@@ -231,7 +225,7 @@ class JobWatcher:
         except (PenstockError, ray.exceptions.RayError) as error:
             logger.warning("checkpoints of job %s are not known: %s", self.handle.job_id, error)
         else:
-            self._history.take(each.record for each in found)
+            self._history.take(details.record for details in found)
 
     @asynccontextmanager
     async def viewed(self) -> AsyncIterator[None]:
@@ -301,11 +295,7 @@ TAIL: Final = 500
 
 
 class JobLog:
-    """Reads a job's log, and keeps its last lines. Its methods block; threads may share it.
-
-    Args:
-        reader: Returns the lines since its last call.
-    """
+    """Reads a job's log, and keeps its last lines. Its methods block; threads may share it."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
@@ -332,14 +322,14 @@ class JobLog:
             if is_wanted(line):
                 chosen.append(line)
         return {
-            "lines": [_to_dict(line) for line in chosen],
+            "lines": list(map(asdict, chosen)),
             "next": max(number, start),
             "silent_nodes": silent,
         }
 
 
 def filter_lines(vertex: str | None, subtask: int | None, text: str) -> Callable[[LogLine], bool]:
-    """Return a test for lines of a vertex and a subtask that contain `text`, ignoring case.
+    """A test for lines of a vertex and a subtask that contain `text`, ignoring case.
 
     Example:
         >>> line = LogLine("2026-01-02T03:04:05.678901Z", "count", 0, "out", "Hello")
@@ -356,13 +346,3 @@ def filter_lines(vertex: str | None, subtask: int | None, text: str) -> Callable
         )
 
     return is_wanted
-
-
-def _to_dict(line: LogLine) -> dict[str, Any]:
-    return {
-        "at": line.at,
-        "vertex": line.vertex,
-        "subtask": line.subtask,
-        "stream": line.stream,
-        "text": line.text,
-    }

@@ -20,8 +20,8 @@ from typing_extensions import TypedDict
 
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, Takeover
 from penstock.actors.shared.job_summaries import Bottleneck, EdgeSummary, VertexSummary
-from penstock.actors.web.route import Route
 from penstock.actors.web.samples import LagTrend, Sample
+from penstock.actors.web.server import Route
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, VertexInfo
@@ -46,7 +46,7 @@ _ERROR = {
 
 
 def describe_routes(routes: Iterable[Route]) -> dict[str, Any]:
-    """The description of these routes, as plain values that JSON carries."""
+    """The description of these routes, as plain values for JSON."""
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {"Errors": _ERROR}
     for route in routes:
@@ -132,7 +132,7 @@ def _schema(form: Any, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _described(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part with its docstring's text for each attribute, and without titles, which repeat names."""
+    """A part with its docstring's text for each attribute, and without titles, which repeat names."""
     head, _, rest = part.get("description", "").partition("\n\nAttributes:\n")
     text = head.partition("\n\nExample:")[0].partition("\n\nArgs:")[0]
     said = dict(_ATTRIBUTE.findall(rest.partition("\n\n")[0] + "\n"))
@@ -163,15 +163,14 @@ class _As:
 
 
 def _form(kind: type[Any], name: str = "", /, *, _without: tuple[str, ...] = (), **changed: Any) -> Any:
-    """The form of a dataclass.
+    """The form of a dataclass, with the name `name` in OpenAPI.
 
     Args:
-        name: The name in OpenAPI, if different.
         _without: Attributes that are not written.
         changed: Types of attributes that are written differently, or in addition.
     """
     hints = get_type_hints(kind)
-    members = {each.name: hints[each.name] for each in fields(kind) if each.name not in _without}
+    members = {member.name: hints[member.name] for member in fields(kind) if member.name not in _without}
     made = make_dataclass(name or kind.__name__, list({**members, **changed}.items()))
     made.__doc__ = kind.__doc__
     return made

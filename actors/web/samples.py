@@ -153,9 +153,6 @@ class LagTrend:
 def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
     """The trend over the last minute; `None` before ten seconds of it are known, or without event time.
 
-    Args:
-        samples: Samples, oldest first.
-
     Example:
         >>> behind = [Sample(at=float(second), lag=100.0 - second) for second in range(30)]
         >>> lag_trend(behind).gone_in
@@ -164,9 +161,7 @@ def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
     if not samples or samples[-1].lag is None:
         return None
     now = samples[-1].at
-    known = [
-        (each.at - now, each.lag) for each in samples if each.lag is not None and each.at >= now - _WINDOW
-    ]
+    known = [(s.at - now, s.lag) for s in samples if s.lag is not None and s.at >= now - _WINDOW]
     if len(known) < _FEWEST or -known[0][0] < _LEAST:
         return None
     middle = sum(at for at, _ in known) / len(known)
@@ -182,7 +177,7 @@ def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
 
 
 def _about(seconds: float) -> str:
-    """Return a duration rounded to one unit.
+    """A duration, rounded to one unit.
 
     Example:
         >>> _about(42), _about(100), _about(5_000), _about(400_000)

@@ -1,4 +1,4 @@
-"""`WebServer`: the shared state of all handlers. It belongs to one event loop."""
+"""`WebServer`: the shared state of all handlers, and `Route`, their form. It belongs to one event loop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from aiohttp import web
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +24,6 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web.access import Access
 from penstock.actors.web.answers import overview_of
 from penstock.actors.web.job_watcher import JobLog, JobWatcher
-from penstock.actors.web.route import Problem
 from penstock.runtime.errors import (
     CheckpointError,
     ConfigurationError,
@@ -37,16 +36,50 @@ from penstock.runtime.errors import (
     SavepointError,
 )
 
+#: Answers a request with plain values that JSON carries, or with a response of its own.
+Handler: TypeAlias = Callable[["WebServer", web.Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path and method.
+
+    Attributes:
+        path: Path with `{names}` in aiohttp's syntax.
+        answer: Form of its answer; `None` for an answer without a body, or with a special form.
+        body: Form of the request's body; `None` without one.
+        query: Meaning of each parameter behind `?`.
+        is_open: Whether it answers without a session.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    answer: Any = None
+    body: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    is_open: bool = False
+    status: int = 200
+
+    @property
+    def changes(self) -> bool:
+        """Whether the route changes something; `--read-only` refuses changes of jobs."""
+        return self.method != "GET"
+
+
+class Problem(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 #: Seconds until a storage is listed again: it may hold thousands of reports.
 _STORAGE_INTERVAL: Final = 30.0
 
 
 class JobDirectory:
-    """All jobs of the joined cluster, if any, and of a storage. Its methods block; threads may share it.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """All jobs of the joined cluster, if any, and of a storage. Its methods block; threads may share it."""
 
     def __init__(self, storage: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._storage = storage
@@ -59,11 +92,7 @@ class JobDirectory:
         return self._storage
 
     def all(self) -> list[KnownJob]:
-        """All jobs, oldest first.
-
-        Raises:
-            StorageError: The storage can't be read.
-        """
+        """All jobs, oldest first."""
         now = self._clock()
         if self._storage is not None and (
             self._listed_at is None or now - self._listed_at >= _STORAGE_INTERVAL
@@ -73,12 +102,7 @@ class JobDirectory:
         return with_archived(cluster_jobs(), *self._archived)
 
     def find(self, job: str) -> RayJobHandle:
-        """A job by its id, the beginning of its id, or its name.
-
-        Raises:
-            ConfigurationError: No job matches, or several do.
-            StorageError: The storage can't be read.
-        """
+        """A job by its id, the beginning of its id, or its name."""
         return find_job(job, self._storage)
 
 
@@ -101,7 +125,6 @@ class RequestTrigger:
 
     Attributes:
         asked: Text of the request; a request with the same id must have the same.
-        result: Result of the request; `None` while it continues, and when it has failed.
         failure: Cause of the failure, or of the unknown outcome.
     """
 
@@ -112,7 +135,7 @@ class RequestTrigger:
     failure: BaseException | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form of Flink's REST: a status, and the outcome after the end."""
+        """A status, and the outcome after the end, in the form of Flink's REST."""
         if not self.is_done:
             return {"status": {"id": "IN_PROGRESS"}}
         if self.failure is not None:
@@ -127,7 +150,7 @@ class RequestTrigger:
 
 
 class RequestTriggers:
-    """All requests of this server, by their ids. Only its event loop touches it."""
+    """All requests of this server, by their ids."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], RequestTrigger] = {}
@@ -136,23 +159,18 @@ class RequestTriggers:
     def begin(
         self, job_id: str, call: Awaitable[dict[str, Any]], asked: str = "", trigger_id: str | None = None
     ) -> str:
-        """Begin to wait for a call; return the trigger id.
-
-        Args:
-            trigger_id: The caller's id; must be new among this job's requests.
-        """
+        """Begin to wait for a call; return the trigger id, which is new among this job's requests."""
         trigger_id = trigger_id or secrets.token_hex(16)
         trigger = self._known[job_id, trigger_id] = RequestTrigger(job_id, asked)
         task = asyncio.ensure_future(_await(trigger, call))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        ended = [each for each, trigger in self._known.items() if trigger.is_done]
+        ended = [known for known, trigger in self._known.items() if trigger.is_done]
         for old in ended[: max(0, len(ended) - _KEPT)]:
             del self._known[old]
         return trigger_id
 
     def get(self, job_id: str, trigger_id: str) -> RequestTrigger | None:
-        """Return a request of this job; `None` for an unknown id."""
         return self._known.get((job_id, trigger_id))
 
 
@@ -169,7 +187,7 @@ async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> No
 
 
 def _message(failure: BaseException) -> str:
-    """The error of a call, with advice where it is unknown whether the job has carried it out."""
+    """The text of an error, with advice where it is unknown whether the job has carried out the request."""
     # A user's exception may raise in its `__str__`; `traceback` handles that.
     is_own = isinstance(failure, PenstockError)
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
@@ -217,7 +235,6 @@ class WebServer:
 
     @property
     def is_closing(self) -> bool:
-        """Whether streams must end."""
         return self._closing.is_set()
 
     async def close(self) -> None:
@@ -259,18 +276,14 @@ class WebServer:
         ):
             self._listed_at = loop.time()
             self._listing = loop.create_task(self.in_thread(self.directory.all))
-        known = await asyncio.shield(self._listing)
-        for each in known:
-            if each.is_running:
-                self._watch(each.report.job_id, each.handle)
-        return {"jobs": [overview_of(each) for each in reversed(known)]}
+        jobs = await asyncio.shield(self._listing)
+        for job in jobs:
+            if job.is_running:
+                self._watch(job.report.job_id, job.handle)
+        return {"jobs": list(map(overview_of, reversed(jobs)))}
 
     async def watcher(self, request: web.Request) -> JobWatcher:
-        """The watcher of the job that a path names.
-
-        Raises:
-            Problem: The job does not exist.
-        """
+        """The watcher of the job that a path names; a `Problem` if there is none."""
         text = request.match_info["job"]
         if text in self._watchers:
             return self._watchers[text]
@@ -289,25 +302,17 @@ class WebServer:
         return watcher
 
     def _forget_old(self) -> None:
-        ended = [id for id, each in self._watchers.items() if each.has_ended and not each.has_viewers]
+        ended = [id for id, known in self._watchers.items() if known.has_ended and not known.has_viewers]
         for job_id in ended[: max(0, len(ended) - _ENDED_KEPT)]:
             del self._watchers[job_id]
             self._logs.pop(job_id, None)
 
     async def report(self, request: web.Request) -> JobReport:
-        """A new report of the job that a path names.
-
-        Raises:
-            Problem: The job does not exist.
-        """
+        """A new report of the job that a path names; a `Problem` if there is none."""
         return await (await self.watcher(request)).fresh()
 
     async def log_of(self, request: web.Request) -> JobLog:
-        """The log of the job that a path names.
-
-        Raises:
-            Problem: The job does not exist.
-        """
+        """The log of the job that a path names; a `Problem` if there is none."""
         watcher = await self.watcher(request)
         job_id = watcher.handle.job_id
         if job_id not in self._logs:
@@ -316,17 +321,13 @@ class WebServer:
         return self._logs[job_id]
 
     async def body(self, request: web.Request, form: Any) -> Any:
-        """The body of a request; an empty one is `{}`.
-
-        Raises:
-            Problem: The body has another form.
-        """
+        """The body of a request, `{}` for an empty one; a `Problem` if it has another form."""
         written = await request.read()
         try:
             return TypeAdapter(form).validate_json(written or b"{}", strict=True)
         except ValidationError as error:
             problems = (
-                f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()
+                f"{'.'.join(map(str, found['loc'])) or 'body'}: {found['msg']}" for found in error.errors()
             )
             raise Problem(400, f"this is no {form.__name__}: {'; '.join(problems)}") from error
 

@@ -12,7 +12,7 @@ from serving.browser import PATIENCE, until
 from serving.live_page import LivePage
 
 from penstock.actors.web import look_routes
-from penstock.actors.web.flame_graph import tree_of
+from penstock.actors.web.inspections import tree_of
 from penstock.runtime.errors import DeploymentError
 
 expect.set_options(timeout=PATIENCE)

@@ -13,7 +13,7 @@ from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
 from penstock.actors.web import look_routes
-from penstock.actors.web.flame_graph import tree_of
+from penstock.actors.web.inspections import tree_of
 
 expect.set_options(timeout=PATIENCE)
 

@@ -22,7 +22,7 @@ from jobs.words import NEVER, paced_lines
 from penstock import JobStatus
 from penstock.actors.shared.job_report import SubtaskProcess
 from penstock.actors.shared.node_processes import own_node
-from penstock.actors.web import flame_graph
+from penstock.actors.web import inspections
 from penstock.runtime.errors import DeploymentError
 
 COUNT, RATE = 3_000, 3_000.0
@@ -52,7 +52,7 @@ def test_a_flame_graph_is_taken_on_the_node_of_its_subtask(
 
 def assert_flame_graph(process: SubtaskProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        stacks = flame_graph.flame_graph(process, 1.0)["root"]
+        stacks = inspections.flame_graph(process, 1.0)["root"]
     except DeploymentError as error:
         assert "ptrace" in str(error)  # noqa: PT017
     else:
@@ -62,8 +62,8 @@ def assert_flame_graph(process: SubtaskProcess, monkeypatch: pytest.MonkeyPatch)
         return [f"{own_node()};{pid} {seconds:.0f}"], ""
 
     with monkeypatch.context() as patch:
-        patch.setattr(flame_graph, "take_stacks", where)
-        (node,) = flame_graph.flame_graph(process, 2.0)["root"]["children"]
+        patch.setattr(inspections, "take_stacks", where)
+        (node,) = inspections.flame_graph(process, 2.0)["root"]["children"]
     assert (node["name"], node["children"][0]["name"]) == (process.node_id, str(process.pid))
     assert node["value"] == 2
 

@@ -31,11 +31,11 @@ from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
 from penstock.actors.web.answers import (
     backpressure_of,
     checkpoints_of,
+    dumps,
     exceptions_of,
     overview_of,
     watermarks_of,
 )
-from penstock.actors.web.route import dumps
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import (
     ConfigurationError,

@@ -23,7 +23,7 @@ from serving.scripted import ScriptedDirectory
 from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.web import flame_graph
+from penstock.actors.web import inspections
 from penstock.actors.web.application import description
 from penstock.runtime.errors import CheckpointError, DeploymentError, JobTimeoutError, RequestLostError
 from penstock.runtime.operators.metrics import Gauge, Histogram, Metrics, OperatorStatistics
@@ -81,8 +81,8 @@ def job(tmp_path: Any) -> ActingJob:
 
 @pytest.fixture
 def client(job: ActingJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(flame_graph, "own_node", lambda: NODE)
-    monkeypatch.setattr(flame_graph, "take_stacks", lambda pid, seconds: (list(STACKS), ""))
+    monkeypatch.setattr(inspections, "own_node", lambda: NODE)
+    monkeypatch.setattr(inspections, "take_stacks", lambda pid, seconds: (list(STACKS), ""))
     with served(ScriptedDirectory(job), token=TOKEN) as server:
         yield Client(server.address, TOKEN)
 

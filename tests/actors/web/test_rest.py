@@ -11,7 +11,7 @@ import pytest
 from serving.client import Client
 
 from penstock.actors.web.application import ROUTES, description
-from penstock.actors.web.route import Route
+from penstock.actors.web.server import Route
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = "/v1/jobs/words-1f2e"

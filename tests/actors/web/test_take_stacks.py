@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.web.flame_graph import take_stacks
+from penstock.actors.web.inspections import take_stacks
 
 
 @pytest.fixture

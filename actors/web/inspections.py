@@ -1,0 +1,206 @@
+"""Answers that are computed on request: the content of a job's newest snapshot, and flame graphs of subtasks.
+
+A snapshot belongs to its job, and may hold values of users' classes. This module unpickles and imports
+nothing: such values are shown in their encoded form.
+
+For a flame graph, py-spy samples the stacks of a subtask for some seconds, on the subtask's node. It reads
+another process's memory. The system may forbid that (`ptrace`): in containers, or by
+`kernel.yama.ptrace_scope`. The error then names `ptrace`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+
+from penstock.actors.shared.job_report import JobReport, SubtaskProcess
+from penstock.actors.shared.node_processes import own_node, task_on_node
+from penstock.runtime.checkpoint.recovery import OpenedSnapshot, open_snapshot
+from penstock.runtime.errors import ConfigurationError, DeploymentError
+from penstock.runtime.io.storage import absolute_location, open_location
+from penstock.runtime.names import normal_name
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.state.key_groups import key_group_of
+from penstock.runtime.state_processor.inspection import inspect_snapshot
+from penstock.runtime.state_processor.state_reading import (
+    known_states,
+    no_such_state,
+    operator_state,
+    read_keyed,
+)
+
+#: Maximum number of shown entries of one key, and of characters of each.
+_MOST_ENTRIES: Final = 100
+
+_MOST_CHARACTERS: Final = 2_000
+
+
+def newest_snapshot(report: JobReport) -> dict[str, Any]:
+    """Content of the newest snapshot of a job, as `penstock inspect --json` prints it; blocks."""
+    opened = _open(report)
+    summary = inspect_snapshot(
+        opened.checkpoint, lambda handle: read_state(opened.storage, handle), ValueCodec(allow_pickle=False)
+    )
+    return summary.to_dict()
+
+
+def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict[str, Any]:
+    """The value of one key, in the form of `key_of`, in the newest snapshot of a job; blocks."""
+    opened, state = _open(report), normal_name(state)
+    held = operator_state(opened.checkpoint, operator)
+
+    def read(handle: StateHandle) -> bytes:
+        return read_state(opened.storage, handle)
+
+    wanted = key_of(key)
+    group = key_group_of(wanted, held.max_parallelism)
+    codec = ValueCodec(allow_pickle=False)
+    entries = read_keyed(held, state, KeyGroupRange(group, group), read, codec)
+    if entries is None:
+        raise no_such_state(held, state, known_states(held, read))
+    places = [place for place, known in enumerate(entries.keys) if known == wanted]
+    return {
+        "key": repr(wanted),
+        "key_group": group,
+        "kind": opened.checkpoint.kind.value,
+        "checkpoint_id": opened.checkpoint.checkpoint_id,
+        "found": bool(places),
+        "entries": [
+            {
+                "part": None if entries.parts is None else _shown(entries.parts[place]),
+                "value": _shown(entries.values[place]),
+            }
+            for place in places[:_MOST_ENTRIES]
+        ],
+        "more": max(0, len(places) - _MOST_ENTRIES),
+    }
+
+
+def key_of(text: str) -> Any:
+    """The key that a text denotes: JSON, where a list is a tuple, or else plain text.
+
+    Example:
+        >>> key_of("7"), key_of("seven"), key_of('"7"'), key_of('["a", 1]')
+        (7, 'seven', '7', ('a', 1))
+    """
+    try:
+        return _as_tuples(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _as_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        msg = "a key is a number, a text, true, false, null, or a list of these"
+        raise ConfigurationError(msg)
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def _open(report: JobReport) -> OpenedSnapshot:
+    if report.storage is None:
+        msg = f"job {report.job_id} takes no checkpoints, so none of its state is saved"
+        raise ConfigurationError(msg)
+    storage = absolute_location("storage", report.storage).rstrip("/")
+    return open_snapshot(f"{storage}/{report.job_id}", open_location)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}… ({len(text):,} characters)"
+
+
+#: Samples per second. Each sample stops the process for a fraction of a millisecond.
+RATE: Final = 100
+#: The longest sampling time.
+MOST_SECONDS: Final = 30.0
+#: Seconds after the end of the sampling within which py-spy must answer.
+_PATIENCE: Final = 60.0
+
+
+def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
+    """Sample the stacks of a process as a tree of functions; blocks for a little longer than `seconds`.
+
+    A node is `{name, value, children}`; a value counts the stacks that contain it.
+
+    Raises:
+        DeploymentError: py-spy can't sample the process; the message says why.
+    """
+    seconds = min(max(seconds, 0.1), MOST_SECONDS)
+    if process.node_id == own_node():
+        stacks, problem = take_stacks(process.pid, seconds)
+    else:
+        stacks, problem = _on_its_node(process, seconds)
+    if problem:
+        msg = f"no flame graph of {process.subtask}: {problem}"
+        raise DeploymentError(msg)
+    return {"root": tree_of(stacks), "seconds": seconds, "rate": RATE}
+
+
+def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
+    """Stacks of a process of this node as `frame;frame count`, and the reason if there are none; blocks."""
+    beside = Path(sys.executable).with_name("py-spy")
+    program = str(beside) if beside.exists() else shutil.which("py-spy")
+    if program is None:
+        return [], "py-spy is not installed on its node: `pip install py-spy`"
+    command = [program, "record", "--format", "raw", "--output", "/dev/stdout", "--nonblocking"]
+    command += ["--rate", str(RATE), "--duration", str(max(1, round(seconds))), "--pid", str(pid)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds + _PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return [], f"py-spy has not ended after {seconds + _PATIENCE:.0f} s"
+    except OSError as error:
+        return [], f"{program} can't be run: {error}"
+    stacks = [line for line in done.stdout.splitlines() if line.rpartition(" ")[2].isdecimal()]
+    if done.returncode == 0 and stacks:
+        return stacks, ""
+    said = " ".join((done.stderr or done.stdout).split())[-500:]
+    if "ermission" in said or "ptrace" in said:
+        return [], (
+            "the system forbids py-spy to look at other processes (ptrace): allow it with the capability "
+            f"SYS_PTRACE, or with sysctl kernel.yama.ptrace_scope=0. It said: {said}"
+        )
+    return [], said or "py-spy has seen no stack: the process may have ended"
+
+
+def tree_of(stacks: Iterable[str]) -> dict[str, Any]:
+    """Build a tree from stacks in py-spy's raw format.
+
+    Example:
+        >>> tree = tree_of(["main (job.py:1);parse (job.py:7) 3", "main (job.py:1) 1"])
+        >>> tree["value"], tree["children"][0]["value"], tree["children"][0]["children"][0]["name"]
+        (4, 4, 'parse (job.py:7)')
+    """
+    root: dict[str, Any] = {"name": "all", "value": 0, "children": {}}
+    for stack in stacks:
+        frames, _, count = stack.rpartition(" ")
+        node = root
+        node["value"] += int(count)
+        for frame in frames.split(";"):
+            node = node["children"].setdefault(frame, {"name": frame, "value": 0, "children": {}})
+            node["value"] += int(count)
+    return _listed(root)
+
+
+def _listed(node: dict[str, Any]) -> dict[str, Any]:
+    children = sorted(node["children"].values(), key=lambda child: -child["value"])
+    return {"name": node["name"], "value": node["value"], "children": [_listed(child) for child in children]}
+
+
+def _on_its_node(process: SubtaskProcess, seconds: float) -> tuple[list[str], str]:
+    answer = task_on_node(process.node_id, take_stacks, process.pid, seconds)
+    try:
+        stacks, problem = ray.get(answer, timeout=seconds + 2 * _PATIENCE)
+    except ray.exceptions.RayError as error:
+        return [], f"its node does not answer: {error}"
+    return list(stacks), str(problem)
