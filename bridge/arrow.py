@@ -37,12 +37,7 @@ if TYPE_CHECKING:
 
 
 def cut(batch: pa.RecordBatch, size: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into pieces of about `size` bytes, by its average row, and at most `rows` rows.
-
-    Example:
-        >>> [piece.num_rows for piece in cut(pa.record_batch({"a": ["x" * 3_000_000] * 3}), 4_000_000, 9)]
-        [1, 1, 1]
-    """
+    """Cut a batch into pieces of about `size` bytes, by its average row, and at most `rows` rows."""
     if not batch.num_rows:
         return
     step = max(1, min(rows, int(size / row_size(batch))))
@@ -68,22 +63,13 @@ def row_size(batch: pa.RecordBatch) -> float:
     """Average bytes of a row of a whole batch; at least one.
 
     Uses `get_total_buffer_size`, because `nbytes` crashes on the empty maps that Spark writes (Arrow 26).
-
-    Example:
-        >>> row_size(pa.record_batch({"a": [1, 2]}))
-        8.0
     """
     size, rows = int(batch.get_total_buffer_size()), int(batch.num_rows)
     return max(1.0, size / max(1, rows))
 
 
 def message_size(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch, or of a slice of one, as an Arrow message.
-
-    Example:
-        >>> message_size(pa.record_batch({"a": [1] * 1_000}).slice(0, 1)) < 1_000
-        True
-    """
+    """Bytes of a batch, or of a slice of one, as an Arrow message."""
     return int(pa.ipc.get_record_batch_size(batch))
 
 
@@ -127,10 +113,7 @@ _DIGITS: Final = 38
 
 @lru_cache(maxsize=64)
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as Spark reads it correctly; nested values may be null.
-
-    Raises:
-        BadRecordError: Spark can't read a column; the message names it.
+    """The schema as Spark reads it correctly, with nullable nested values; or raises `BadRecordError`.
 
     Example:
         >>> readable_schema(pa.schema({"a": pa.large_string(), "b": pa.timestamp("ns")}))
@@ -146,11 +129,7 @@ def _readable_field(field: pa.Field, path: str) -> pa.Field:
 
 
 def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
-    """The type as Spark reads it correctly; `path` names the column.
-
-    Raises:
-        BadRecordError: Spark has no such type.
-    """
+    """The type as Spark reads it correctly; `path` names the column for errors."""
     if kind in _SAME:
         return kind
     if kind in _OTHERS:
@@ -203,8 +182,8 @@ class ReadableBatches:
         schema: The schema of all batches; without it the first batch decides, and every column may be null.
         of: End of error messages, after "which does not fit": the schema's owner, and what to do. `{known}`
             is replaced by the schema.
-        rounds: Round Python's 64-bit floats where the schema has 32 bits. True by default when a schema is
-            given, because the user has declared such a column.
+        rounds: Round Python's 64-bit floats to 32 bits where the schema has them. True by default with a
+            schema, because the user has declared such a column.
 
     Example:
         >>> from penstock.operators import RowBatch
@@ -228,7 +207,7 @@ class ReadableBatches:
         """Convert one batch.
 
         Raises:
-            BadRecordError: A value does not fit the schema unchanged, or Spark can't read its type.
+            BadRecordError: A value does not fit the schema without loss, or Spark can't read its type.
         """
         arrow = batch.batch if isinstance(batch, ArrowBatch) else self._of_rows(batch.rows)
         if self._schema is None:
@@ -291,12 +270,7 @@ def session_zone(session: SparkSession) -> str:
 
 
 def is_known(zone: str) -> bool:
-    """Whether Python can read times in this zone.
-
-    Example:
-        >>> [is_known(zone) for zone in ("UTC", "Asia/Kolkata", "+05:45", "GMT+2")]
-        [True, True, True, False]
-    """
+    """Whether Python can read times in this zone."""
     try:
         pa.scalar(0, pa.timestamp("us", zone)).as_py()
     except (KeyError, ValueError):
@@ -324,13 +298,10 @@ class UnsupportedTypeError(GraphError): ...
 
 
 def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
-    """The Arrow schema in which rows of a DataFrame are transferred.
+    """The Arrow schema in which rows of a DataFrame are transferred; raises `UnsupportedTypeError`.
 
     Args:
-        time_zone: Spark's session time zone. Timestamps carry it, except those without a zone.
-
-    Raises:
-        UnsupportedTypeError: A column can't be transferred; the message names it and says what to do.
+        time_zone: Spark's session time zone, which timestamps get, except those without a zone.
     """
     if not len(schema):
         msg = "the DataFrame has no columns, so there is nothing to transfer"
@@ -405,7 +376,6 @@ def _refuse_doubles(schema: StructType, where: str) -> None:
 
 
 def arrow_schema_of(df: DataFrame) -> pa.Schema:
-    """See `arrow_schema`."""
     return arrow_schema(_schema_of(df), session_zone(df.sparkSession))
 
 
@@ -431,7 +401,6 @@ def _schema_of(df: DataFrame) -> StructType:
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
-    """The Spark schema of Arrow batches; timestamps without a zone stay without one."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructType
 

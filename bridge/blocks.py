@@ -36,7 +36,6 @@ from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]
 
-#: Prefix of the names of all holders.
 HOLDER_PREFIX: Final = "blocks:"
 #: Name of a holder in messages.
 HOLDER: Final = "the holder of the job's results"
@@ -46,22 +45,19 @@ FETCH: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block.
-
-    Attributes:
-        size: Bytes.
-        schema: Its Arrow schema, serialised.
-    """
-
     data: ray.ObjectRef[bytes]
     rows: int
+    #: Bytes.
     size: int
+    #: The Arrow schema, serialised.
     schema: bytes
 
 
 class BlockHolder:
+    """The actor that owns the blocks until they are released."""
+
     def __init__(self) -> None:
-        #: Schema of the rows by job and sink, `None` while unknown; sinks that started last are last.
+        #: Schema of the rows by job and sink, `None` while unknown, in the order in which sinks started.
         self._sinks: dict[tuple[str, str], bytes | None] = {}
         self._staged: dict[TransactionKey, dict[int, Block]] = {}
         self._committed: set[TransactionKey] = set()
@@ -84,11 +80,7 @@ class BlockHolder:
             blocks[position] = Block(ray.put(data), rows, len(data), schema)
 
     def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
-        """Make the blocks of transactions visible; committed transactions are skipped.
-
-        Returns:
-            The transactions that the holder does not have.
-        """
+        """Make the blocks of transactions visible; return the transactions that the holder does not have."""
         missing = []
         for key in keys:
             if key in self._staged:
@@ -107,12 +99,7 @@ class BlockHolder:
         return len(old)
 
     def blocks(self, job_id: str | None = None, operator: str | None = None) -> dict[int, Block]:
-        """Committed blocks of one job by number, in the order of commits; optionally those of one sink.
-
-        Args:
-            job_id: The job; `None` takes the one whose subtasks began last.
-            operator: The sink; `None` takes all.
-        """
+        """Committed blocks by number, in the order of commits; by default all of the newest job."""
         if job_id is None:
             job_id = next(reversed(self._sinks), ("", ""))[0]
         return {
@@ -129,12 +116,7 @@ class BlockHolder:
         return not self._sinks
 
     def block(self, number: int) -> bytes:
-        """The bytes of a committed block; Ray may fetch them from another node or from disk.
-
-        Raises:
-            ray.exceptions.GetTimeoutError: The bytes did not arrive within two minutes.
-            ray.exceptions.ObjectLostError: The block is gone with its node.
-        """
+        """The bytes of a committed block; Ray may fetch them from another node or from disk."""
         data: bytes = ray.get(self._blocks[number][1].data, timeout=FETCH)
         return data
 
@@ -145,11 +127,7 @@ def open_holder(name: str) -> Any:
 
 
 def find_holder(name: str) -> Any:
-    """The holder of this name.
-
-    Raises:
-        ValueError: The holder has ended.
-    """
+    """The holder of this name; raises `ValueError` if it has ended."""
     return ray.get_actor(HOLDER_PREFIX + name, namespace=NAMESPACE)
 
 
@@ -159,17 +137,15 @@ def ask_holder(method: Any, *arguments: Any) -> Any:
     return RepeatedCall[Any](call, HOLDER, while_unavailable(ANSWER)).answer(2 * ANSWER)
 
 
-#: A block has this many bytes, or one row.
+#: Maximum bytes of a block with several rows. Spark copies a block, as a partition, into one Java array of at
+#: most two gigabytes.
 BLOCK_BYTES: Final = 16 * 1024 * 1024
 #: Bytes after the rows of a block: the end of its last message, and of the stream.
 _END_BYTES: Final = 64
 
 
 class GatheredBlocks:
-    """Gathers batches into blocks.
-
-    Args:
-        size: Bytes of a block. A larger row has a block of its own.
+    """Gathers batches into blocks of at most `size` bytes; a larger row has a block of its own.
 
     Example:
         >>> blocks = GatheredBlocks(size=2_000)
@@ -183,7 +159,7 @@ class GatheredBlocks:
         self._open = OpenBlock()
 
     def add(self, batch: pa.RecordBatch) -> Iterator[OpenBlock]:
-        """Add a batch; return the blocks that are full."""
+        """Add a batch; yield the blocks that are full."""
         # Quarters leave little of a block empty.
         for piece in cut_strictly(batch, self._size // 4):
             if self._open.rows and self._open.size + message_size(piece) > self._size:
@@ -200,14 +176,7 @@ class GatheredBlocks:
 
 
 class OpenBlock:
-    """An Arrow IPC stream that is being written.
-
-    Example:
-        >>> block = OpenBlock()
-        >>> block.add(pa.record_batch({"a": [1, 2]}))
-        >>> block.rows, pa.ipc.open_stream(block.close()).read_all()["a"].to_pylist()
-        (2, [1, 2])
-    """
+    """An Arrow IPC stream that is being written."""
 
     def __init__(self) -> None:
         #: Schema of its batches; empty before the first one.
@@ -238,14 +207,11 @@ _OUTSTANDING: Final = 2
 
 
 class BlockWriter:
-    """Gathers the rows of one subtask into blocks.
+    """Writes the rows of one subtask into blocks, and commits them with its checkpoints.
 
     Args:
         schema: The rows' Arrow schema; without it the first rows decide.
         known: The schema to use if there are no rows.
-
-    Raises:
-        LostOutputError: The holder has ended.
     """
 
     def __init__(
@@ -285,7 +251,7 @@ class BlockWriter:
         return [key]
 
     def commit(self, committables: Sequence[TransactionKey], permit: CommitPermit) -> None:
-        # A restored key may be another kind of sequence than a tuple.
+        # A restored key may be a list.
         missing = self._ask(self._holder.commit, [tuple(key) for key in committables])
         if missing:
             raise _blocks_lost()
@@ -313,16 +279,16 @@ class BlockWriter:
     def _settle(self, left: int) -> None:
         """Wait until at most `left` calls that stage blocks are unanswered."""
         while len(self._calls) > left:
-            with _losses_told():
+            with _losses_explained():
                 self._calls.popleft().answer(2 * ANSWER)
 
     def _ask(self, method: Any, *arguments: Any) -> Any:
-        with _losses_told():
+        with _losses_explained():
             return ask_holder(method, *arguments)
 
 
 @contextmanager
-def _losses_told() -> Iterator[None]:
+def _losses_explained() -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayActorError as error:
@@ -342,20 +308,13 @@ _in_use: Final[dict[str, BlockResults]] = {}
 
 
 class BlockResults(metaclass=NearestNames):
-    """A sink that leaves rows in Ray's object store for another engine; see `SparkResults`.
-
-    Args:
-        schema: The rows' Arrow schema; without it the first rows decide.
-
-    Raises:
-        BadRecordError: The schema has a type that Spark does not read.
-    """
+    """A sink that leaves rows in Ray's object store for another engine; see `SparkResults`."""
 
     only_reads: ClassVar[bool] = True
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self._schema = None if schema is None else readable_schema(schema)
-        #: Schemas of the sink's streams, as far as they are known without a row.
+        #: Schemas of the sink's streams; `None` for unknown ones.
         self._known: list[pa.Schema | None] = []
         connect()
         self._name = secrets.token_hex(8)
@@ -365,7 +324,7 @@ class BlockResults(metaclass=NearestNames):
 
     @classmethod
     def of_sink(cls, name: str, job_id: str, sink: str, schema: bytes | None) -> Self:
-        """Return the rows that one sink of one job has left with the holder of this name."""
+        """The rows that one sink of one job has left with the holder of this name."""
         results = cls.__new__(cls)
         results._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
         results._known = []
@@ -374,28 +333,15 @@ class BlockResults(metaclass=NearestNames):
         return results
 
     def writer(self, context: ConnectorContext) -> BlockWriter:
-        """Make the writer of one subtask.
-
-        Raises:
-            LostOutputError: The program that holds the blocks has ended, or has released them.
-        """
+        """Make the writer of one subtask."""
         return BlockWriter(self._found(), self._schema, context, self.schema)
 
     def take_schema(self, arrow_schema: pa.Schema | None) -> None:
-        """Take the schema of the sink's stream, which names the columns if there are no rows.
-
-        Rows decide their columns themselves.
-        """
+        """Take the schema of a stream of the sink, which decides the columns only if there are no rows."""
         self._known.append(None if arrow_schema is None else readable_schema(arrow_schema))
 
     def blocks(self) -> dict[int, Block]:
-        """The committed blocks of the newest job, by the numbers under which their holder has them.
-
-        A sink that several jobs use, one after the other, gives the rows of the last one.
-
-        Raises:
-            PenstockError: The blocks have been released.
-        """
+        """The committed blocks of the newest job, by their numbers at the holder."""
         try:
             found: dict[int, Block] = ask_holder(self._found().blocks, *self._sink or ())
         except ray.exceptions.RayActorError as error:
@@ -404,7 +350,7 @@ class BlockResults(metaclass=NearestNames):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The given Arrow schema of the rows, else that of the streams if all have the same."""
+        """The given Arrow schema of the rows, else the common schema of the streams."""
         if self._schema is not None or not self._known:
             return self._schema
         first, *others = self._known

@@ -41,13 +41,8 @@ def results_of(
     """Wait for the end of a job, or run the job of a stream, and read its results.
 
     Args:
-        job_or_stream: A submitted job with a sink for its results, or a stream whose job runs now.
+        method: The user's call, as users import it.
         default_id: Id of a stream's sink if the user gives none.
-        schema: Arrow schema of a stream's rows, or `None`.
-        timeout: Seconds for the job; `None` waits for ever.
-
-    Raises:
-        GraphError: `job_or_stream` is neither a job nor a stream.
     """
     if timeout is not None:
         seconds_in("timeout", timeout)
@@ -69,53 +64,35 @@ def _run(
     timeout: Duration | None,
     progress: bool,
 ) -> T:
+    """Run the job of a stream with one more sink, which the environment does not keep."""
     with InterruptsHeld():
-        job = _submitted(stream, id, results)
-        return _read_at_end(method, job, results, read, timeout, progress)
-
-
-def _read_at_end(
-    method: str,
-    job: JobHandle,
-    results: R,
-    read: Callable[[R], T],
-    timeout: Duration | None,
-    progress: bool,
-) -> T:
-    try:
-        with interrupts_delivered():
-            job.wait(timeout, progress=progress)
-            return read(results)
-    except (JobFailedError, JobCancelledError):
-        results.unpersist()
-        raise
-    except BaseException as error:  # the job continues, or has finished
-        error.add_note(
-            f"the results of job {job.job_id} stay until this program ends: bridge.{method}(job, ...) "
-            f"fetches them, with job = penstock.actors.job({job.job_id!r})"
-        )
-        raise
-
-
-def _submitted(stream: DataStream[Any], id: str, results: BlockResults) -> JobHandle:
-    """Start the job of a stream with one more sink, which the environment does not keep."""
-    try:
-        with stream.environment.temporarily():
-            stream.sink(id, results)
-            return stream.environment.submit()
-    except BaseException:
-        results.unpersist()
-        raise
+        try:
+            with stream.environment.temporarily():
+                stream.sink(id, results)
+                job = stream.environment.submit()
+        except BaseException:
+            results.unpersist()
+            raise
+        try:
+            with interrupts_delivered():
+                job.wait(timeout, progress=progress)
+                return read(results)
+        except (JobFailedError, JobCancelledError):
+            results.unpersist()
+            raise
+        except BaseException as error:  # the job continues, or has finished
+            error.add_note(
+                f"the results of job {job.job_id} stay until this program ends: {method}(job, ...) "
+                f"fetches them, with job = penstock.job({job.job_id!r})"
+            )
+            raise
 
 
 def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
-    """The rows that a job has left in a sink of this kind, found from any program of the cluster.
+    """The rows that a job has left in a sink; any program of the cluster finds them.
 
     Args:
-        sink: Id of the sink; needed when the job has several of this kind.
-
-    Raises:
-        PenstockError: The job has no such sink, or several; or the rows have been released.
+        sink: Id of the sink; needed if the job has several.
     """
     connect()
     found = _sinks_of(job_id)
@@ -133,18 +110,15 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
     return kind.of_sink(name, job_id, chosen, schema)
 
 
-def _holders() -> list[str]:
+def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
+    """The names of the holders of a job's sinks, and the schemas if given."""
     actors = list_named_actors(all_namespaces=True)
-    return [
+    holders = [
         actor["name"].removeprefix(HOLDER_PREFIX)
         for actor in actors
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(HOLDER_PREFIX)
     ]
-
-
-def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
-    """The sinks of a job that have rows: the name of the holder of each, and its schema if given."""
-    calls = [(name, _asked(name, job_id)) for name in _holders()]
+    calls = [(name, _asked(name, job_id)) for name in holders]
     deadline = time.monotonic() + ANSWER
     found: dict[str, tuple[str, bytes | None]] = {}
     silent = False

@@ -1,15 +1,15 @@
 """`FrameStore`: holds frames in memory while there is room, then in nameless files, until they are released.
 
-Writing a frame to a file costs more than everything else that happens to it. A job that keeps up with Spark
-releases its frames at the next checkpoint. So frames go to files only when more than `memory` bytes arrive
-between two checkpoints; they stay there.
+Writing a frame to a file costs more than all other work on it. A job that keeps up with Spark releases its
+frames at the next checkpoint. So frames go to files only when more than `memory` bytes arrive between two
+checkpoints; they stay there.
 
-A file is unlinked as soon as it is created, so nothing is left behind however the process ends. A file is
-closed when all its frames are released, so the files hold little more than what is needed.
+A file is unlinked as soon as it is created, so nothing is left behind however the process ends. It is closed
+when all its frames are released, so the files hold little more than what is needed.
 
-The files have a limit, because they share a disk with Ray and everything else on the node. No caller can wait
-for room. The frames of a micro-batch can't be read before it is closed, and frames that were read stay until
-a checkpoint. So a frame that does not fit is refused, and the transfer fails by name.
+The files have a limit, because they share a disk with Ray and all other processes of the node. Waiting for
+room would not help. The frames of a micro-batch can't be read before it is closed, and frames that were read
+stay until a checkpoint. So a frame that does not fit is refused, and the transfer fails.
 """
 
 from __future__ import annotations
@@ -32,16 +32,11 @@ _MEMORY: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class FrameLocation:
-    """Position of a frame.
-
-    Attributes:
-        file: Number of the file, from 1; 0 for the memory.
-        offset: Offset of the first byte; in memory the number of the frame.
-        size: Bytes.
-    """
-
+    #: Number of the file, from 1; 0 for the memory.
     file: int
+    #: Offset of the first byte; in memory the number of the frame.
     offset: int
+    #: Bytes.
     size: int
 
 
@@ -53,17 +48,16 @@ class _Segment:
 
 
 class NoRoomError(PenstockError):
-    """The files would exceed their limit; the message says what to do."""
+    """The files would exceed their limit."""
 
 
 class FrameStore:
-    """Stores frames, reads them and releases them.
+    """Stores frames, reads them and releases them; see the module's docstring.
 
     Args:
         memory: Bytes that are held in memory; further frames go to files.
         folder: Folder of the files; the system's temporary folder by default.
         file_size: Bytes after which the next file is begun.
-        max_disk_bytes: Bytes that the files may hold.
 
     Example:
         >>> store = FrameStore(memory=8)
@@ -102,11 +96,7 @@ class FrameStore:
         return sum(segment.size for segment in self._segments.values())
 
     def append(self, data: FrameData) -> FrameLocation:
-        """Store a copy of a frame.
-
-        Raises:
-            NoRoomError: The frame fits neither in memory nor in the files; nothing was stored.
-        """
+        """Store a copy of a frame; after a `NoRoomError` nothing is stored."""
         if self.memory_bytes + len(data) <= self._memory:
             return self._keep(data)
         self._require_room(len(data))

@@ -57,7 +57,7 @@ def from_spark(
     the job runs. Keep the program and its Spark session until `wait_for_transfer(job)` returns; from
     then on the job needs neither.
 
-    Each call keeps a process of about 80 MB in the cluster until the session ends; jobs ask it for the rows.
+    Each call keeps a process of about 80 MB in the cluster until the session ends; jobs request rows from it.
     A program that reads many DataFrames, job after job, should end its session now and then.
 
     Args:
@@ -67,8 +67,8 @@ def from_spark(
         batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
             see dicts), `"rows"` gives dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
-        max_disk_bytes: Bytes that each reader may have in the temporary folder of its node. Rows that no
-            checkpoint covers lie there if they do not fit in `window`. With more the job fails by name.
+        max_disk_bytes: Bytes that each reader may have in the temporary folder of its node. Rows are there
+            if no checkpoint covers them and `window` is full. With more bytes the job fails.
         **options: See `OperatorOptions`.
 
     Raises:
@@ -92,11 +92,7 @@ def from_spark(
 def check_arguments(
     what: str, df: DataFrame, batch_format: str, window: int, max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
 ) -> None:
-    """Refuse invalid arguments.
-
-    Raises:
-        GraphError: The message says what to do.
-    """
+    """Refuse invalid arguments; `what` is the user's call."""
     if batch_format not in ("arrow", "rows"):
         msg = f"{what}: batch_format must be 'arrow' or 'rows', not {batch_format!r}"
         raise GraphError(msg)

@@ -84,9 +84,9 @@ def wait_until_covered(buffers: JobBuffers, epoch: int, *, induce: bool) -> None
         induce: Request the checkpoint; otherwise wait for the next periodic one.
 
     Raises:
-        TransferError: The epoch will never be covered; the message says why.
+        TransferError: The epoch will never be covered.
         NoAnswerError: A receive buffer is silent, or Ray can't reach it.
-        ray.exceptions.RayActorError: The receive buffers have ended, mostly because the job has ended.
+        ray.exceptions.RayActorError: The receive buffers have ended, mostly with their job.
     """
     covered = _are_covered(buffers, epoch, 0.0)
     while not covered:
@@ -104,7 +104,6 @@ def _are_covered(buffers: JobBuffers, epoch: int, patience: float) -> bool:
 
 
 def _buffer_answer(call: Callable[[], Any], buffers: JobBuffers, patience: float) -> bool:
-    """The answer of a receive buffer that may wait for `patience` seconds."""
     return RepeatedCall[bool](call, f"a receive buffer of job {buffers.job_id}").answer(patience + ANSWER)
 
 
@@ -139,7 +138,6 @@ def _is_answered(request: Any, epoch: int) -> bool:
 
 #: Seconds before the first restart, and the maximum.
 SHORTEST: Final = 1.0
-
 LONGEST: Final = 30.0
 #: Seconds between two checks that the query is still wanted.
 _LOOK: Final = 1.0
@@ -191,13 +189,7 @@ def rest(
     ends: Ends = program_ends,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Wait, unless the query is no longer wanted.
-
-    Args:
-        is_wanted: Checked every second.
-        ends: Ends the wait at once.
-        clock: Monotonic seconds.
-    """
+    """Wait, and return whether the query is still wanted, which is checked every second."""
     deadline = clock() + seconds
     while (left := deadline - clock()) > 0:
         if ends.wait(min(left, _LOOK)) or not is_wanted():
@@ -293,26 +285,17 @@ def from_structured_streaming(
 
 @dataclass(frozen=True, slots=True)
 class QueryEnd:
-    """Outcome of a run of the query.
-
-    Attributes:
-        failure: Why it failed; `None` when it did not.
-        stopped_here: Whether it was stopped because its job or its program ends; the stream has not ended.
-    """
+    """Outcome of a run of the query."""
 
     failure: str | None = None
+    #: The query was stopped because its job or its program ends; the stream has not ended.
     stopped_here: bool = False
+    #: No restart helps.
     is_final: bool = False
 
 
 class StreamingQuery:
-    """Runs the query for one job.
-
-    Args:
-        trigger: Arguments of Spark's `trigger`.
-        restarts: Maximum number of restarts without progress.
-        rest: Waits between two runs; see `rest`.
-    """
+    """Runs the query for one job; see `from_structured_streaming` for the arguments."""
 
     def __init__(
         self,
@@ -332,7 +315,7 @@ class StreamingQuery:
         self._restarts = restarts
         self._induce = induce
         self._rest = rest
-        #: Spark may abandon a query while its function still runs here; the next run waits for that function.
+        #: Held by the function for `foreachBatch`, which may still run when Spark has abandoned its query.
         self._one_batch = threading.Lock()
         self._batches = 0
         #: Set when the query and the job do not continue at the same micro-batch.
@@ -404,8 +387,8 @@ class StreamingQuery:
         with self._one_batch:
             if batch.schema != self._df.schema:
                 msg = (
-                    f"micro-batch {number} has columns {_told(batch.schema)}, and the job was built for "
-                    f"{_told(self._df.schema)}; build the job again"
+                    f"micro-batch {number} has columns {_shown(batch.schema)}, and the job was built for "
+                    f"{_shown(self._df.schema)}; build the job again"
                 )
                 raise TransferError(msg)
             try:
@@ -418,7 +401,7 @@ class StreamingQuery:
 
 
 def _watch(query: Any, buffers: JobBuffers) -> bool:
-    """Wait for the end of a query; true if it was stopped here, because its job or the program ends."""
+    """Wait for the end of a query; return whether it was stopped here, as its job or the program ends."""
     looked = time.monotonic()
     while query.isActive:
         if program_ends.wait(_POLL):
@@ -440,6 +423,6 @@ def _stop(query: Any) -> None:
         logger.debug("a query can't be stopped: %s", error)
 
 
-def _told(schema: StructType) -> str:
+def _shown(schema: StructType) -> str:
     fields = (f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' not null'}" for f in schema)
     return f"({', '.join(fields)})"

@@ -1,4 +1,4 @@
-"""Runs in Spark's Python workers: pushes the Arrow batches of one partition into its receive buffer.
+"""Pushes the Arrow batches of one partition into its receive buffer, in Spark's Python workers.
 
 A task sends frames of a few megabytes, with at most four of them unacknowledged. The receive buffer
 acknowledges when there is room, so a slow job makes the task wait, and with it Spark. The task ends only when
@@ -43,18 +43,15 @@ _ARROW_SUMMARY: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PushPartition:
-    """The function that pushes a partition, for `DataFrame.mapInArrow`; it is sent to the Spark executors.
-
-    Attributes:
-        buffers: Names of the receive buffers; the first one assigns partitions.
-        schema: The Arrow schema of all frames, serialised; columns are taken by their place.
-        run: Names this try to transfer the epoch.
-    """
+    """The function for `DataFrame.mapInArrow`; it is sent to the Spark executors."""
 
     address: str
+    #: Names of the receive buffers; the first one assigns partitions.
     buffers: tuple[str, ...]
+    #: The Arrow schema of all frames, serialised; columns are taken by position.
     schema: bytes
     epoch: int
+    #: Names this try to transfer the epoch.
     run: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,7 +89,7 @@ class PushPartition:
 
 @lru_cache(maxsize=256)
 def _actor(name: str) -> Any:
-    """A receive buffer, looked up once in each Python worker; names are never reused."""
+    """A receive buffer; a Python worker looks it up once, as names are never reused."""
     return ray.get_actor(name, namespace=NAMESPACE)
 
 
@@ -126,10 +123,7 @@ class _Pusher:
         self.rows += rows
 
     def settle(self, left: int) -> None:
-        """Wait until at most `left` pushes are unacknowledged.
-
-        The call fails if the buffer ends with its job.
-        """
+        """Wait until at most `left` pushes are unacknowledged."""
         while len(self._outstanding) > left:
             try:
                 outcome: str = ray.get(self._outstanding.popleft())
@@ -143,11 +137,7 @@ class _Pusher:
 
 
 def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
-    """Gather small batches, and cut large ones, into frames.
-
-    Raises:
-        TransferError: A batch can't be cast to the schema.
-    """
+    """Gather small batches, and cut large ones, into frames."""
     gathered: list[pa.RecordBatch] = []
     size = 0.0
     rows = 0
@@ -167,10 +157,7 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
 
 
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
-    """Batches as an Arrow IPC stream.
-
-    Writes them twice, first only to count the bytes: a buffer that grows takes at least twice as long.
-    """
+    """Batches as an Arrow IPC stream; first counts the bytes, because a growing buffer is twice as slow."""
     counted = pa.MockOutputStream()
     _write(batches, counted)
     buffer = pa.allocate_buffer(counted.size())

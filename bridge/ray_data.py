@@ -1,11 +1,11 @@
 """`from_ray_dataset` and `to_ray_dataset`: Ray Data in and out of jobs; without Spark.
 
 In: the dataset is computed, and its blocks stay in Ray's object store. Each block is a split that readers
-request, and its position is a row number. A small actor of the program holds the references of the blocks.
-Blocks never change, so a restored reader reads the same rows again. Ray itself recomputes blocks that are
-lost with a node.
+request, with a row number as position. A small actor of the program holds the references of the blocks.
+Blocks never change, so a restored reader reads the same rows again. Ray recomputes blocks that are lost with
+a node.
 
-Out: results are blocks in the object store (`blocks/`). Tasks make tables of them, and the driver sees none.
+Out: results are blocks in the object store (`blocks.py`). Tasks make tables of them, without the driver.
 """
 
 from __future__ import annotations
@@ -42,12 +42,9 @@ if TYPE_CHECKING:
 
 
 def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Table:
-    """A block with the columns of its dataset, so that Arrow batches of several blocks can be put together.
+    """A block with the columns of its dataset, so that Arrow batches of several blocks can be joined.
 
     A column whose values in the block are all null may have no type; every other difference is refused.
-
-    Raises:
-        ConnectorError: The block has other columns; the message names the block, the column and both types.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -82,13 +79,13 @@ _PAUSE: Final = 0.005
 
 
 class DatasetHolder:
-    """Keeps the references of a dataset's blocks; an actor that ends with its program."""
+    """The actor that keeps the references of a dataset's blocks; it ends with its program."""
 
     def __init__(self, references: list[ray.ObjectRef[pa.Table]]) -> None:
         self._references = references
 
     def reference(self, number: int) -> list[ray.ObjectRef[pa.Table]]:
-        """The reference of one block, in a list so that Ray does not resolve it."""
+        """The reference of one block; Ray would resolve one outside a list."""
         return [self._references[number]]
 
 
@@ -99,11 +96,7 @@ class BlockSplit:
 
 
 class DatasetSource:
-    """The blocks of a dataset as splits.
-
-    Args:
-        schema: Columns of all blocks as Arrow batches; `None` lets a reader's first block decide.
-    """
+    """The blocks of a dataset as splits; without a schema a reader's first block decides the columns."""
 
     only_reads: ClassVar[bool] = True
 
@@ -117,7 +110,6 @@ class DatasetSource:
         self._holder: Any = None
 
     def keep(self, holder: Any) -> None:
-        """Keep the holder alive as long as this object."""
         self._holder = holder
 
     def splits(self, parallelism: int) -> Sequence[BlockSplit]:
@@ -213,7 +205,8 @@ def from_ray_dataset(
 ) -> DataStream[Any]:
     """A stream of the rows of a Ray dataset, which is computed now.
 
-    Its blocks belong to this program: keep it, and the job's handle or `env`, until the job has read them.
+    Its blocks belong to this program. Keep the program, and the job's handle or `env`, until the job has read
+    them.
 
     Args:
         env: The environment of the job.
@@ -266,8 +259,8 @@ def to_ray_dataset(
     Given a stream, this runs its job, with all of its sinks, and returns the stream's rows. Given a submitted
     job, it waits for the job's end and returns the rows of its `SparkResults` sink.
 
-    The rows stay in Ray's object store for as long as the dataset is used, and the program that made the sink
-    lives. Their types are those of `SparkResults`.
+    The rows stay in Ray's object store while the dataset is used and the program that made the sink lives.
+    Their types are those of `SparkResults`.
 
     Args:
         job_or_stream: The stream, of dicts or Arrow batches; or the job.
@@ -314,6 +307,6 @@ def _dataset_of(results: BlockResults) -> ray.data.Dataset:
 
 
 def _table_of(block: bytes) -> pa.Table:
-    """A block as Ray Data's table, a view of the bytes; runs in a task on the node of the bytes."""
+    """A block as a table, which is a view of the bytes; runs in a task on their node."""
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()

@@ -7,11 +7,11 @@ without Ray or threads; `receive_buffer_actor.py` is the actor around it.
 Why every row comes out exactly once:
 
 * Frames are numbered within their partition, from 0. The buffer accepts a partition's frames in that order,
-  each number once. A Spark task that is retried or speculated pushes the same frames again under another
-  attempt. The buffer recognises them by their numbers and drops them.
-* This is right only if every attempt computes the same frames. Spark does not promise that: a shuffle may
-  change the order of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A
-  frame that comes again with other content fails the transfer; two computations are never mixed.
+  each number once. A retried or speculative Spark task pushes the same frames again under another attempt.
+  The buffer recognises them by their numbers and drops them.
+* This needs the same frames from every attempt. Spark does not promise that: a shuffle may change the order
+  of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A frame that comes
+  again with other content fails the transfer; two computations are never mixed.
 * Frames stay in the buffer until a checkpoint covers them. A restored reader asks from its position on and
   gets the same frames. Spark is not needed again, and may have ended.
 * The buffer is complete when it has every frame that Spark counted in each partition.
@@ -26,7 +26,7 @@ closed epoch is never taken again; Spark promises that its batch id stands for t
 
 Flow control: an accepted frame is acknowledged only while at most `window` bytes wait for the reader. A Spark
 task has few unacknowledged frames, so it waits when the job is slow. Frames that were read but are not yet
-covered do not count; those that do not fit in memory lie in files (`frame_store.py`).
+covered do not count; those that do not fit in memory are in files (`frame_store.py`).
 
 The buffer must never acknowledge a frame that it has not stored, and never drop a frame that no checkpoint
 covers.
@@ -58,9 +58,9 @@ class ClosedEpochs:
 
     Attributes:
         newest: The newest closed epoch; -1 for none.
-        covered: The newest epoch whose rows are all covered by a completed checkpoint; -1 for none.
-        emitted: The newest epoch whose rows the reader has all emitted; goes back after a restore.
-        begins: Whether no epoch is known yet, and the reader does not continue behind one.
+        covered: The newest epoch that a completed checkpoint covers; -1 for none.
+        emitted: The newest epoch that the reader has emitted; decreases after a restore.
+        begins: Whether no epoch is known yet, and the reader does not continue after one.
 
     Example:
         >>> epochs = ClosedEpochs()
@@ -80,7 +80,7 @@ class ClosedEpochs:
         self._ends: deque[tuple[int, int]] = deque()
 
     def resume(self, epoch: int) -> None:
-        """Continue behind another job's snapshot, which covers all up to this epoch; -1 for none."""
+        """Continue after another job's snapshot, which covers all epochs up to this one; -1 for none."""
         self.newest = self.covered = self.emitted = epoch
         self.begins = False
 
@@ -90,7 +90,7 @@ class ClosedEpochs:
         self._ends.append((epoch, end))
 
     def confirm(self, position: int, epoch: int) -> None:
-        """Note that a completed checkpoint covers all frames before `position`, and ends up to `epoch`.
+        """Note that a completed checkpoint covers all frames before `position`, and the end of `epoch`.
 
         A reader may have all frames of an epoch before it knows that the epoch has ended. A job that is
         restored from such a snapshot continues before that end, so Spark must not commit the epoch.
@@ -120,20 +120,17 @@ class PushedPartition:
 
 @dataclass(slots=True)
 class OpenEpoch:
-    """The epoch that is being transferred.
-
-    Attributes:
-        begin: Frames that the receive buffer had accepted before it.
-    """
+    """The epoch that is being transferred."""
 
     number: int
     run: str
+    #: Number of frames that the receive buffer had accepted before it.
     begin: int
     partitions: dict[int, PushedPartition] = field(default_factory=dict)
     is_prepared: bool = False
 
     def difference(self, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Compare with the frames and rows that Spark counted in each partition; `None` if all match."""
+        """Describe the difference from the frames and rows that Spark counted; `None` without any."""
         there = self.partitions
         for index, (frames, rows) in sorted(expected.items()):
             partition = there.get(index, PushedPartition())
@@ -144,7 +141,7 @@ class OpenEpoch:
                 )
         unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
         if unexpected:
-            return f"rows of partition(s) {unexpected} came that Spark does not know of at the end"
+            return f"rows of partition(s) {unexpected} came that Spark has not counted"
         return None
 
 
@@ -157,7 +154,7 @@ DEFAULT_WINDOW: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldFrame:
     partition: int
     rows: int
     location: FrameLocation
@@ -167,7 +164,6 @@ class ReceiveBuffer:
     """Holds the frames of one reader's partitions; see the module's docstring.
 
     Args:
-        window: Bytes that may wait for the reader.
         staged: Frames of an epoch can be read only after it is closed.
     """
 
@@ -182,8 +178,8 @@ class ReceiveBuffer:
         self.epochs = ClosedEpochs()
         self._visible = 0
         self._epochs = self._partitions = self._attempts = self._rows = 0
-        #: Frames that are held; the first one is number `_first` in the order of acceptance.
-        self._held: deque[_Held] = deque()
+        #: The first frame is number `_first` in the order of acceptance.
+        self._held: deque[_HeldFrame] = deque()
         self._first = 0
         self._read = 0
         self._unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
@@ -194,7 +190,7 @@ class ReceiveBuffer:
     def has_room(self) -> bool:
         """Whether accepted frames may be acknowledged.
 
-        Frames of a staged epoch always are: no reader can take them yet, so waiting would never end.
+        Frames of a staged epoch may be: no reader can take them yet, so waiting would never end.
         """
         return self._staged or self._unread_bytes <= self._window
 
@@ -233,7 +229,7 @@ class ReceiveBuffer:
             return PushOutcome.DUPLICATE
         if epoch.is_prepared:
             return PushOutcome.SURPLUS
-        self._held.append(_Held(frame.partition, frame.rows, self._store.append(frame.data)))
+        self._held.append(_HeldFrame(frame.partition, frame.rows, self._store.append(frame.data)))
         partition.digests.append(digest)
         partition.rows += frame.rows
         size = len(frame.data)
@@ -256,9 +252,9 @@ class ReceiveBuffer:
             ends = self.epochs.ending_at(number + 1)
             frames.append(ReadFrame(held.partition, self._store.read(held.location), ends))
             size += held.location.size
-        behind = position + len(frames)
-        self._note_read(behind)
-        return Chunk(frames, self.is_complete and behind == self.end, self.epochs.at(behind))
+        end = position + len(frames)
+        self._note_read(end)
+        return Chunk(frames, self.is_complete and end == self.end, self.epochs.at(end))
 
     def _note_read(self, position: int) -> None:
         """Note that everything before `position` has been read; repeated reads count once."""
@@ -284,10 +280,9 @@ class ReceiveBuffer:
         return EpochStage.AHEAD if self.epochs.begins else EpochStage.GAP
 
     def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Compare what has come of an epoch with what Spark counted.
+        """Compare an epoch with Spark's counts; return the difference.
 
-        Returns:
-            What does not match, or `None`; then the epoch can be closed and accepts nothing more.
+        `None` means that the epoch can be closed, and accepts nothing more.
         """
         if epoch <= self.epochs.newest:
             return None
@@ -312,7 +307,7 @@ class ReceiveBuffer:
         return None
 
     def finish(self) -> None:
-        """No epoch follows; an epoch that is not closed is dropped."""
+        """Note that no epoch follows; drops an epoch that is not closed."""
         if self._epoch is not None and self._epoch.number > self.epochs.newest:
             self._drop_open_epoch()
         self.is_complete = True

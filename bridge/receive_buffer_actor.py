@@ -43,7 +43,15 @@ from penstock.bridge.receive_buffer_messages import (
 
 
 class PartitionAssignment:
-    """Knows the receive buffer of each partition of the newest epoch.
+    """Assigns the partitions of a DataFrame to readers, each when its Spark task begins.
+
+    A partition goes to the reader with the least to do, so neither a skewed partition nor a slow reader holds
+    up the others. This is the split enumerator of a transfer. It is in the first receive buffer and not in
+    the JobMaster, because it must live exactly as long as the rows. A new JobMaster would not know which
+    buffer has half of a partition, and might send the rest to another reader.
+
+    Every attempt of a partition must get the same answer, also when Spark runs a micro-batch again that some
+    receive buffers have closed. So an epoch's answers are kept until the next epoch begins.
 
     Example:
         >>> assignment = PartitionAssignment(2)
@@ -62,7 +70,7 @@ class PartitionAssignment:
         self._pushing: list[set[int]] = [set() for _ in range(buffers)]
 
     def assign(self, epoch: int, partition: int, backlogs: Sequence[int]) -> int:
-        """The index of the receive buffer that takes a partition; `backlogs` are bytes that wait in each."""
+        """The index of a partition's receive buffer, given the bytes that wait in each buffer."""
         if epoch < self._epoch:
             # A slow copy of a task whose epoch is closed everywhere; the receive buffers drop its frames.
             return partition % len(self._counts)
@@ -131,27 +139,27 @@ _PATIENCE: Final = 60.0
 
 
 async def is_there(name: str) -> bool:
-    """Whether an actor of this name is alive; `True` when Ray does not say."""
-    return await _looked_up(actor_exists, name)
+    """Whether an actor of this name is alive; also true if Ray does not answer."""
+    return await _exists(actor_exists, name)
 
 
 async def has_job_master(job_id: str) -> bool:
-    """Whether a job has a JobMaster; `True` when Ray does not say."""
-    return await _looked_up(has_master, job_id)
+    """Whether a job has a JobMaster; also true if Ray does not answer."""
+    return await _exists(has_master, job_id)
 
 
-async def _looked_up(look: Callable[[str], bool], name: str) -> bool:
+async def _exists(look: Callable[[str], bool], name: str) -> bool:
     try:
         return await asyncio.to_thread(look, name)
     except Exception as error:  # the error says nothing about the actor; the next check may
-        logger.warning("can't look for %s: %s", name, error)
+        logger.warning("can't look up %s: %s", name, error)
         return True
 
 
 class OtherReaders:
     """Watches the registration of a job's readers at the rendezvous of a transfer.
 
-    Readers that were finished in a snapshot do not register, and without them nothing is transferred.
+    Readers that were finished in a snapshot do not register, and without them no row is transferred.
     """
 
     def __init__(self, transfer: str, job_id: str, of: int) -> None:
@@ -164,8 +172,7 @@ class OtherReaders:
     async def are_missing(self) -> bool:
         """Whether readers are missing that must have registered by now; called in every watch round.
 
-        Asks the rendezvous once in many rounds, until all readers have registered. An unanswered question is
-        repeated after the same number of rounds.
+        Asks the rendezvous once in `LOOKS` rounds, until all readers have registered.
         """
         self._looks += 1
         if self._have_come or self._looks % LOOKS:
@@ -188,15 +195,10 @@ _AWAY: Final = ANSWER
 
 
 async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | None:
-    """Register a receive buffer; repeats the call while Ray can't reach the rendezvous.
+    """Register a receive buffer; return the reason why no rows will arrive, or `None`.
 
-    The rendezvous recognises a repeated registration by the buffer's incarnation.
-
-    Args:
-        away: Seconds for which Ray may fail to reach the rendezvous.
-
-    Returns:
-        Reason why no rows will arrive; `None` after a registration.
+    Repeats the call for `away` seconds while Ray can't reach the rendezvous, which recognises a repeated
+    registration by the buffer's incarnation.
     """
     try:
         return await RepeatedCall[str | None](register, "the rendezvous", while_unavailable(away)).awaited()
@@ -207,7 +209,7 @@ async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | 
 
 
 _WATCH: Final = 2.0
-#: Failed checks in a row for a JobMaster before the job counts as ended. A Spark program may still ask then.
+#: Failed checks in a row for a JobMaster before the job counts as ended.
 _MISSES: Final = 5
 #: Maximum number of waiting calls. Each Spark task has up to four in progress. The reader's calls make
 #: room, so they must still run when many pushes wait.
@@ -219,7 +221,6 @@ class ReceiveBufferActor:
 
     Args:
         window: Bytes that may wait for the reader, and that are held in memory.
-        max_disk_bytes: Bytes that may be held in files.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class ReceiveBufferActor:
         self._staged = staged
         #: Incarnation of this receive buffer; positions in another incarnation mean nothing here.
         self._instance = secrets.token_hex(6)
-        #: The other incarnation, mostly of another job, from whose position a reader has continued here.
+        #: Another incarnation, mostly of another job, from whose position a reader has continued here.
         self._resumed = ""
         self._assignment = PartitionAssignment(of)
         self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))
@@ -255,9 +256,9 @@ class ReceiveBufferActor:
     async def attach(self, instance: str, epoch: int | None) -> str:
         """Attach a reader, and register at the rendezvous so that Spark begins to push.
 
-        The reader's position belongs to one incarnation of the receive buffer: another one had its frames in
-        another order. A reader of another incarnation can continue only at the end of a micro-batch, with the
-        first frame that this buffer gets. Otherwise the transfer fails.
+        The reader's position belongs to one incarnation of the receive buffer, because each has its frames in
+        an order of its own. A reader of another incarnation can continue only at the end of a micro-batch,
+        with the first frame of this buffer. Otherwise the transfer fails.
 
         Args:
             instance: Incarnation of the position; empty for a new reader.
@@ -307,10 +308,9 @@ class ReceiveBufferActor:
         return self._buffer.unread_bytes
 
     async def push(self, frame: Frame) -> str:
-        """Take a frame; returns when it is stored and there is room for more.
+        """Take a frame; return when it is stored and there is room for more.
 
-        Returns:
-            The name of the `PushOutcome`, or "failed" when the transfer has failed.
+        The answer is the value of a `PushOutcome`, or "failed" when the transfer has failed.
         """
         try:
             while (outcome := self._buffer.push(frame)) is PushOutcome.EARLY:
@@ -385,19 +385,11 @@ class ReceiveBufferActor:
         return problem
 
     async def wait_until_covered(self, epoch: int, patience: float) -> bool:
-        """Wait up to `patience` seconds for a completed checkpoint that covers an epoch.
-
-        Raises:
-            TransferError: The transfer has failed.
-        """
+        """Wait up to `patience` seconds for a completed checkpoint that covers an epoch."""
         return await self._within(patience, lambda: epoch <= self._buffer.epochs.covered)
 
     async def wait_until_emitted(self, epoch: int, patience: float) -> bool:
-        """Wait up to `patience` seconds until the reader has emitted all rows of an epoch.
-
-        Raises:
-            TransferError: The transfer has failed.
-        """
+        """Wait up to `patience` seconds until the reader has emitted all rows of an epoch."""
         return await self._within(patience, lambda: self._buffer.epochs.is_emitted(epoch))
 
     async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
@@ -463,11 +455,7 @@ def receive_buffer_actor(
     staged: bool,
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
 ) -> Any:
-    """Find a receive buffer, or start it.
-
-    Raises:
-        ray.exceptions.RayError: The receive buffer can't be started.
-    """
+    """Find a receive buffer, or start it."""
     actor: Any = ray.remote(ReceiveBufferActor)
     return actor.options(
         name=buffer_name(job_id, transfer, index),

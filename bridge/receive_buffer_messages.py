@@ -19,18 +19,15 @@ FrameData: TypeAlias = bytes | pa.Buffer
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Some Arrow batches of one partition, as an Arrow IPC stream.
+    """Some Arrow batches of one partition, as an Arrow IPC stream."""
 
-    Attributes:
-        epoch: Number of the epoch; 0 for a DataFrame.
-        run: Names one try to transfer the epoch.
-        number: Its number within the partition, from 0.
-    """
-
+    #: Number of the epoch; 0 for a DataFrame.
     epoch: int
+    #: Names one try to transfer the epoch.
     run: str
     partition: int
     attempt: int
+    #: Number of the frame within the partition, from 0.
     number: int
     rows: int
     data: FrameData
@@ -66,28 +63,22 @@ class EpochStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadFrame:
-    """A frame on its way to the reader.
-
-    Attributes:
-        ends: The newest epoch that ends after this frame; `None` if none does.
-    """
+    """A frame on its way to the reader."""
 
     partition: int
     data: FrameData
+    #: The newest epoch that ends after this frame; `None` if none does.
     ends: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The result of one read.
-
-    Attributes:
-        complete: Whether these are the last frames: all partitions have been transferred.
-        epoch: The newest epoch that ends at or before the end of these frames; -1 for none.
-    """
+    """The result of one read."""
 
     frames: Sequence[ReadFrame]
+    #: These are the last frames.
     complete: bool
+    #: The newest epoch that ends at or before the end of these frames; -1 for none.
     epoch: int = -1
 
 

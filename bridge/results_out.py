@@ -38,14 +38,7 @@ if TYPE_CHECKING:
 def dataframe_of_blocks(
     spark: SparkSession, blocks: Mapping[int, Block], schema: pa.Schema | None, holder: str
 ) -> DataFrame:
-    """A DataFrame with one partition for each block.
-
-    Args:
-        schema: Schema of all blocks where it is known; needed when there are no blocks.
-
-    Raises:
-        PenstockError: The results have no block and no schema, or the blocks have different schemas.
-    """
+    """A DataFrame with one partition for each block; the schema is needed if there are no blocks."""
     common = _common_schema(blocks.values(), schema)
     spark_schema = spark_schema_of(common)
     if not blocks:
@@ -61,7 +54,7 @@ def dataframe_of_blocks(
 
 
 def _owners(references: Sequence[Any]) -> list[bytes]:
-    """The owner of each block; RayDP's own function asks for it in a way that Ray warns of."""
+    """The owner of each block; Ray warns about the way in which RayDP's own function finds it."""
     worker: Any = ray._private.worker.global_worker
     return [worker.core_worker.get_owner_address(reference) for reference in references]
 
@@ -99,7 +92,7 @@ def _common_schema(blocks: Collection[Block], schema: pa.Schema | None) -> pa.Sc
             msg = "no row is committed, so the columns are not known: give SparkResults a schema="
             raise PenstockError(msg)
         return schema
-    first, *others = [pa.ipc.read_schema(pa.py_buffer(each)) for each in seen]
+    first, *others = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in seen]
     for other in others:
         if not other.equals(first):
             msg = (
@@ -125,9 +118,9 @@ class SparkResults(BlockResults):
     """
 
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
-        """The rows of the newest job that are committed by now, one partition per block.
+        """The committed rows of the newest job, one partition per block.
 
-        None passes through this program. Rows of earlier jobs with this sink are left out.
+        The rows do not pass through this program. Rows of earlier jobs with this sink are left out.
 
         Raises:
             PenstockError: There are no rows and no schema, or blocks have different schemas, or they have
@@ -150,9 +143,9 @@ def to_spark(
 ) -> DataFrame:
     """The results of a bounded job as a DataFrame.
 
-    Given a stream, this runs its job, with all of its sinks, and gives the stream's rows. Given a job that
-    was submitted, by this program or another one, it waits for its end and gives what its `SparkResults`
-    sink holds.
+    Given a stream, this runs its job, with all of its sinks, and returns the stream's rows. Given a submitted
+    job, of this program or another one, it waits for the job's end and returns the rows of its `SparkResults`
+    sink.
 
     The rows stay in Ray's object store until `unpersist()` of the DataFrame, or the end of the program that
     made the sink.

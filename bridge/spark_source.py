@@ -42,21 +42,19 @@ _WHO: Final = "the process that holds the rows between Spark and the job"
 
 @dataclass(frozen=True, slots=True)
 class BufferSplit:
-    """The split of a reader: one receive buffer, and how far it was read.
-
-    Attributes:
-        buffer: Incarnation that the position belongs to; empty when nothing was read.
-        epoch: The newest micro-batch that was read completely; -1 for none.
-        is_whole: Whether nothing was read after the end of that micro-batch.
-    """
+    """The split of a reader: one receive buffer, and the position in it."""
 
     index: int
     of: int
+    #: Incarnation of the receive buffer that the position belongs to; empty before the first read.
     buffer: str = ""
     frame: int = 0
     row: int = 0
+    #: Rows that were read of each partition.
     rows: Mapping[int, int] = field(default_factory=dict)
+    #: The newest micro-batch that was read completely; -1 for none.
     epoch: int = -1
+    #: Nothing was read after the end of that micro-batch.
     is_whole: bool = True
 
 
@@ -89,11 +87,7 @@ class BufferReader:
         return self._last and not self._frames and not self._batches
 
     def wait_until_there(self) -> None:
-        """Wait until the receive buffer has started.
-
-        Raises:
-            LostInputError: The receive buffer has not started, or has died.
-        """
+        """Wait until the receive buffer has started."""
         try:
             instance = self._attached.answer(_START)
         except NoAnswerError as error:
@@ -113,7 +107,7 @@ class BufferReader:
         self._ask()
 
     def snapshot(self) -> BufferSplit:
-        """The position with the rows of each partition; too large to copy at every batch."""
+        """The position with the rows of each partition, which would be too large to copy at every batch."""
         return replace(self.position, rows=dict(self._rows))
 
     def confirm(self, position: BufferSplit) -> None:
@@ -131,11 +125,7 @@ class BufferReader:
             self._report = None
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
-        """The next rows, at most `max_rows`; `None` when there are none right now.
-
-        Raises:
-            LostInputError: The transfer has failed; the message says why and what to do.
-        """
+        """The next rows, at most `max_rows`; `None` when there are none right now."""
         if not self._batches and not self._open_frame():
             return None
         batch = self._batches.popleft()
@@ -206,23 +196,16 @@ class BufferReader:
 
 #: Seconds until a reader without frames checks again: the first and the maximum pause.
 _PAUSE: Final = 0.002
-
 _LONGEST_PAUSE: Final = 0.016
 
 
 @dataclass(frozen=True)
 class SparkSource:
-    """The rows of a DataFrame; made by `from_spark` and `from_structured_streaming`.
-
-    Attributes:
-        transfer: Id by which receive buffers find the program with the DataFrame.
-        window: Bytes that may wait for each reader before Spark has to wait.
-        max_disk_bytes: Bytes that each receive buffer may hold in files.
-        arrow_schema: `None` when it is not known.
-    """
+    """The rows of a DataFrame; made by `from_spark` and `from_structured_streaming`."""
 
     only_reads: ClassVar[bool] = True
 
+    #: Id by which receive buffers find the program with the DataFrame.
     transfer: str
     batch_format: BatchFormat
     window: int = DEFAULT_WINDOW
@@ -234,7 +217,6 @@ class SparkSource:
         return [BufferSplit(index, parallelism) for index in range(parallelism)]
 
     def reader(self, context: ConnectorContext, splits: Sequence[BufferSplit]) -> SparkReader:
-        """Make the reader of one subtask; starts its receive buffers if they don't run."""
         return SparkReader(self, context, splits)
 
 

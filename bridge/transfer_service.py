@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import ray
@@ -57,7 +57,6 @@ class QueryPositionError(TransferError):
 
 
 def went_back(epoch: int) -> QueryPositionError:
-    """Return the error for a micro-batch although the job has later ones."""
     return QueryPositionError(
         f"the query gives micro-batch {epoch}, and the job has later ones: it has lost its checkpoint "
         "location, or has another one than when the job's snapshot was taken"
@@ -65,7 +64,7 @@ def went_back(epoch: int) -> QueryPositionError:
 
 
 def left_out(epoch: int, newest: int) -> QueryPositionError:
-    """Return the error for missing micro-batches after `newest`, which is -1 if the job has none."""
+    """The error for missing micro-batches after `newest`, which is -1 if the job has none."""
     end = f"after micro-batch {newest}" if newest >= 0 else "before micro-batch 0"
     return QueryPositionError(
         f"the query continues with micro-batch {epoch}, and the job's snapshot ends {end}: Spark has "
@@ -76,7 +75,7 @@ def left_out(epoch: int, newest: int) -> QueryPositionError:
 
 
 def amidst(epoch: int) -> QueryPositionError:
-    """Return the error for a snapshot in which only some readers have read a micro-batch to its end."""
+    """The error for a snapshot in which only some readers have read a micro-batch to its end."""
     return QueryPositionError(
         f"the job's snapshot was taken inside micro-batch {epoch}: some readers are past its end, others "
         "before its beginning. Start the job with restore_from= another snapshot: the checkpoint that "
@@ -85,7 +84,7 @@ def amidst(epoch: int) -> QueryPositionError:
 
 
 def begins_later(job_id: str, epoch: int) -> str:
-    """Error text: a job without a snapshot gets a first micro-batch that is not number 0."""
+    """The warning for a job without a snapshot whose first micro-batch is not number 0."""
     return (
         f"job {job_id} was started without a snapshot of its query, and begins with micro-batch {epoch}: "
         f"Spark has committed {_between(0, epoch - 1)}, whose rows are not in the state of this job. If they "
@@ -100,17 +99,13 @@ def _between(first: int, last: int) -> str:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to check the receive buffers, and to report a failure to them.
+#: Seconds for the receive buffers to answer a check, or a report of a failure.
 _LOOK: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobBuffers:
-    """The receive buffers of one job.
-
-    Attributes:
-        schema: The Arrow schema of the rows, serialised.
-    """
+    """The receive buffers of one job, as the program with the Spark session calls them."""
 
     job_id: str
     names: tuple[str, ...]
@@ -119,15 +114,12 @@ class JobBuffers:
     schema: bytes
 
     def transfer(self, df: DataFrame, epoch: int) -> bool:
-        """Push all rows of a DataFrame as one epoch, and close it.
-
-        Returns:
-            False if a receive buffer had closed the epoch before, so that the DataFrame was not computed.
+        """Push all rows of a DataFrame as one epoch, and close it; false if it was closed before.
 
         Raises:
             TransferError: The received rows differ from Spark's counts.
             QueryPositionError: The epoch does not follow the job's newest one.
-            Exception: Spark's, when its job fails.
+            Exception: Spark's error, when its job fails.
         """
         stages: list[str] = self._ask([partial(buffer.stage.remote, epoch) for buffer in self.handles])
         self._check_place(epoch, stages)
@@ -142,8 +134,8 @@ class JobBuffers:
         by_place = df.toDF(*(f"_{place}" for place in range(len(df.schema))))
         summaries = by_place.mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
-        for each in summaries:
-            expected[each.buffer][each.partition] = (each.frames, each.rows)
+        for summary in summaries:
+            expected[summary.buffer][summary.partition] = (summary.frames, summary.rows)
         calls = [
             partial(d.prepare.remote, epoch, run, e) for d, e in zip(self.handles, expected, strict=True)
         ]
@@ -181,24 +173,21 @@ class JobBuffers:
         return True
 
     def finish(self) -> None:
-        """End the readers' input.
-
-        Raises:
-            NoAnswerError: A receive buffer does not answer.
-            ray.exceptions.RayActorError: A receive buffer has ended.
-        """
+        """End the readers' input."""
         self._ask([buffer.finish.remote for buffer in self.handles])
 
     def fail(self, reason: str) -> None:
-        """Give the readers the reason why the remaining rows will not come; skips dead receive buffers."""
+        """Send the readers the reason why no more rows come; skips dead receive buffers."""
         calls = [RepeatedCall[None](partial(d.fail.remote, reason), self._who) for d in self.handles]
         deadline = time.monotonic() + _LOOK
         for call in calls:
             if not program_ends.is_set() and not call.wait(deadline - time.monotonic()):
-                logger.warning("a receive buffer of job %s can't be told: %s", self.job_id, reason)
+                logger.warning(
+                    "a receive buffer of job %s can't be reached, to report: %s", self.job_id, reason
+                )
 
     def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
-        """Answers to calls, which may be repeated, as all calls of a receive buffer here may."""
+        """Answers to calls, all of which may be repeated."""
         asked = [RepeatedCall[Any](call, self._who) for call in calls]
         deadline = time.monotonic() + seconds
         return [call.answer(max(0.0, deadline - time.monotonic())) for call in asked]
@@ -216,38 +205,28 @@ def _raise_problems(answers: Sequence[str | None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """All readers of a job have registered and want rows.
-
-    Attributes:
-        epochs: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
-    """
+    """All readers of a job have registered and want rows."""
 
     job_id: str
+    #: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
     epochs: tuple[int, ...]
 
 
 class Rendezvous:
-    """Gathers the registrations of each job's receive buffers.
-
-    Args:
-        one_job: The first job that registers gets rows; every other job is refused.
-    """
+    """Gathers registrations of each job's receive buffers; with `one_job` only the first job gets rows."""
 
     def __init__(self, one_job: bool = False) -> None:
         self._one_job = one_job
-        #: By job and receive buffer: its incarnation, and the micro-batch after which its reader continues.
+        #: By job and index: the buffer's incarnation, and the micro-batch after which its reader continues.
         self._registered: dict[str, dict[int, tuple[str, int]]] = {}
         self._requests: list[TransferRequest] = []
         self._changed = asyncio.Event()
 
     async def register(self, job_id: str, index: int, of: int, instance: str, epoch: int = -1) -> str | None:
-        """Register a receive buffer; its job's request is complete with the last one. Idempotent.
+        """Register a receive buffer; return why no rows will come, or `None`. Idempotent.
 
         Args:
             epoch: The micro-batch after which its reader continues; -1 for none.
-
-        Returns:
-            Why no rows will come, or `None`.
         """
         if self._one_job and self._registered and job_id not in self._registered:
             return ONE_JOB.format(*self._registered)
@@ -266,10 +245,7 @@ class Rendezvous:
         return len(self._registered.get(job_id, {})) == of
 
     async def request(self, number: int, patience: float) -> TransferRequest | None:
-        """The request after `number` others; `None` if there is none within `patience` seconds.
-
-        Idempotent.
-        """
+        """The request after `number` others; `None` if none comes within `patience` seconds. Idempotent."""
         deadline = time.monotonic() + patience
         while number >= len(self._requests):
             left = deadline - time.monotonic()
@@ -285,21 +261,17 @@ def start_rendezvous(transfer: str, *, one_job: bool) -> Any:
     return actor.options(name=rendezvous_name(transfer), namespace=NAMESPACE, num_cpus=0).remote(one_job)
 
 
-#: Seconds between two checks that the program and its session are alive. Nothing waits inside of Ray here: a
-#: thread that is in a call when the program leaves its cluster would take the program down.
+#: Seconds between two checks that the program and its session are alive. The thread never waits inside of
+#: Ray: a call in progress when the program leaves its cluster would end the program.
 _POLL: Final = 1.0
 #: Seconds that a call waits at the rendezvous for a request.
 _REQUEST: Final = 10.0
-#: Seconds in which the end of the program may show after an error that it has caused.
+#: Seconds between an error that the end of the program causes and that end.
 _GRACE: Final = 2.0
 
 
-class Serve(Protocol):
-    """Transfers rows to the receive buffers of one job; what it raises ends that job, and no other."""
-
-    def __call__(self, buffers: JobBuffers) -> None:
-        """Transfer, until the end or until a failure that it has reported to the receive buffers."""
-        ...
+#: Transfers rows to the receive buffers of one job; an error ends only that job.
+Serve: TypeAlias = Callable[[JobBuffers], None]
 
 
 class TransferService:
@@ -308,9 +280,6 @@ class TransferService:
     It costs the program a thread, and the cluster a process of about 80 MB, the rendezvous. It stays when its
     jobs have ended, because another one may come. When idle it makes a call every ten seconds and checks the
     session every second.
-
-    Args:
-        one_job: Serve only the first job that asks.
     """
 
     def __init__(
@@ -343,11 +312,11 @@ class TransferService:
                     taken += 1
                     self._take(request)
         except Exception as error:
-            # Mostly Ray or Spark is gone because the program ends, which may show a moment later.
+            # Mostly Ray or Spark is gone because the program ends.
             if program_ends.wait(_GRACE) or not ray.is_initialized():
                 logger.debug("transfer %s ends: %s", self.id, error)
                 return
-            logger.exception("transfer %s serves no more requests", self.id)
+            logger.exception("transfer %s has failed", self.id)
             ray.kill(self._rendezvous)  # so that the receive buffers see that no program serves them
 
     def _next_request(self, taken: int) -> RepeatedCall[TransferRequest | None]:
@@ -360,7 +329,7 @@ class TransferService:
         try:
             buffers = self._buffers(request)
         except ValueError:
-            logger.info("job %s has ended before its rows were asked for", request.job_id)
+            logger.info("job %s has ended before its rows were transferred", request.job_id)
             return
         if len(set(request.epochs)) > 1:
             buffers.fail(OTHER_BUFFER)

@@ -33,12 +33,6 @@ _PACKAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """The result of one check.
-
-    Attributes:
-        version: The installed version; `None` when it is missing.
-    """
-
     name: str
     version: str | None
     fits: bool
@@ -57,7 +51,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def requirements() -> dict[str, Requirement]:
-    """Penstock's requirements by distribution, including the `spark` extra."""
+    """Requirements by distribution, including those of the extra `spark`."""
     found: dict[str, Requirement] = {}
     for text in requires("penstock") or ():
         requirement = Requirement(text)
@@ -78,12 +72,12 @@ def examine(
     return findings
 
 
-def _package(name: str, wanted: Requirement | None, here: str | None) -> DoctorFinding:
-    if here is None:
+def _package(name: str, wanted: Requirement | None, installed: str | None) -> DoctorFinding:
+    if installed is None:
         return DoctorFinding(name, None, False, _INSTALL)
-    if wanted is None or wanted.specifier.contains(Version(here), prereleases=True):
-        return DoctorFinding(name, here, True)
-    return DoctorFinding(name, here, False, f"needs {wanted.specifier}: {_INSTALL}")
+    if wanted is None or wanted.specifier.contains(Version(installed), prereleases=True):
+        return DoctorFinding(name, installed, True)
+    return DoctorFinding(name, installed, False, f"needs {wanted.specifier}: {_INSTALL}")
 
 
 def _java(environment: Mapping[str, str]) -> DoctorFinding:

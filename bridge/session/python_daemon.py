@@ -1,11 +1,11 @@
-"""The daemon of an executor's Python workers: it loads what they all need, then forks them.
+"""The daemon of an executor's Python workers: it preloads modules, then forks the workers.
 
 Spark's own daemon forks its workers empty. Each worker that serves `from_spark` or `mapInArrow` then imports
 pandas, Arrow and Ray, which takes about a second of processor time. Spark starts new workers after each
 failed or cancelled task, and after a minute without work.
 
-A forked worker shares this memory with the daemon. The imports start no thread that a fork would lose. Arrow
-and numpy start their pools anew in a child, and Ray starts threads only when it connects.
+The imports start no thread that a fork would lose. Arrow and numpy start their pools anew in a child, and Ray
+starts threads only when it connects.
 
 Spark runs this file as a program (`spark.python.daemon.module`), with its port on the standard output.
 """

