@@ -118,6 +118,5 @@ def interrupts_delivered() -> Iterator[None]:
 def name_job(stop: BaseException, job_id: str, what: str) -> None:
     """Add the job that an interrupt has left running, and how to stop it; `what` is like `runs on`."""
     stop.add_note(
-        f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.job({job_id!r}).cancel(), "
-        "ends it"
+        f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.job({job_id!r}).cancel(), ends it"
     )
