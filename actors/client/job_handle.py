@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Final
 
+from penstock.actors.client.cluster import UserInterface, open_interface
 from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import (
@@ -16,7 +17,6 @@ from penstock.actors.client.master_calls import (
 )
 from penstock.actors.client.progress import Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
-from penstock.actors.client.user_interface import UserInterface, open_interface
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
 from penstock.actors.shared.snapshot_answers import (
@@ -41,7 +41,7 @@ from penstock.runtime.graph.executor import CheckpointResult, JobResult, JobStat
 from penstock.runtime.graph.graph_info import describe
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
-from penstock.runtime.job.messages import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.job_state import RescaleAnswer, RescaleRefused
 from penstock.runtime.names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.time.durations import Duration

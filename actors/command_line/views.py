@@ -22,7 +22,7 @@ from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
 from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.error_text import escaped
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.job_state import RescaleRecord
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointMetrics, CheckpointRecord

@@ -12,10 +12,15 @@ from functools import partial
 import ray
 
 from penstock.actors.master.cluster_calls import ClusterCalls
-from penstock.actors.master.guarded_loop import GuardedLoop, UserThreads
 from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.system_ports import BackgroundRunner, LoopTimers, SystemClock
+from penstock.actors.shared.system_ports import (
+    BackgroundRunner,
+    GuardedLoop,
+    LoopTimers,
+    SystemClock,
+    UserThreads,
+)
 from penstock.runtime.checkpoint.coordinator.requests import RequestNote
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deployment import Deployer

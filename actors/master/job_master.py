@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.actors.shared.registry import SubmittedJob
     from penstock.actors.shared.snapshot_answers import CheckpointReply, SavepointAnswer
     from penstock.runtime.execution.role import Role
-    from penstock.runtime.job.messages import RescaleAnswer, SubtaskReport
+    from penstock.runtime.job.job_state import RescaleAnswer, SubtaskReport
     from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 

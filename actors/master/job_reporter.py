@@ -31,9 +31,8 @@ from penstock.runtime.execution.processes import Counters, LongCall
 from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState, SchedulerStatistics
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, RescaleRecord, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.redaction import redacted

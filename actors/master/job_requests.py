@@ -23,8 +23,7 @@ from penstock.actors.shared.snapshot_answers import (
     savepoint_answer,
 )
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import RescaleAnswer, RescaleRefused, StopRequest
+from penstock.runtime.job.job_state import JobState, RescaleAnswer, RescaleRefused, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
 
 #: Seconds that a request waits for a job that starts or restarts, and between two checks.

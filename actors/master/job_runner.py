@@ -21,7 +21,6 @@ from typing import Any, Final, TypeVar
 from ray.exceptions import RayError
 
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls, ClusterTimeoutError
-from penstock.actors.master.guarded_loop import GuardedLoop, happened
 from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
 from penstock.actors.master.job_reporter import JobReporter
 from penstock.actors.master.job_requests import JobRequests
@@ -39,7 +38,7 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.actors.shared.system_ports import LoopTimers, SystemClock
+from penstock.actors.shared.system_ports import GuardedLoop, LoopTimers, SystemClock, happened
 from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, StorageError

@@ -17,10 +17,10 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
-from penstock.actors.master.guarded_loop import GuardedLoop
 from penstock.actors.shared import node_processes, registry
 from penstock.actors.shared.node_processes import on_node, own_place
 from penstock.actors.shared.registry import NAMESPACE, process_name
+from penstock.actors.shared.system_ports import GuardedLoop
 from penstock.actors.subtask.remote_channels import RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.runtime.error_text import shortened
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 
 #: Of failures that followed from another one.
 _LONGEST_SECONDARY: Final = 500

@@ -25,9 +25,8 @@ from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
-from penstock.runtime.job.failure import FailureRecord
-from penstock.runtime.job.job_state import Transition
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureRecord
+from penstock.runtime.job.job_state import RescaleRecord, Transition
 from penstock.runtime.names import NearestMembers, nearest_name
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.redaction import without_secrets

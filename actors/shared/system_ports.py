@@ -1,16 +1,21 @@
-"""The real clock, timers and threads behind the ports of the runtime.
+"""The real clock, timers, threads and event loop behind the ports of the runtime.
 
-`BackgroundRunner` runs blocking work in other threads, beside a single-threaded owner. The outcome is posted
-to the owner's thread (a task thread's mailbox, or an event loop), where exactly one callback runs.
+`GuardedLoop` is the event loop of a JobMaster. An error in the scheduler leaves it in an unknown state. So
+the process ends, and Ray starts another one that reads the log. An error in anything else is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
+import threading
 import time
-from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from penstock.runtime.ports import Cancellable
 
@@ -111,3 +116,72 @@ def spare_loaded_modules() -> None:
 def collect_what_has_ended() -> None:
     """Collect the garbage of an ended attempt or job, before the process takes another one."""
     gc.collect()
+
+
+logger = logging.getLogger(__name__)
+
+
+class GuardedLoop:
+    def __init__(self, loop: asyncio.AbstractEventLoop, job_id: str) -> None:
+        self.loop = loop
+        self._job_id = job_id
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_retired = False
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task; called on the loop. Its failure is logged."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Schedule a callback that uses the scheduler; may be called from any thread."""
+        self.loop.call_soon_threadsafe(self.run, callback)
+
+    def retire(self) -> None:
+        """Stop ending the process on failures: the scheduler has ended, and the process may serve another."""
+        self._is_retired = True
+
+    def run(self, callback: Callable[[], None]) -> None:
+        """Run a callback that touches the scheduler, now."""
+        with self.guard():
+            callback()
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Surrounds what touches the scheduler: a failure ends the process."""
+        try:
+            yield
+        except Exception:
+            if self._is_retired:
+                logger.exception("the ended scheduler of job %s failed", self._job_id)
+                return
+            logger.critical("the scheduler of job %s failed: its JobMaster ends", self._job_id, exc_info=True)
+            os._exit(1)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a part of the JobMaster of %s failed", self._job_id, exc_info=task.exception())
+
+
+async def happened(begin: Callable[[Callable[[], None]], None]) -> None:
+    """Start an operation that takes a completion callback, and wait until it calls back."""
+    done = asyncio.Event()
+    begin(done.set)
+    await done.wait()
+
+
+class UserThreads:
+    """Runs users' code, which may block for ever, each call in a daemon thread of its own.
+
+    A call that hangs takes no thread from another call, and does not keep the process of an ended job alive.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._numbers = count(1)
+
+    def submit(self, call: Callable[[], None], /) -> None:
+        name = f"{self._name}-{next(self._numbers)}"
+        threading.Thread(target=call, name=name, daemon=True).start()

@@ -22,7 +22,7 @@ from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised, Reply
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.job.messages import (
+from penstock.runtime.job.job_state import (
     Acknowledged,
     Declined,
     EventForCoordinator,

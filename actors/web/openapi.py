@@ -25,9 +25,8 @@ from penstock.actors.web.server import Route
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, VertexInfo
-from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, RescaleRecord
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CheckpointRecord
 from penstock.runtime.state_processor.inspection import MasterSummary, OperatorSummary
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics

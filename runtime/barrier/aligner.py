@@ -26,7 +26,7 @@ from penstock.runtime.barrier.handler import (
     ChannelBlocking,
     CheckpointBarrierHandler,
 )
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier

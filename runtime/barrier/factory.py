@@ -30,7 +30,7 @@ from penstock.runtime.barrier.handler import (
 from penstock.runtime.barrier.tracker import CheckpointBarrierTracker
 from penstock.runtime.barrier.unaligner import AlignedWithTimeoutBarrierHandler, CheckpointBarrierUnaligner
 from penstock.runtime.config.checkpointing import Alignment, Checkpointing, CheckpointingMode
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.network.buffer_storage import BufferStorage

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.runtime.barrier.handler import BarrierCount, CheckpointBarrierHandler
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason

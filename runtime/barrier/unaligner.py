@@ -53,7 +53,7 @@ from penstock.runtime.barrier.unaligned_states import (
     WaitingForAllBarriers,
     WaitingForFirstBarrier,
 )
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.network.channel_state import ChannelStateWriter, is_captured
 from penstock.runtime.ports import Clock, TimerService
 from penstock.runtime.record.elements import (

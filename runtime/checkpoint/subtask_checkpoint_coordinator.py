@@ -29,7 +29,7 @@ from typing import Protocol
 from penstock.runtime.barrier.handler import ALIGNMENT_ABORTED
 from penstock.runtime.checkpoint.channel_state_writer import BarrierOutputs, InFlight
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.error_text import error_text
 from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, Event

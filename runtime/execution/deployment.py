@@ -17,7 +17,7 @@ from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.messages import SubtaskFailed
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Processes, Raised, Replies
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
-from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId

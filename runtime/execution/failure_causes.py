@@ -24,7 +24,7 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised
-from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.operators.user_code.failure import failure_details
 from penstock.runtime.snapshot.ids import SubtaskId
 

@@ -29,7 +29,7 @@ from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.messages import SubtaskFinished, SubtaskOutcome
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
 from penstock.runtime.graph.execution_graph import CurrentGraph
-from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import Clock, TimerService

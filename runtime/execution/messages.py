@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, UserLocation
-from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 

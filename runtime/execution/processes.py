@@ -16,7 +16,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionSubtask
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.ports import TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor

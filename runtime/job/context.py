@@ -10,11 +10,9 @@ from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.config.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.end_of_job import EndOfJob
-from penstock.runtime.job.failover import Region
-from penstock.runtime.job.failure import FailureCause, FailureHistory
+from penstock.runtime.job.failover import FailureCause, FailureHistory, Region
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, JobLedger
-from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
-from penstock.runtime.job.messages import RescaleHistory
+from penstock.runtime.job.job_state import JobState, RescaleHistory, Transition, TransitionHistory
 from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier

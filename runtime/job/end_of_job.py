@@ -46,7 +46,7 @@ from penstock.runtime.snapshot.metadata import decode_atoms, read_state
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
-    from penstock.runtime.job.failure import FailureCause
+    from penstock.runtime.job.failover import FailureCause
 
 
 #: Seconds before each further try.

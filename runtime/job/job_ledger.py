@@ -25,7 +25,7 @@ from penstock.runtime.checkpoint.recovery import (
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import CorruptSnapshotError, RestoreError
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind

@@ -42,7 +42,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.end_of_job import ClosingOperators
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.coordinator_host import (
     CoordinatorHost,

@@ -14,7 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, SnapshotLocation
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointFailed,
@@ -26,24 +30,30 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.graph.job_graph import JobGraph, parallelism_of_vertices
-from penstock.runtime.job.assembly import Surroundings, assemble
 from penstock.runtime.job.automatic_checkpoints import SavepointFollowUp
-from penstock.runtime.job.context import ExecutionGateway
-from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState, SchedulerStatistics
-from penstock.runtime.job.messages import (
+from penstock.runtime.job.context import ExecutionGateway, JobContext
+from penstock.runtime.job.end_of_job import UncoveredOutput
+from penstock.runtime.job.failover import FailureCause, regions_of, restart_strategy
+from penstock.runtime.job.job_ledger import JobLedger
+from penstock.runtime.job.job_operators import JobOperators
+from penstock.runtime.job.job_state import (
     Acknowledged,
     Declined,
     EventForCoordinator,
+    JobState,
     OnRescaled,
     ReachedEndOfData,
     RescaleRefused,
     RescaleRequest,
+    SchedulerStatistics,
     StopRequest,
     SubtaskReport,
 )
+from penstock.runtime.job.states.deploying import Beginning, Created
+from penstock.runtime.job.states.running import Running
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointFailureReason,
@@ -54,6 +64,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, 
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.time.durations import as_seconds
 
 
 class JobScheduler:
@@ -107,21 +118,64 @@ class JobScheduler:
             raise ConfigurationError(msg)
         self._job_id = job_id
         self._storage = storage if storage is not None else MemoryStorage()
-        around = Surroundings(
-            gateway,
+        restart = restart_strategy(config.restart_or_default, job_id)
+        ledger = JobLedger(
+            job_id,
             self._storage,
-            clock,
-            timers,
-            runner,
-            user_runner or runner,
+            config.checkpointing,
+            known_attempt,
             open_location,
-            is_new,
-            writer,
-            submission,
-            compact_every,
-            note_request,
+            graph.job.restore_from,
+            is_new=is_new,
+            monotonic=clock.monotonic,
+            after_death=restart.after_death,
+            writer=writer,
+            submission=submission,
+            compact_every=compact_every,
+            storage_timeout=as_seconds(config.advanced.storage_timeout),
         )
-        self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
+        self._job = job = JobContext(
+            graph=graph,
+            gateway=gateway,
+            ledger=ledger,
+            planner=CheckpointPlanner(graph),
+            regions_of=regions_of if config.failover == "region" else lambda _: {},
+            restart=restart,
+            clock=clock,
+            timers=timers,
+            runner=runner,
+            user_runner=user_runner or runner,
+            deployment_timeout=as_seconds(config.deployment_timeout),
+            created=Created,
+            beginning=Beginning,
+            running=Running,
+        )
+        codec = ValueCodec(config.pickles_state, graph.job.classes)
+        allow_non_restored = graph.job.allow_non_restored_state
+        self._operators = job.operators = JobOperators(job, codec, allow_non_restored=allow_non_restored)
+        job.uncovered = UncoveredOutput(job_id, graph.job, codec, self._storage, open_location)
+        if config.checkpointing is not None:
+            location = SnapshotLocation(self._storage, ledger.paths, ledger.newer_attempt, open_location)
+            job.coordinator = CheckpointCoordinator(
+                config.checkpointing,
+                job.planner,
+                gateway,
+                CheckpointFiles(self._storage, ledger.paths, runner, open_location),
+                ledger.complete_checkpoint,
+                fail_job=lambda cause: job.state.failed(FailureCause(cause)),
+                fenced=job.fence,
+                clock=clock,
+                timers=timers,
+                runner=runner,
+                hooks=self._operators.hooks,
+                coordinators=self._operators.coordinators,
+                initialize_location=location.prepare,
+                # Folders of users may hang for ever. Threads that the job needs must not hang with them.
+                targets=SavepointTargets(
+                    location.try_target, job.user_runner, timers, as_seconds(config.checkpointing.timeout)
+                ),
+                note_request=note_request,
+            )
 
     def recall(self, earlier: EarlierHistory) -> None:
         """Continue the history of checkpoints of an earlier JobMaster; to be called before `start`."""

@@ -12,8 +12,7 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
 )
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
-from penstock.runtime.config.job_config import HeapState, StateBackend
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import HeapState, Semantics, StateBackend
 from penstock.runtime.errors import (
     CodecError,
     ConfigurationError,

@@ -13,7 +13,7 @@ from serving.pipeline import BEGAN, JOB, PipelinePage, pipeline_page, pipeline_r
 from penstock import JobStatus
 from penstock.actors.web.server import WebServer
 from penstock.runtime.errors import UserLocation
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.snapshot.ids import SubtaskId
 
 expect.set_options(timeout=PATIENCE)

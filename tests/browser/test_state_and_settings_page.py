@@ -17,7 +17,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig, RocksDB, settings_as_text
 from penstock.runtime.config.restart import ExponentialBackoff, FailureRate, FixedDelay
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 
 expect.set_options(timeout=PATIENCE)
 

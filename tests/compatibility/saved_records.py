@@ -21,9 +21,8 @@ from penstock.runtime.checkpoint.log.records import (
 )
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, RescaleRecord, Transition
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointFailureReason,

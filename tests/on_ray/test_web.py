@@ -20,7 +20,7 @@ from jobs.talking import remainder, talking_job
 from serving.client import PATIENCE, Client
 
 from penstock import DiscardSink, JobStatus, StreamEnvironment
-from penstock.actors.client.user_interface import open_interfaces
+from penstock.actors.client.cluster import open_interfaces
 from penstock.actors.web.application import ROUTES, description
 from penstock.cluster import RayJobHandle
 

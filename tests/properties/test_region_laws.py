@@ -22,7 +22,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics

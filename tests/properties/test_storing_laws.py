@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate, StoringInputGate
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.config.checkpointing import CheckpointingMode
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import (

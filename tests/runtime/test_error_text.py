@@ -19,7 +19,7 @@ from penstock.runtime.error_text import (
     shortened,
     traceback_text,
 )
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 
 
 def texts() -> st.SearchStrategy[str]:

@@ -30,6 +30,7 @@ ALSO_ALLOWED = {
     "runtime/graph/streams/stream.py": {"importlib.util", "pandas", "print"},
     "runtime/testing/harness_state.py": {"importlib"},  # loads real backends for jobs that ask for them
     "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
+    "runtime/config/checks.py": {"os"},  # a path becomes text
     "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/operators/user_code/only_reads.py": {"builtins", "dis"},  # reads the code of users' functions
     "runtime/state/own_copy.py": {

@@ -14,7 +14,7 @@ from penstock.runtime.error_text import error_text, fit_text
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.io.storage import open_storage
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.redaction import redacted
 
 SECRET = "wJalrXUtnFEMI"

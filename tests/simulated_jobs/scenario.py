@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, AdvancedConfig, JobConfig
+from penstock.runtime.config.job_config import ALIGNMENT_MEMORY, AdvancedConfig, EndOfPartitionMode, JobConfig
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
@@ -17,7 +17,6 @@ from penstock.runtime.config.restart import (
     NoRestart,
     RestartConfig,
 )
-from penstock.runtime.config.semantics import EndOfPartitionMode
 from penstock.runtime.testing.simulation.run.target import Plan
 from penstock.runtime.testing.simulation.world.agenda import Conditions, Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.faults import (

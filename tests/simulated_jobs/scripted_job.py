@@ -19,9 +19,8 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import JobFailedError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import StopRequest
+from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.job.job_state import JobState, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.record.elements import CheckpointBarrier

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.ports import Cancellable, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason

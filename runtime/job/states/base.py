@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
     from penstock.runtime.job.context import JobContext
     from penstock.runtime.job.failover import Region
-    from penstock.runtime.job.messages import RescaleRequest, StopRequest
+    from penstock.runtime.job.job_state import RescaleRequest, StopRequest
 
 
 class State:

@@ -14,7 +14,7 @@ from penstock.runtime.config.restart import GiveUp
 from penstock.runtime.error_text import cause_text, error_text
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, PenstockError, RestoreError
 from penstock.runtime.job.context import JobContext
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.runtime.config.restart import GiveUp, RestartAfter, RestartDecision
 from penstock.runtime.job.context import JobContext
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_ledger import EndedBefore
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State

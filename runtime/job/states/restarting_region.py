@@ -36,8 +36,7 @@ from penstock.runtime.config.restart import GiveUp, RestartAfter
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.context import JobContext
-from penstock.runtime.job.failover import Region
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause, Region
 from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome, OnlyOlder
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State

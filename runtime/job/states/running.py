@@ -44,9 +44,9 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 from penstock.runtime.graph.job_graph import has_room_for_in_flight_data
 from penstock.runtime.job.automatic_checkpoints import FinalCheckpoint
 from penstock.runtime.job.context import JobContext
-from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import (
+from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.job.job_state import (
+    JobState,
     RescaleAnswer,
     RescaleRecord,
     RescaleRefused,

@@ -48,9 +48,8 @@ from penstock.runtime.errors import (
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.io.storage import open_storage
-from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, RescaleRecord, Transition
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointRecord,

@@ -9,7 +9,7 @@ from penstock import DeploymentError, JobStatus
 from penstock.actors.client.progress import LiveCard, card
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.graph.executor import JobStatistics
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 RUNNING = JobReport(

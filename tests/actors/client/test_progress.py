@@ -21,7 +21,7 @@ from penstock.actors.client.progress import (
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CoordinatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId

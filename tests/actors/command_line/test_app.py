@@ -27,9 +27,8 @@ from penstock.actors.command_line.views import (
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, SubtaskStatus, Takeover
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, RescaleRecord, Transition
 from penstock.runtime.operators.metrics import GaugeStatistics, Histogram, OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (

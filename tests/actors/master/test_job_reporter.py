@@ -14,9 +14,8 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.processes import Counters
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
-from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState, SchedulerStatistics, Transition
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, RescaleRecord, SchedulerStatistics, Transition
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (

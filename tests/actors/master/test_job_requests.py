@@ -25,8 +25,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointSucceeded,
 )
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import RescaleAnswer, RescaleRefused, RescaleStarted
+from penstock.runtime.job.job_state import JobState, RescaleAnswer, RescaleRefused, RescaleStarted
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

@@ -26,12 +26,16 @@ from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.execution import master_process
 from penstock.runtime.execution.master_process import Then
 from penstock.runtime.execution.role import Role
-from penstock.runtime.job.messages import ReachedEndOfData
+from penstock.runtime.job.job_state import ReachedEndOfData
 from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Seconds for anything that a test waits for.
 PATIENCE = 30.0
 SOON = 0.01
+
+
+#: The calls of the current test.
+CALLS: list[ClusterCalls] = []
 
 
 class KeyValues:
@@ -58,6 +62,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyValues]:
     monkeypatch.setattr(internal_kv, "global_gcs_client", made)
     yield made
     made.answers.set()
+    while CALLS:  # with the real store, a call that still waits would start a Ray cluster
+        CALLS.pop().begin("be the last call", lambda: None).future.result(PATIENCE)
 
 
 @pytest.fixture
@@ -80,7 +86,8 @@ def runner_of_job(storage: str | None, came_back: bool) -> JobRunner:
     def fenced() -> None:
         pytest.fail("nobody else is the JobMaster")
 
-    return JobRunner(job, came_back, ClusterCalls(), on_over=over, on_fenced=fenced)
+    CALLS.append(ClusterCalls())
+    return JobRunner(job, came_back, CALLS[-1], on_over=over, on_fenced=fenced)
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -11,7 +11,7 @@ from penstock import CheckpointError, CheckpointResult, JobStatus
 from penstock.actors.shared.snapshot_answers import SnapshotRefused, checkpoint_reply, reply_of_report
 from penstock.actors.shared.snapshot_answers import taken as taken_of
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointFailureReason,

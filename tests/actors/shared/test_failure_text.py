@@ -4,7 +4,7 @@ from penstock.actors.shared.failure_text import bounded, failure_text
 from penstock.runtime.error_text import shortened
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, StorageError
 from penstock.runtime.execution.failure_causes import cause_of, describe_failure
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.snapshot.ids import SubtaskId
 
 WHERE = "operator 'parse' (subtask 1 of 2), defined at job.py:12 in main"

@@ -20,9 +20,8 @@ from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCh
 from penstock.runtime.errors import ConfigurationError, UserLocation
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.job.failure import FailureCause, FailureKind, FailureRecord
-from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.messages import RescaleRecord
+from penstock.runtime.job.failover import FailureCause, FailureKind, FailureRecord
+from penstock.runtime.job.job_state import JobState, RescaleRecord, Transition
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (

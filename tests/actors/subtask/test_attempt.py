@@ -25,7 +25,7 @@ from penstock.runtime.execution.processes import Counters, Needs, Place
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof
-from penstock.runtime.job.messages import Acknowledged
+from penstock.runtime.job.job_state import Acknowledged
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.descriptor import NotifyComplete, TaskDescriptor, TriggerCheckpoint

@@ -11,7 +11,7 @@ from unsteady import DEAD, Unsteady
 
 from penstock.actors.subtask.master_link import MasterLink
 from penstock.runtime.execution.role import Role
-from penstock.runtime.job.messages import Declined, SubtaskReport
+from penstock.runtime.job.job_state import Declined, SubtaskReport
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.ids import SubtaskId
 

@@ -10,7 +10,7 @@ import pytest
 from penstock.actors.subtask.master_link import MasterLink
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.job.messages import (
+from penstock.runtime.job.job_state import (
     Acknowledged,
     Declined,
     EventForCoordinator,

@@ -23,7 +23,7 @@ from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import CheckpointBarrierHandler
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.config.checkpointing import CheckpointingMode
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel

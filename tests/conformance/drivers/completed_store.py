@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import KeepAfter
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

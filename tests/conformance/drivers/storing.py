@@ -11,7 +11,7 @@ from drivers.differences import Event, different, taken
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.checkpointed_input_gate import StoredChannels, StoringInputGate
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import (
     ELEMENT_OVERHEAD,

@@ -23,8 +23,7 @@ from penstock.runtime.checkpoint.operator_snapshot import (
 )
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig, StateBackend
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import JobConfig, Semantics, StateBackend
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.operators.operator import Operator, Output, SavedList

@@ -14,7 +14,7 @@ from penstock.runtime.barrier.handler import (
 )
 from penstock.runtime.barrier.tracker import MAX_PENDING, CheckpointBarrierTracker
 from penstock.runtime.config.checkpointing import CheckpointingMode
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason

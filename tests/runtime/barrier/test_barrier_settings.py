@@ -15,8 +15,7 @@ from penstock.runtime.barrier.factory import (
     select_handler,
 )
 from penstock.runtime.config.checkpointing import Checkpointing, CheckpointingMode
-from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig, Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning

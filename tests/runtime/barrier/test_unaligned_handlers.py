@@ -12,7 +12,7 @@ from penstock.runtime.barrier.factory import (
     InFlightCapture,
     create_input_gate,
 )
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel

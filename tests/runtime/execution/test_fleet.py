@@ -13,7 +13,7 @@ from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, W
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Room, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
 

@@ -19,7 +19,7 @@ from penstock.runtime.execution.job_execution import JobExecution
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Raised
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -8,7 +8,7 @@ from penstock.runtime.errors import CorruptSnapshotError, OperatorError, Operato
 from penstock.runtime.execution.failure_causes import cause_of, cause_of_end, describe_failure
 from penstock.runtime.execution.messages import SubtaskOutcome
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place
-from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.snapshot.ids import SubtaskId
 

@@ -15,7 +15,7 @@ from penstock.runtime.execution.fleet import Fleet, StandbyPool
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)

@@ -21,8 +21,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import RescaleAnswer, StopRequest
+from penstock.runtime.job.job_state import JobState, RescaleAnswer, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics

@@ -13,7 +13,7 @@ from stop_setup import COUNT, Run
 from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.error_text import LONGEST_TRACEBACK
 from penstock.runtime.errors import UserLocation
-from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 

@@ -16,8 +16,7 @@ from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import StopRequest
+from penstock.runtime.job.job_state import JobState, StopRequest
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -7,7 +7,7 @@ from operators_setup import READ, Eager, Run
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.source_coordinator import NO_MORE_SPLITS, OnRequest
 

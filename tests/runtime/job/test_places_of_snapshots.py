@@ -10,9 +10,8 @@ from stop_setup import COUNT, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.errors import StorageError
-from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import StopRequest
+from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.job.job_state import JobState, StopRequest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CheckpointStatus

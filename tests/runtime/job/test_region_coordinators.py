@@ -3,7 +3,7 @@
 from operators_setup import Run
 
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
 from penstock.runtime.operators.coordinators import OperatorCoordinator

@@ -12,8 +12,7 @@ from penstock.runtime.graph.job_graph import (
     JobGraph,
     Partitioning,
 )
-from penstock.runtime.job.failover import regions_of
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause, regions_of
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics

@@ -8,7 +8,7 @@ import pytest
 from region_setup import A_READ, A_WRITE, ALL, B_WRITE, Run
 
 from penstock.runtime.config.restart import FixedDelay, NoRestart
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 

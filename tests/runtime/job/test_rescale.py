@@ -11,9 +11,8 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 )
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
-from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import RescaleRefused, RescaleStarted
+from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.job.job_state import JobState, RescaleRefused, RescaleStarted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
 

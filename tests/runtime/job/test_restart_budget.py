@@ -13,7 +13,7 @@ from penstock.runtime.config.restart import (
     RestartConfig,
     RestartMemory,
 )
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.paths import SnapshotPaths
 

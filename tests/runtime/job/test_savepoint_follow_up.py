@@ -10,7 +10,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointSucceeded,
 )
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason

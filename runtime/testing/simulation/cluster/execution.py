@@ -25,7 +25,7 @@ from penstock.runtime.execution.master_process import (
     Then,
 )
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier

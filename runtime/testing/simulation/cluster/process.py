@@ -17,8 +17,7 @@ from penstock.runtime.execution.master_guard import MasterGuard
 from penstock.runtime.execution.processes import CallFailure, Counters, Died, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import SubtaskReport
+from penstock.runtime.job.job_state import JobState, SubtaskReport
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import GuardedBy, Master, Masters
 from penstock.runtime.testing.simulation.cluster.network import (

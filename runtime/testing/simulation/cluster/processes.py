@@ -28,7 +28,7 @@ from penstock.runtime.execution.processes import (
     Stale,
 )
 from penstock.runtime.execution.role import Role
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob

@@ -19,7 +19,7 @@ from penstock.runtime.execution.processes import Counters
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, OnBuilt
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.job.messages import (
+from penstock.runtime.job.job_state import (
     Acknowledged,
     Declined,
     EventForCoordinator,

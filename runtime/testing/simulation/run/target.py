@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import RescaleAnswer, RescaleStarted, StopRequest
+from penstock.runtime.job.job_state import JobState, RescaleAnswer, RescaleStarted, StopRequest
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import HookLedger
 from penstock.runtime.testing.simulation.cluster.master import Master

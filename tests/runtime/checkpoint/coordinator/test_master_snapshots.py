@@ -9,7 +9,7 @@ from masters_setup import A, B, World
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.master_hooks import UnmatchedMasterStateError
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     Partitioner,

@@ -4,7 +4,7 @@ import pytest
 from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, word_count
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.snapshot.handles import OperatorState
 from penstock.runtime.snapshot.ids import SubtaskId

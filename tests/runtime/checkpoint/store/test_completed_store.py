@@ -5,7 +5,7 @@ import pytest
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore, SharedFiles
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogView
 from penstock.runtime.config.checkpointing import KeepAfter
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

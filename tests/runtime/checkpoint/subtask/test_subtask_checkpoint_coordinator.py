@@ -11,7 +11,7 @@ from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
     SubtaskCheckpointCoordinator,
 )
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,

@@ -15,8 +15,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError, StorageError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.messages import StopRequest
+from penstock.runtime.job.job_state import JobState, StopRequest
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.storage import MemoryStorage
 

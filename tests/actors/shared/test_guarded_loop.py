@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from penstock.actors.master.guarded_loop import GuardedLoop, happened
+from penstock.actors.shared.system_ports import GuardedLoop, happened
 
 
 def fail() -> None:

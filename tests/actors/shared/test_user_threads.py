@@ -7,11 +7,11 @@ import subprocess
 import sys
 import threading
 
-from penstock.actors.master.guarded_loop import UserThreads
+from penstock.actors.shared.system_ports import UserThreads
 
 HANGS = """
 import threading
-from penstock.actors.master.guarded_loop import UserThreads
+from penstock.actors.shared.system_ports import UserThreads
 UserThreads("user-code").submit(threading.Event().wait)
 """
 
