@@ -208,7 +208,7 @@ def _report(subtask: int, handle: KeyedStateHandle) -> pa.RecordBatch:
         row = [subtask, handle.entries, file.path, file.size, file.checksum, None]
     else:
         row = [subtask, handle.entries, None, None, None, file.data]
-    return pa.record_batch([[each] for each in row], schema=_WRITTEN)
+    return pa.record_batch([[cell] for cell in row], schema=_WRITTEN)
 
 
 def written_parts(place: StatePlace, reports: Sequence[Any]) -> dict[int, OperatorSubtaskState]:
@@ -271,7 +271,7 @@ def read_state(
     numbers = spark.range(0, len(parts), 1, len(parts))
     if schema is None:
         found = numbers.mapInArrow(ReadTypes(query, parts), TYPES).collect()
-        schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(each.schema))) for each in found])
+        schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(row.schema))) for row in found])
         if schema is None:
             opened.check()
             msg = f"state {state!r} of {operator!r} has no keys, so its types are not known: give schema="

@@ -79,7 +79,7 @@ def table_of_blocks(blocks: Iterable[ColumnBlock]) -> pa.Table:
             keys.setdefault(name, TypedColumns(name)).of(column.type)
             columns[name] = column
             if len(keys[name].all) > 1:
-                found = " and ".join(str(each.kind) for each in keys[name].all)
+                found = " and ".join(str(column.kind) for column in keys[name].all)
                 msg = (
                     f"the keys of state {block.table!r} have values of the types {found} in {name!r}, and a "
                     "table has one type a column; read it without columns=True"

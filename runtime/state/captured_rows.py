@@ -1,8 +1,4 @@
-"""Blocks: some entries of one table, on their way into a snapshot and out of it (`keyed_snapshot.py`).
-
-`CapturedRows` become bytes in another thread. A `RowBlock` is read from a file of state. A block in columns
-is the same in both directions (`column_table.py`).
-"""
+"""`CapturedRows`: entries of one table of rows on their way into a snapshot (`keyed_snapshot.py`)."""
 
 from __future__ import annotations
 
@@ -40,21 +36,20 @@ _EncodedRows: TypeAlias = tuple[Sequence[Any], bytes | None]
 
 
 class CapturedRows:
-    """Changed entries of one table of rows, which become bytes.
+    """Changed entries of one table of rows, which become bytes beside the task.
 
-    Entries are packed beside the task; each block costs some calls into C of a few milliseconds. Packed
-    entries stay packed, so a later checkpoint that writes them again does not encode them again. Packing also
-    releases the references. A million of them are released here in small steps, and not in the task when the
-    checkpoint is confirmed.
+    Packed entries stay packed, so a later checkpoint that writes them again does not encode them again.
+    Packing also releases the references. A million of them are released here in small steps, and not in the
+    task when the checkpoint is confirmed.
 
-    Two checkpoints may want the same entries at the same time, in two threads. Neither waits for the other. A
-    reader enters itself in `_readers` *before* it takes the dict. It replaces the dict by the packed blocks,
-    leaves `_readers`, and *then* checks whether `_readers` is empty. Only then does it empty the dict. So a
-    dict that a thread reads is never emptied.
+    Two checkpoints may want the same entries at the same time, in two threads that don't wait for each other.
+    A reader enters itself in `_readers` *before* it takes the dict. It replaces the dict by the packed
+    blocks, leaves `_readers`, and *then* checks whether `_readers` is empty. Only then does it empty the
+    dict. So a dict that a thread reads is never emptied.
 
     Args:
-        rows: Values by entry, immutable or `DELETED`; no other reference to this dict exists. Or entries with
-            their values encoded.
+        rows: Values by entry, immutable or `DELETED`, in a dict without another reference; or entries with
+            encoded values.
         nested: Whether the entries are pairs of key and second part.
         with_deleted: Whether the deleted entries are packed, too.
     """
@@ -88,11 +83,7 @@ class CapturedRows:
         *,
         nested: bool = False,
     ) -> CapturedRows:
-        """Capture entries and encode their values at once, because mutable values may change later.
-
-        Args:
-            keys: The keys; in a nested table pairs, with those of one key adjacent.
-        """
+        """Encode the values at once; in a nested table `keys` are pairs, with those of one key adjacent."""
         starts = range(0, len(keys) or 1, BLOCK_ENTRIES)  # an empty block stands for a table without entries
         parts = [slice(start, start + BLOCK_ENTRIES) for start in starts]
         return cls(table, [_encoded(table, keys[some], values[some], codec) for some in parts], nested=nested)
@@ -107,7 +98,7 @@ class CapturedRows:
         return self._weight if packed is None else sum(map(bytes_of, packed))
 
     def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
-        """Pack the entries block by block; any thread may call it."""
+        """The packed entries; any thread may call it."""
         self._readers.append(None)
         try:
             rows = self._rows
@@ -183,7 +174,7 @@ def _decoded(
 
 
 def _in_parts(entries: dict[Any, Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Yield keys and values of some entries at a time; pairs would keep the cycle collector busy."""
+    """Keys and values of some entries at a time; pairs would keep the cycle collector busy."""
     keys, values = iter(entries), iter(entries.values())
     while some := list(islice(keys, BLOCK_ENTRIES)):
         yield some, list(islice(values, BLOCK_ENTRIES))
@@ -211,7 +202,7 @@ def _give_back(entries: dict[Any, Any]) -> None:
 def pack_blocks(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> list[PackedBlock]:
-    """Encode blocks; the result is empty when no entries are left.
+    """Encode blocks, which may have no entries left.
 
     Raises:
         KeyGroupError: A key belongs to another subtask, so no restore would find it.

@@ -87,7 +87,6 @@ class ColumnTable:
         return np.flatnonzero(self._slots.used[: self._slots.end])
 
     def column(self, name: str, kind: pa.DataType, *, many_types: bool = False) -> GrowingColumn:
-        """The column of this name for values of a type; a new one is null everywhere."""
         columns = self._columns.get(name)
         if columns is None:
             columns = self._columns[name] = TypedColumns(name)
@@ -103,11 +102,11 @@ class ColumnTable:
         extra: Mapping[str, pa.Array] | None = None,
         key_groups: NDArray[np.uint16] | None = None,
     ) -> Slots:
-        """The slot of each row's key; one for each new key, whose values are null. A key may occur twice."""
+        """The slot of each row's key, which may occur twice; the values of a new key are null."""
         return self._look_up(keys, extra, key_groups)[0]
 
     def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
-        """Put keys in, each of which occurs once; gives the rows of those that are new and notes them."""
+        """Insert distinct keys; returns the rows of the new ones, which are noted as changed."""
         slots, rows = self._look_up(keys, extra, None)
         self.note_changed(slots[rows])
         return rows
@@ -159,7 +158,7 @@ class ColumnTable:
         return are_first
 
     def note_changed(self, slots: Slots) -> None:
-        """Note which slots were written; other changes are in no snapshot."""
+        """Report written slots; unreported changes are in no snapshot."""
         if self._tracks:
             self._changed[slots] = True
 
@@ -175,11 +174,11 @@ class ColumnTable:
         return numbers
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
-        """The keys of slots, in their order; they have one type in each column."""
+        """The keys of slots that have one type in each column."""
         return _batch({name: columns.take(slots) for name, columns in self._keys.items()})
 
     def values(self, slots: Slots) -> pa.RecordBatch:
-        """The values of slots, in their order; a column of several types is several columns."""
+        """The values of slots; a column of several types is several columns."""
         return _batch(
             {
                 label: column.take(slots)
@@ -194,7 +193,7 @@ class ColumnTable:
         self._changed[: self._slots.end] = self._slots.used[: self._slots.end]
 
     def take_changes(self) -> Iterator[ColumnBlock]:
-        """Changes since the last call: deleted keys first, as a key may have come back."""
+        """Changes since the last call: deleted keys first, because a key may have been put in again."""
         yield from self._deleted
         self._deleted = []
         changed = np.flatnonzero(self._changed)
@@ -205,7 +204,6 @@ class ColumnTable:
             self._changed[changed] = False
 
     def by_key_group(self, slots: Slots) -> Slots:
-        """Slots in the order of their key groups, so that a reader of some groups finds them together."""
         return slots[np.argsort(self._groups[slots], kind="stable")]
 
     def block(self, slots: Slots, *, deleted: bool = False) -> ColumnBlock:
@@ -213,10 +211,7 @@ class ColumnTable:
         return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
 
     def put(self, block: ColumnBlock) -> Slots:
-        """Set the values of a block's keys and return their slots; nothing counts as changed.
-
-        The keys of a block of deleted keys get slots, too; what they hold does not matter.
-        """
+        """Set the values of a block's keys, unreported; returns their slots, also of deleted keys."""
         parts = dict(zip(block.keys.schema.names, block.keys.columns, strict=True))
         names = list(parts)
         extra = {name: parts.pop(name) for name in names[len(names) - block.extra :]}
@@ -230,7 +225,7 @@ class ColumnTable:
         return slots
 
     def apply(self, block: ColumnBlock) -> None:
-        """Take over a block of a snapshot, deletions included; nothing counts as changed."""
+        """Take over a block of a snapshot with its deletions, unreported."""
         slots = self.put(block)
         if block.values is None:
             self._slots.delete(slots)
@@ -266,16 +261,16 @@ def _have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
 
 
 def with_extra(hashes: HashArray, extra: Mapping[str, pa.Array] | None) -> HashArray:
-    """Hashes of keys with their extra parts; two parts that change places have another hash."""
+    """Hashes of keys with their extra parts; the order of the parts matters."""
     for part in (extra or {}).values():
         hashes = mix64_array(hashes * _ODD ^ key_hashes([part]))
     return hashes
 
 
-#: Rows of a part, about; its cells and hashes stay in the processor's cache.
+#: Approximate rows of a part, whose cells and hashes stay in the processor's cache.
 _PART: Final = 1 << 14
 
-#: Bits of a hash at most that choose a part: the order of a column of 8 bits costs least.
+#: Maximum bits of a hash that choose a part: sorting a column of 8 bits costs least.
 _PART_BITS: Final = 8
 
 
@@ -291,11 +286,7 @@ class ColumnChanges:
             self._blocks.append(block)
 
     def blocks(self, *, with_deleted: bool = True) -> Iterator[ColumnBlock]:
-        """The merged changes: deleted keys, then the others, sorted by key group.
-
-        Raises:
-            StateMismatchError: A column is of different types in two blocks.
-        """
+        """The merged changes: deleted keys, then the others, sorted by key group."""
         if not self._blocks:
             return
         keys = _joined([block.keys for block in self._blocks])
@@ -385,7 +376,7 @@ def _values_of(block: ColumnBlock) -> pa.RecordBatch:
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches one behind the other; a column that one of them does not have is null there."""
+    """Concatenate batches; a column that a batch does not have is null there."""
     names: dict[str, TypedColumns] = {}
     for batch in batches:
         for field in batch.schema:
@@ -408,7 +399,7 @@ def _as(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """A column whose equal values are equal to Arrow, too: two NaN are not, but their canonical bits are."""
+    """A column whose equal values are equal to Arrow: two NaN are not, but their canonical bits are."""
     return column.view(f"int{column.type.bit_width}") if kinds.is_floating(column.type) else column
 
 

@@ -40,12 +40,11 @@ RESERVED: Final = "penstock:"
 
 
 class DeclaredState:
-    """A name, and how saved values of another type are taken over.
+    """The base of all declared states.
 
     Attributes:
-        name: The name under which it is saved; that of the class attribute by default.
-        migrate: Makes a value of today's type of a saved one that is of another type; `None` refuses these.
-        renamed_from: The name under which it was saved before; `None` for the same.
+        migrate: Converts a saved value of another type; `None` refuses these.
+        renamed_from: The name under which the state was saved before; `None` for the same.
         where: The user's line that declared it.
     """
 
@@ -77,24 +76,24 @@ class DeclaredState:
     @overload
     def __get__(self, instance: object, owner: type) -> Self: ...
     def __get__(self, instance: object | None, owner: type) -> Self:
-        """The declaration itself, of the class."""
+        """The declaration, for the class; raises for an instance."""
         if instance is None:
             return self
         raise self._unbound()
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Properties beside the kind that two requests of one name must share: by name of the argument."""
+        """Arguments that two requests of one name must share, by name."""
         return {}
 
     @property
     def types(self) -> tuple[type, ...]:
-        """The declared types: none, that of the values, or those of map keys and map values."""
+        """No type, the type of the values, or the types of map keys and map values."""
         return ()
 
     @property
     def label(self) -> str:
-        """The state's name in messages: `ValueState 'count' (job.py:12)`."""
+        """For messages: `ValueState 'count' (job.py:12)`."""
         name = f" {self.name!r}" if self.name else ""
         return f"{type(self).__name__}{name} ({self.where})"
 
@@ -115,7 +114,7 @@ class DeclaredState:
         return name
 
     def _checked_type(self, of_type: Any) -> type | None:
-        """The class behind a declared type: `list` for `list[int]`."""
+        """The class of a declared type: `list` for `list[int]`."""
         kind = get_origin(of_type) or of_type
         if kind is not None and not isinstance(kind, type):
             self.refuse(f"a type is a class such as int or list[int], not {of_type!r:.80}")
@@ -146,20 +145,11 @@ def type_name(of: type) -> str:
 
 
 def type_names(types: Iterable[type]) -> str:
-    """The names of a state's types: of its values, or of its map keys and map values.
-
-    Example:
-        >>> type_names([int]), type_names([str, float])
-        ('int', 'str: float')
-    """
     return ": ".join(map(type_name, types))
 
 
 def migrated(name: str, value: Any, of_type: type, migrate: Callable[[Any], Any], *key: Any) -> Any:
-    """Convert a saved value that is not of the declared type.
-
-    Args:
-        key: The value's key, for messages.
+    """Convert a saved value that is not of the declared type; messages name the key.
 
     Raises:
         StateMismatchError: The function fails, or its result has another type, too.

@@ -85,13 +85,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
     def snapshot(
         self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
     ) -> KeyedSnapshot:
-        """Take a snapshot: the synchronous half; see `KeyedStateBackend.snapshot`.
-
-        The cost grows with the number of changed mutable values; other changes cost next to nothing.
-
-        Raises:
-            RuntimeError: This backend takes no snapshots.
-        """
+        """See `KeyedStateBackend.snapshot`; the cost grows with the number of changed mutable values."""
         if not self._takes_snapshots:
             msg = "this backend was made without snapshots, so it does not know what changed"
             raise RuntimeError(msg)
@@ -183,7 +177,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         (_apply_nested if nested else _apply_flat)(entries, keys, values)
 
     def _put_in_order(self, name: str) -> None:
-        """Sort the elements of restored lists by their numbers: changes may have come in any order."""
+        """Sort the elements of restored lists by their numbers: deltas may have any order."""
         entries = self._tables[name].entries if name in self._tables else {}
         for key, held in entries.items():
             if any(number > following for number, following in pairwise(held)):

@@ -1,14 +1,11 @@
 """Key groups: the smallest pieces in which keyed state moves (Flink's `KeyGroupRangeAssignment`).
 
-Each key belongs to one of `max_parallelism` key groups, by its stable hash, for as long as the job's state
-lives. Each subtask owns a contiguous range of key groups. When the parallelism changes, only the ranges
-change. A key's state is in the old snapshot that owned its group; a key's group never changes.
+Each key belongs to one of `max_parallelism` key groups, by its stable hash, for ever. Each subtask owns a
+contiguous range of key groups. Another parallelism changes only the ranges. The two directions must agree for
+every parallelism: `subtask_of_key_group` rounds down, so the first group of a range rounds up.
 
-The two directions must agree for every pair of parallelisms: `subtask_of_key_group` rounds down, so the first
-group of a range rounds up. `max_parallelism` itself can't change; snapshots contain it.
-
-**Another parallelism** (`redistribute`) assigns the state of the old subtasks to the new ones. Operator state
-follows Flink's `RoundRobinOperatorStateRepartitioner`. The three modes:
+**Another parallelism** (`redistribute`). Operator state follows Flink's
+`RoundRobinOperatorStateRepartitioner`. The three modes:
 
 * split: every value goes to exactly one new subtask. At the same parallelism every subtask keeps its values,
   even if their numbers are uneven. Otherwise the values of one state, in the order of the old subtasks, are
@@ -17,12 +14,11 @@ follows Flink's `RoundRobinOperatorStateRepartitioner`. The three modes:
 * union: every value goes to every new subtask.
 * broadcast: every old subtask had the same values; each new one takes one old copy.
 
-A subtask may not ask for a restored list before the next checkpoint. It then puts its *own part* of the list
-into that checkpoint, unchanged. For a union list this is the part of the old subtasks that it replaces, not
-the whole list. So the list neither shrinks nor multiplies, whichever subtasks ask for it.
+A subtask whose operator has not used a restored list yet puts its *own part* of it into the next checkpoint.
+Of a union list this is the part of the old subtasks that it replaces. So the list neither shrinks nor
+multiplies, whichever subtasks use it.
 
-Keyed state is not rewritten here. A handle goes to every new subtask whose range overlaps its own. That
-subtask takes the keys that it owns.
+A handle of keyed state goes to every new subtask whose range overlaps its own, which takes its own keys.
 """
 
 from __future__ import annotations
@@ -50,18 +46,7 @@ _LEAST_DEFAULT: Final = 1 << 7
 
 
 def key_group_of(key: Any, max_parallelism: int) -> int:
-    """The key group of a key.
-
-    Example:
-        >>> key_group_of("word", 128)
-        95
-    """
     return stable_hash(key) % max_parallelism
-
-
-def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> Sequence[int]:
-    groups: list[int] = key_group_array(keys, max_parallelism).tolist()
-    return groups
 
 
 def key_group_array(keys: Sequence[Any], max_parallelism: int) -> NDArray[np.uint16]:
@@ -110,7 +95,7 @@ def changed_key(table: str, key: Any) -> StateMismatchError:
 
 
 def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """Index of the subtask that owns a key group.
+    """Index of the owner of a key group.
 
     Example:
         >>> [subtask_of_key_group(group, 2, 4) for group in range(4)]
@@ -145,9 +130,7 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """The default number of key groups.
-
-    The smallest power of two with room to grow by half, and at least 128.
+    """The smallest power of two with room to grow by half, at least 128.
 
     Example:
         >>> default_max_parallelism(4), default_max_parallelism(1000)
@@ -159,11 +142,9 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 class KeyToSubtask(dict[Any, int]):
-    """Cache of the subtask of each key: `cache.subtasks_of(keys)`.
+    """Cache of the subtask of each key; a full cache is cleared.
 
-    A key that is not in the cache is hashed and added. A hit costs only the look-up, so the cache does not
-    know which keys are used most. A full cache is cleared. Keys that are equal (`1` and `True`) share an
-    entry, which is right: they share their hash.
+    Keys that are equal (`1` and `True`) share an entry, which is right: they share their hash.
 
     Example:
         >>> subtask_of = KeyToSubtask(2, 128)
@@ -206,10 +187,7 @@ OldStates: TypeAlias = Mapping[str, tuple[RedistributionMode, Sequence[T]]]
 
 
 def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict[str, list[T]]]:
-    """Share out the list states of an operator.
-
-    Args:
-        old: States by name, for each old subtask; a subtask without state has an empty mapping.
+    """Assign the list states of the old subtasks to the new ones, by name.
 
     Example:
         >>> split = RedistributionMode.SPLIT_DISTRIBUTE
@@ -237,17 +215,12 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
 
 
 def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]]]) -> list[OldStates[T]]:
-    """Lists that each new subtask puts into a snapshot while its operator has not asked for them.
-
-    Args:
-        shares: The result of `redistribute` for `old`.
+    """Lists that each new subtask puts into a snapshot while its operator has not used them.
 
     Example:
         >>> old = [{"seen": (RedistributionMode.UNION, "ab")}, {"seen": (RedistributionMode.UNION, "c")}]
         >>> [part["seen"][1] for part in own_parts(old, redistribute(old, 2))]
         [['a', 'b'], ['c']]
-        >>> [part["seen"][1] for part in own_parts(old, redistribute(old, 1))]
-        [['a', 'b', 'c']]
     """
     modes = _modes(old)
     parts: list[dict[str, tuple[RedistributionMode, Sequence[T]]]] = []
@@ -268,11 +241,7 @@ def reassign_keyed(
     new_parallelism: int,
     max_parallelism: int,
 ) -> list[list[KeyedStateHandle]]:
-    """Give each new subtask the handles that hold keys of its range.
-
-    Args:
-        handles: Handles of each old subtask; a subtask without state has none.
-    """
+    """Give each new subtask the handles of the old ones that hold keys of its range."""
     if len(handles) != old_parallelism:
         msg = f"a snapshot taken with parallelism {old_parallelism} has state of {len(handles)} subtasks"
         raise CorruptSnapshotError(msg)
@@ -306,7 +275,7 @@ def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[l
 
 
 def _split(values: Sequence[T], pieces: int, first_with_more: int) -> list[list[T]]:
-    """Cut into contiguous pieces; the longer ones begin at `first_with_more` and wrap around."""
+    """Cut into contiguous pieces; the longer ones start at piece `first_with_more` and wrap around."""
     size, more = divmod(len(values), pieces)
     split: list[list[T]] = []
     start = 0

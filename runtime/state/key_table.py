@@ -1,8 +1,8 @@
 """`KeyTable`: finds the slots of many keys at once, by open addressing in numpy.
 
-A key has one slot for as long as it is in the table; the slot is its place in every column beside the table.
-The table keeps a 64-bit hash of each slot and cells that name slots. All steps work on arrays: keys that have
-found neither their slot nor an empty cell try the next cell together (linear probing).
+The slot of a key is its place in every column beside the table. The table keeps a 64-bit hash of each slot
+and cells with the numbers of slots. All steps work on arrays: keys that have found neither their slot nor an
+empty cell try the next cell together (linear probing).
 
 Why it is correct:
 
@@ -74,10 +74,9 @@ class KeyTable:
         self._last_level = 0
 
     def slots_of(self, hashes: HashArray, same: SameKeys, store: StoreKeys) -> NDArray[np.int64]:
-        """Return the slot of each row's key; new keys get one. A key may occur several times.
+        """The slot of each row's key, which may occur several times; new keys get one.
 
-        Args:
-            store: Keeps the keys of new slots; called before any of them is compared.
+        `store` is called before a new slot is compared.
         """
         slots = self.find(hashes, same)
         missing = np.flatnonzero(slots < 0)
@@ -139,7 +138,6 @@ class KeyTable:
     def _insert(
         self, all_hashes: HashArray, rows: NDArray[np.int64], level: int, store: StoreKeys
     ) -> NDArray[np.int64]:
-        """Find the slot of each row's hash on a level, or make a new one."""
         self._make_room(len(rows))
         hashes = _at_level(all_hashes[rows], level)
         mask, positions = len(self._cells) - 1, self._start(hashes)

@@ -53,12 +53,12 @@ _HEADER: Final = len(_MAGIC) + 8
 
 @dataclass(frozen=True, slots=True)
 class ColumnBlock:
-    """Some changed keys of one table.
+    """Changed keys of a table in columns.
 
     Attributes:
-        keys: The keys, a column for each part; each key occurs once.
-        values: The values in the order of the keys, without columns where a table has only keys; `None` when
-            the keys were deleted.
+        keys: A column for each part; each key occurs once.
+        values: Without columns where a table has only keys; `None` for deleted keys.
+        extra: Number of last parts of the key that don't decide its key group.
     """
 
     table: str
@@ -90,8 +90,8 @@ class RowBlock:
     """Entries of a table of rows as they are read.
 
     Attributes:
-        keys: The keys; in a nested table pairs of key and second part.
-        values: Their values; `None` for deleted entries.
+        keys: In a nested table pairs of key and second part.
+        values: `None` for deleted entries.
     """
 
     table: str
@@ -114,11 +114,7 @@ class RowBlock:
 
 
 def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
-    """A record batch as an Arrow IPC stream.
-
-    Raises:
-        CodecError: A column has such a type.
-    """
+    """A record batch as an Arrow IPC stream; raises `CodecError` for a type that may run code."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -129,7 +125,7 @@ def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
 
 
 def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
-    """The block that `encode_columns` wrote; the columns are views into the data."""
+    """The batch that `encode_columns` wrote; the columns are views into the data."""
     try:
         return read_batch(data, any_type=any_type)
     except Exception as error:  # anything: the bytes decide what goes wrong
@@ -156,12 +152,8 @@ def pack_rows(
     """Encode the keys of a block of rows.
 
     Args:
-        keys: The keys; in a nested table pairs, with those of one key adjacent.
+        keys: In a nested table pairs, with those of one key adjacent.
         values: The encoded list of values; `None` for deleted entries.
-
-    Raises:
-        KeyGroupError: A key belongs to another subtask, so no restore would find it.
-        KeyTypeError: A key has a type that can't be a key.
     """
     count = len(keys)
     of_parts: tuple[Any, ...] = ()
@@ -280,11 +272,7 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
-    """Remove a table from a chunk without decoding any block.
-
-    Returns:
-        The remaining chunk (`None` if it is empty), and the number of removed keys.
-    """
+    """Remove a table without decoding any block; returns the rest (`None` if empty) and the removed keys."""
     max_parallelism, packed = _unpack(data, _place(handle))
     rest = [block for block in packed if block[0] != table]
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
@@ -296,10 +284,7 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
 def read_chunk(
     data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
 ) -> Iterator[RowBlock | ColumnBlock]:
-    """Decode the blocks of a chunk one by one, in order.
-
-    Args:
-        table: The only table to decode; `None` for all.
+    """Decode the blocks of a chunk, or of one table, in order.
 
     Raises:
         CorruptSnapshotError: The bytes are damaged, or a value can't be decoded; names the file.
@@ -324,8 +309,6 @@ def read_chunk(
 
 def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[tuple[str, list[Any], bool]]:
     """Read the entries of a chunk without values: table, keys, and whether they were deleted; in order.
-
-    The keys of a nested table are pairs.
 
     Raises:
         CorruptSnapshotError: The bytes are damaged; names the file.
@@ -378,14 +361,7 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
 
 
 def need_canonical(handles: Iterable[KeyedStateHandle]) -> None:
-    """Check that every backend and every tool can read this state.
-
-    Raises:
-        StateMismatchError: The state is in files of RocksDB, as in its checkpoints.
-
-    RocksDB, which only an operator with state_backend=RocksDB() can start from. Take a savepoint: every \
-    backend reads that
-    """
+    """Refuse state in files of RocksDB, as in its checkpoints."""
     if any(handle.is_native for handle in handles):
         msg = (
             "this checkpoint holds keyed state in the files of RocksDB, which only an operator with "

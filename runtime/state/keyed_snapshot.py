@@ -120,9 +120,7 @@ def first_to_merge(sizes: Sequence[int], policy: CompactionPolicy) -> int | None
 
 
 class StateFileReader(Protocol):
-    def read(self, handle: StateHandle) -> bytes:
-        """The bytes behind a handle."""
-        ...
+    def read(self, handle: StateHandle) -> bytes: ...
 
 
 class StateFileWriter(StateFileReader, Protocol):
@@ -149,7 +147,7 @@ class MergedChanges:
             block.put_into(rows)
 
     def blocks(self, *, with_deleted: bool = True) -> list[Block]:
-        """Return all changes and empty this object; packing encodes them later."""
+        """All changes, which packing encodes later; call it once."""
         blocks: list[Block] = [
             CapturedRows(table, rows, nested=nested, with_deleted=with_deleted)
             for (table, nested), rows in self._rows.items()
@@ -192,13 +190,7 @@ class KeyedSnapshot:
     time: SavedTime | None = None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
-        """Write the changes as at most one new file, merged with older files if the policy says so; blocks.
-
-        Raises:
-            CorruptSnapshotError: A file to be merged is damaged.
-            KeyGroupError: A table has a key of another subtask.
-            CodecError: A value can't be encoded; names table and key.
-        """
+        """Write the changes as at most one new file, merged with older files by the policy; blocks."""
         with self.codec.for_another_thread() as codec:
             return self._finish(files, codec)
 
@@ -224,7 +216,7 @@ class KeyedSnapshot:
         return pack_blocks(blocks, self.max_parallelism, self.key_groups, codec)
 
     def _files_to_keep(self, chain: tuple[StateHandle, ...], packed: list[PackedBlock]) -> int:
-        """Choose the older files to keep, by packed sizes; sizes before packing are estimates."""
+        """Choose by packed sizes; sizes before packing are estimates."""
         if self.self_contained:
             return 0
         if not packed:
@@ -241,7 +233,7 @@ class KeyedSnapshot:
         codec: ValueCodec,
         has_older: bool,
     ) -> tuple[list[Block], int]:
-        """Merge the blocks of these files with the new ones; also return the number of keys in the files."""
+        """Merge the blocks of these files with the new ones; also returns the number of keys in the files."""
         changes, read = MergedChanges(), 0
         for handle in chain:
             for block in read_chunk(files.read(handle), handle, self.max_parallelism, codec):
@@ -260,16 +252,7 @@ _PENDING_POLICY: Final = CompactionPolicy(max_files=8)
 
 
 class ConfirmableSnapshots:
-    """Snapshots of one backend that later ones may build on once a barrier confirms them.
-
-    Example:
-        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
-        >>> snapshots, handle = ConfirmableSnapshots(), KeyedStateHandle(KeyGroupRange(0, 9), ())
-        >>> snapshots.begun(1)
-        >>> snapshots.finished(1, handle)
-        >>> snapshots.confirm(2), snapshots.confirm(1), snapshots.base is handle
-        (False, True, True)
-    """
+    """Snapshots of one backend that later ones may build on once a barrier confirms them."""
 
     def __init__(self) -> None:
         self.clear()
@@ -328,12 +311,7 @@ class Increments(ConfirmableSnapshots):
         self.deltas: list[Delta] = []
 
     def confirm(self, confirmed_id: int) -> bool:
-        """Build on this checkpoint from now on.
-
-        Returns:
-            False when the checkpoint is unknown. Everything is forgotten then, and the next delta must hold
-            all live state.
-        """
+        """Build on this checkpoint; False when it is unknown, and the next delta must hold all live state."""
         if super().confirm(confirmed_id):
             self.deltas = [delta for delta in self.deltas if delta.last_id > confirmed_id]
         elif self.base is not None:
@@ -342,11 +320,7 @@ class Increments(ConfirmableSnapshots):
         return True
 
     def add(self, delta: Delta) -> None:
-        """Append the newest changes; merges deltas when there are many.
-
-        Merging starts only after many unconfirmed checkpoints. It is size-tiered: over time a change is
-        merged a logarithmic number of times.
-        """
+        """Append the newest changes; merges deltas, size-tiered, after many unconfirmed checkpoints."""
         if delta.blocks:
             self.deltas.append(delta)
         if len(self.deltas) <= _PENDING_POLICY.max_files:

@@ -1,10 +1,7 @@
 """Keyed state as users declare and use it: `ValueState`, `ListState`, `MapState` and their aggregating kin.
 
-Each class is a declaration and a view; see `declared_state.py`. A view of keyed state shows the current key.
-The state backend makes it from a subclass (`state_views.py`).
-
-Two declarations with one name are the same state. A view must never outlive its subtask: it refers to the
-live table.
+Each class is a declaration and a view (`declared_state.py`). A view shows the current key; the state backend
+makes it from a subclass (`state_views.py`). Two declarations with one name are the same state.
 """
 
 from __future__ import annotations
@@ -26,13 +23,10 @@ OutCo = TypeVar("OutCo", covariant=True)
 
 
 class KeyedState(DeclaredState):
-    """Common part of all kinds of keyed state; for the other attributes see `DeclaredState`.
+    """Common part of all kinds of keyed state.
 
     A method that needs the current key raises a `RuntimeError` while no record or timer is processed. A
     declaration with an invalid argument raises a `ConfigurationError`.
-
-    Attributes:
-        ttl: Lifetime of entries; `None` keeps them for ever.
     """
 
     __slots__ = ("ttl",)
@@ -61,14 +55,12 @@ class KeyedState(DeclaredState):
     def settings(self) -> Mapping[str, object]:
         return {"ttl": self.ttl}
 
+    def clear(self) -> None:
+        """Delete the current key's state; nothing happens when it has none."""
+        raise self._unbound()
+
 
 class _OfOneType(KeyedState):
-    """A state whose values or elements have one type.
-
-    Attributes:
-        of_type: The declared type; `None` for any.
-    """
-
     __slots__ = ("of_type",)
 
     of_type: type | None
@@ -181,10 +173,6 @@ class ValueState(_OfOneType, Generic[T]):
         """Set the current key's value; raises `TypeError` for a value of another type."""
         raise self._unbound()
 
-    def clear(self) -> None:
-        """Delete the current key's value; nothing happens when it has none."""
-        raise self._unbound()
-
 
 class ListState(_OfOneType, Generic[T]):
     """A list of elements per key (Flink's `ListState`).
@@ -192,11 +180,7 @@ class ListState(_OfOneType, Generic[T]):
     Each element is saved by itself: a checkpoint after `add` holds the new element, not the list.
 
     Args:
-        of_type: The type of the elements; any type by default.
-        name: Unique in the operator; the name of the class attribute by default.
-        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Converts a saved element of another type to `of_type`.
-        renamed_from: The name under which the state was saved before.
+        of_type: The type of the elements; any type by default. For the other arguments see `ValueState`.
 
     Example:
         >>> from penstock import KeyedProcessFunction
@@ -252,10 +236,6 @@ class ListState(_OfOneType, Generic[T]):
         self.clear()
         self.extend(elements)
 
-    def clear(self) -> None:
-        """Delete the current key's list; nothing happens when it has none."""
-        raise self._unbound()
-
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
@@ -264,17 +244,16 @@ class ListState(_OfOneType, Generic[T]):
 
 
 class MapState(KeyedState, MutableMapping[K, V]):
-    """A map per key (Flink's `MapState`): a mutable mapping without order; each entry is saved by itself.
+    """A map per key (Flink's `MapState`): a mutable mapping without order.
 
-    So a map may be large. Reading returns a copy of a mutable value: change the copy and put it again.
+    Each entry is saved by itself, so a map may be large. Reading returns a copy of a mutable value: change
+    the copy and put it again.
 
     Args:
         key_type: The type of the map's keys; by default any type that can be a key of a stream.
         value_type: The type of the map's values; any type by default.
-        name: Unique in the operator; the name of the class attribute by default.
-        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Converts a saved value of another type to `value_type`.
-        renamed_from: The name under which the state was saved before.
+        migrate: Converts a saved value of another type to `value_type`. For the other arguments see
+            `ValueState`.
 
     Example:
         >>> from penstock import KeyedProcessFunction
@@ -320,7 +299,7 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
     @property
     def types(self) -> tuple[type, ...]:
-        """The types of keys and values; `object` for an omitted type."""
+        """Type of the keys, type of the values; `object` for an omitted one."""
         if self.key_type is None and self.value_type is None:
             return ()
         return self.key_type or object, self.value_type or object
@@ -359,11 +338,7 @@ class ReducingState(_OfOneType, Generic[T]):
     Args:
         function: Returns the new value from the value so far and the added one. The first added value is kept
             as it is.
-        of_type: The type of the values; any type by default.
-        name: Unique in the operator; the name of the class attribute by default.
-        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Converts a saved value of another type to `of_type`.
-        renamed_from: The name under which the state was saved before.
+        of_type: The type of the values; any type by default. For the other arguments see `ValueState`.
 
     Example:
         >>> from penstock import KeyedProcessFunction
@@ -413,10 +388,6 @@ class ReducingState(_OfOneType, Generic[T]):
         """
         raise self._unbound()
 
-    def clear(self) -> None:
-        """Delete the current key's value; nothing happens when it has none."""
-        raise self._unbound()
-
 
 class FoldsValues(Protocol[InContra, OutCo]):
     """Methods of an `AggregateFunction` that an `AggregatingState` needs."""
@@ -430,10 +401,8 @@ class AggregatingState(KeyedState, Generic[In, Out]):
     """An accumulator per key, into which an `AggregateFunction` folds values (Flink's `AggregatingState`).
 
     Args:
-        function: The aggregate function; it must be stateless, because one object serves all keys.
-        name: Unique in the operator; the name of the class attribute by default.
-        ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
-        renamed_from: The name under which the state was saved before.
+        function: The aggregate function; it must be stateless, because one object serves all keys. For the
+            other arguments see `ValueState`.
 
     Example:
         >>> from penstock import AggregateFunction, KeyedProcessFunction
@@ -475,7 +444,9 @@ class AggregatingState(KeyedState, Generic[In, Out]):
         super().__init__(name, ttl, None, renamed_from)
         self.function = function
         needed = ("create_accumulator", "add", "get_result")
-        if isinstance(function, type) or not all(callable(getattr(function, each, None)) for each in needed):
+        if isinstance(function, type) or not all(
+            callable(getattr(function, method, None)) for method in needed
+        ):
             self.refuse(f"it takes an object of a class of AggregateFunction, not {function!r:.80}")
 
     def get(self) -> Out | None:
@@ -484,8 +455,4 @@ class AggregatingState(KeyedState, Generic[In, Out]):
 
     def add(self, value: In) -> None:
         """Fold a value into the current key's accumulator."""
-        raise self._unbound()
-
-    def clear(self) -> None:
-        """Delete the current key's accumulator; nothing happens when it has none."""
         raise self._unbound()

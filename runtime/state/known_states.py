@@ -153,11 +153,11 @@ class StateInfo:
     """A declared state in plain values, for reports and for comparing a program with a snapshot.
 
     Attributes:
-        kind: `value`, `list`, `map`, `reducing` or `aggregating`. That of operator state is how it is
-            redistributed: `split_distribute`, `union` or `broadcast`.
+        kind: `value`, `list`, `map`, `reducing` or `aggregating`; for operator state its redistribution:
+            `split_distribute`, `union` or `broadcast`.
         of_type: Names of the declared types; empty without any.
-        renamed_from: The name that it had before; empty for none.
-        ttl: How long entries live, in words; empty for ever.
+        renamed_from: Its earlier name; empty for none.
+        ttl: Lifetime of entries as text; empty without a TTL.
     """
 
     name: str
@@ -190,19 +190,7 @@ def _info(state: DeclaredState) -> StateInfo:
 
 
 def states_of(kind: type) -> dict[str, KeyedState]:
-    """The keyed states that a class and its bases declare, by attribute.
-
-    Example:
-        >>> from penstock.runtime.state.keyed_states import ListState, MapState, ValueState
-        >>> class Base:
-        ...     seen = ValueState(int, default=0)
-        ...     pages = MapState(str, int)
-        >>> class Own(Base):
-        ...     pages = None
-        ...     waiting = ListState(name="held back")
-        >>> {attribute: state.name for attribute, state in states_of(Own).items()}
-        {'seen': 'seen', 'waiting': 'held back'}
-    """
+    """The keyed states that a class and its bases declare, by attribute."""
     return {name: state for name, state in _declared(kind).items() if isinstance(state, KeyedState)}
 
 

@@ -317,11 +317,11 @@ def _has_own_ways(kind: Any) -> bool:
 def _is_made_of(base: type, kind: type) -> bool:
     """Whether a value of a builtin and attributes are all there is to an instance of its subclass."""
     own = kind.__mro__[: kind.__mro__.index(base)]
-    if any(not each.__flags__ & _HEAP_TYPE or _slots_of(each) for each in own):
+    if any(not cls.__flags__ & _HEAP_TYPE or _slots_of(cls) for cls in own):
         return False
     return not any(
-        name in vars(each) and not (name == "__getnewargs__" and "_fields" in vars(each))  # a named tuple's
-        for each in own
+        name in vars(cls) and not (name == "__getnewargs__" and "_fields" in vars(cls))  # a named tuple's
+        for cls in own
         for name in _WAYS_OF_COPYING
     )
 

@@ -1,11 +1,11 @@
 """A hash of keys that is the same in every process, on every machine and in every release.
 
-Python's own `hash` differs between processes for strings, so it can't decide which subtask owns a key. This
-one decides it. Its results are in checkpoints: key groups on disk are only right as long as a key keeps its
-hash. **Never change a hash that this file computes.** A test pins a table of them.
+Python's own `hash` of a string differs between processes, so it can't decide which subtask owns a key. This
+one does. Checkpoints contain its results. **Never change a hash that this file computes.** A test pins a
+table of them.
 
 Values that are equal as keys of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to the same subtask.
-Otherwise the state of one key would be split over two subtasks. So
+Otherwise two subtasks would have state of one key. So
 
 * whole numbers of every type from -2**63 to 2**64-1 go through one mixer. Other numbers go through Python's
   numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
@@ -19,11 +19,9 @@ Other values are refused with `KeyTypeError`: lists, dicts and sets (mutable), N
 unknown types. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although their hashes differ.
 One NaN has a hash: the object that a `ColumnKey` substitutes for every NaN.
 
-The result is well mixed; `% max_parallelism` needs no further mixing.
-
-**The mixer** for whole numbers is implemented twice, for one number and for a numpy array. It is the
-finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014). A test
-checks that both agree.
+**The mixer** for whole numbers is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
+Pseudorandom Number Generators", 2014), for one number and for a numpy array. Its results are well mixed, so
+`% max_parallelism` needs no further mixing.
 """
 
 from __future__ import annotations
@@ -213,12 +211,7 @@ def _hash_ticks(ticks: int, seed: int) -> int:
 
 
 def micros_of_key(key: datetime) -> tuple[int, bool]:
-    """Microseconds of a time since 1970, and whether it has a zone; with a zone they are in UTC.
-
-    Example:
-        >>> micros_of_key(datetime(1970, 1, 1, 0, 0, 1))
-        (1000000, False)
-    """
+    """Microseconds of a time since 1970, and whether it has a zone; with a zone they are in UTC."""
     zone = key.tzinfo
     since_epoch = (key.replace(tzinfo=None, fold=0) - _EPOCH) // _MICROSECOND
     if zone is None:

@@ -1,15 +1,12 @@
-"""`stable_hash` of many keys at once: sequences, numpy arrays and Arrow columns.
+"""`stable_hash` of many keys at once: sequences and Arrow columns.
 
-Every function returns the same hashes as `stable_hash`. So rows and Arrow batches of one stream agree on the
-subtask of a key. Numbers and times are vectorised, and so is the hash of several columns together. Text,
-bytes and decimals are hashed once per distinct value.
+Rows and Arrow batches of one stream agree on the subtask of a key. Numbers and times are vectorised, and so
+is the hash of several columns together. Text, bytes and decimals are hashed once per distinct value.
 
-**xxh3** (64 bits, with a seed) of many short inputs at once. A compound key hashes the hashes of its parts,
-and a time hashes its ticks, so an input is a few words of 64 bits. One call from Python costs half a
-microsecond, most of it overhead. Here the same arithmetic runs over whole arrays, in chunks that stay in the
-processor's cache. A test checks that the results agree with `xxhash`.
-
-The algorithm is XXH3 of the xxHash specification, for inputs of 8, 16, and 24 to 128 bytes.
+A compound key hashes the hashes of its parts, and a time its ticks, so the input of **xxh3** is a few words
+of 64 bits. One call from Python costs half a microsecond, most of it overhead. Here the same arithmetic runs
+over whole arrays, in chunks that stay in the processor's cache. A test checks that the results agree with
+`xxhash`. The algorithm is XXH3 of the xxHash specification, for inputs of 8, 16, and 24 to 128 bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +21,6 @@ import pyarrow.types as kinds
 from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
-from penstock.runtime.errors import KeyTypeError
-from penstock.runtime.record.column_key import canonical_column
 from penstock.runtime.state.stable_hash import (
     AWARE,
     BYTES,
@@ -63,11 +58,7 @@ _32: Final = np.uint64(32)
 
 
 def xxh3_words(words: Sequence[NDArray[Any]], seed: int) -> HashArray:
-    """The hash of each row of words, as if they were packed as little-endian 64-bit integers.
-
-    Args:
-        words: The columns, 1 to 16 arrays of one length, of 64-bit integers.
-        seed: Seed of the hash, less than 2**32.
+    """The hash of each row of 1 to 16 words, packed as little-endian 64-bit integers; seeds are below 2**32.
 
     Example:
         >>> import struct
@@ -184,25 +175,8 @@ def stable_hashes(keys: Sequence[Any]) -> HashArray:
     return np.fromiter(map(stable_hash, keys), dtype=np.uint64, count=len(keys))
 
 
-def stable_hash_array(values: NDArray[Any]) -> HashArray:
-    if values.ndim != 1:
-        msg = f"an array of {values.ndim} dimensions is no column of keys; pass one dimension"
-        raise KeyTypeError(msg)
-    if values.dtype.kind in "iub":
-        return mix64_array(values)
-    if values.dtype.kind in "mM":
-        msg = f"numpy's {values.dtype} can't be a key; convert it to integers or to Python's datetime"
-        raise KeyTypeError(msg)
-    return stable_hashes(values.tolist())
-
-
-def stable_hash_column(column: pa.Array | pa.ChunkedArray, name: str = "key") -> HashArray:
-    """`stable_hash` of every value of an Arrow column; nulls hash as `None`, every NaN as the one NaN key."""
-    return _hash_canonical(canonical_column(column, name))
-
-
 def key_hashes(columns: Sequence[pa.Array]) -> HashArray:
-    """`stable_hash` of every row's key: the value of a single column, or a tuple for several columns.
+    """`stable_hash` of every row's key: the value of a single canonical column, or a tuple for several.
 
     Example:
         >>> columns = [pa.array([1, 2]), pa.array(["a", None])]

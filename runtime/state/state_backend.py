@@ -9,12 +9,9 @@ format (`keyed_chunk.py`), so each backend restores savepoints of the others.
 Guarantees for operators:
 
 * `entries` of a table behave as a dict. A value may be changed in place, if its key is then put into
-  `changed`. A backend that stores bytes reads a value into memory at its first access, and writes it when its
-  key is put into `changed`.
-* A change is reported after it was made, and a change in place no later than any other change of its table. A
-  backend may write back a value, and drop it from memory, as soon as it knows of the change. A value from an
-  iteration must not be changed in place.
-* A view that `bind` makes shows the current key and adds no cost to the backend's read.
+  `changed`. A value from an iteration must not be changed in place.
+* A change is reported after it was made, and a change in place no later than any other change of its table.
+  Then a backend that stores bytes may write the value back, and drop it from memory.
 * `snapshot` is short, and stops the task. Its result is finished in another thread.
 """
 
@@ -50,6 +47,8 @@ class UnfinishedSnapshot(Protocol):
 
         Raises:
             CorruptSnapshotError: A file to be merged is damaged.
+            KeyGroupError: A table has a key of another subtask.
+            CodecError: A value can't be encoded; names table and key.
         """
         ...
 
@@ -60,7 +59,7 @@ class BackendSetup:
 
     Attributes:
         takes_snapshots: Whether `snapshot` will be called; otherwise changes are not kept.
-        clock: The time for state with a TTL; not needed without TTL.
+        clock: Needed for state with a TTL.
         isolates: Whether views copy the mutable values that they take and return.
     """
 
@@ -74,16 +73,13 @@ class BackendSetup:
 
 
 class KeyedStateBackend(ABC):
-    """The keyed state of one operator in one subtask.
-
-    Everything but the `finish` of its snapshots runs in the task's thread.
+    """The keyed state of one operator in one subtask; used by the task's thread.
 
     Attributes:
         current_key: The key of the current record or timer; set before a view is used.
         time: The time for state with a TTL; operators set its watermark and its record.
     """
 
-    #: Class that finds the expired entries of a table.
     lifetime_class: ClassVar[type[Lifetime]] = Lifetime
 
     def __init__(self, setup: BackendSetup, snapshots: ConfirmableSnapshots) -> None:
@@ -105,10 +101,10 @@ class KeyedStateBackend(ABC):
     # -- tables and views ---------------------------------------------------------------------------------
 
     def table(self, name: str, *, nested: bool = False) -> StateTable:
-        """Return the table of this name, for use without a view; always the same object.
+        """The table of this name, for use without a view; always the same object.
 
         Raises:
-            StateMismatchError: The restored table has the other form.
+            StateMismatchError: The restored table is nested and this one flat, or the other way round.
         """
         return self._table(name, nested=nested, is_bound=False)
 
@@ -122,15 +118,11 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def _new_table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
-        """Make a table that is empty or shows restored entries.
-
-        Args:
-            is_bound: Whether only views use the table.
-        """
+        """Make a table, which shows restored entries; `is_bound` if only views use it."""
 
     @abstractmethod
     def column_table(self, name: str) -> ColumnTable:
-        """Return the table in columns of this name; always the same object.
+        """The table in columns of this name; always the same object.
 
         Raises:
             ConfigurationError: The backend can't hold columns.
@@ -142,10 +134,7 @@ class KeyedStateBackend(ABC):
         """Names of the tables that are not empty, in rows or in columns."""
 
     def bind(self, declaration: KeyedState, *, is_declared: bool = False) -> KeyedState:
-        """Make a view of a state for the current key.
-
-        Args:
-            is_declared: Whether a function's class declares it; recorded in the snapshot.
+        """Make a view of a state for the current key; snapshots record whether a class declares it.
 
         Raises:
             ConfigurationError: A state of this name has another type.
@@ -160,7 +149,6 @@ class KeyedStateBackend(ABC):
         return made
 
     def _set_ttl(self, table: StateTable, ttl: StateTtl | None) -> None:
-        """Give a table the declared TTL in place of the saved one."""
         if table.lifetime is not None:
             return
         has_stamps = self._known.has_stamps(table.name)
@@ -170,7 +158,7 @@ class KeyedStateBackend(ABC):
             table.take_stamps_away()
 
     def rename(self, declaration: KeyedState) -> None:
-        """Rename a restored state that still has the name of `renamed_from`; call before any `bind`."""
+        """Rename a restored state that still has the name `renamed_from`; call before any `bind`."""
         before = declaration.renamed_from
         if before is not None and self._known.rename(before, declaration.name):
             self._rename_table(before, declaration.name)
@@ -185,7 +173,6 @@ class KeyedStateBackend(ABC):
         return {key: list(held.values()) for key, held in live.items()} if name in self._known.lists else live
 
     def keys(self, name: str) -> list[Any]:
-        """The keys of this subtask that have entries in a table."""
         table = self._tables.get(name)
         return [] if table is None else table.live_keys()
 
@@ -198,18 +185,18 @@ class KeyedStateBackend(ABC):
         return min((seconds for seconds in due if seconds is not None), default=None)
 
     def sweep(self, most: int) -> None:
-        """Delete expired entries; checks at most `most` entries."""
+        """Delete expired entries; checks at most `most`."""
         for table in self._tables.values():
             if table.lifetime is not None and most > 0:
                 most -= table.lifetime.sweep(table, most)
 
     @property
     def is_examination_due(self) -> bool:
-        """Whether `examine_changes` should be called before the next batch, because much has changed."""
+        """Whether so much has changed that `examine_changes` should be called before the next batch."""
         return any(table.changed.is_examination_due for table in self._tables.values())
 
     def examine_changes(self) -> None:
-        """Find out which values of the next snapshot can't change; takes some milliseconds."""
+        """Find the immutable values of the next snapshot; takes some milliseconds."""
         for table in self._tables.values():
             if table.changed.is_examination_due:
                 table.changed.examine()
@@ -226,7 +213,7 @@ class KeyedStateBackend(ABC):
             checkpoint_id: Greater than that of every snapshot before.
             confirmed_id: The newest completed checkpoint at the time of the trigger; -1 for none.
             self_contained: Refer to no older file, and use the format of all backends (a savepoint). No later
-            snapshot builds on it.
+                snapshot builds on it.
 
         Raises:
             ValueError: The id is not greater.
@@ -239,15 +226,11 @@ class KeyedStateBackend(ABC):
             raise ValueError(msg)
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """Note that a snapshot's files are written; called before the checkpoint is acknowledged.
-
-        Without this call (the upload failed) no later snapshot builds on this one. The handle of a
-        self-contained snapshot is ignored: its files belong to the user.
-        """
+        """Note the files of a snapshot: later ones may build on it, unless it is self-contained."""
         self._snapshots.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
-        """Note that a checkpoint is complete. The next barrier decides which one to build on."""
+        """Note that a checkpoint is complete; the next barrier decides which one to build on."""
 
     def forget(self, checkpoint_id: int) -> None:
         """Forget an aborted checkpoint: no snapshot builds on it, and its changes are written again."""
@@ -269,9 +252,9 @@ class KeyedStateBackend(ABC):
         """Replace all state by the handles' entries of this subtask's key groups; blocks.
 
         Args:
-            handles: State of old subtasks, of any parallelism. Each handle has keys of its own.
+            handles: State of old subtasks, of any parallelism, with distinct keys.
             restored_checkpoint_id: The checkpoint of the handles, if later snapshots may refer to its files.
-            `None` for a savepoint.
+                `None` for a savepoint.
 
         Raises:
             CorruptSnapshotError: A file is damaged; names it.
@@ -312,23 +295,16 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def _put_rows(self, name: str, nested: bool, keys: Sequence[Any], values: Sequence[Any] | None) -> None:
-        """Put restored entries of this subtask into a table, or delete them.
-
-        Args:
-            keys: The keys; in a nested table pairs of key and second part.
-            values: The values; `None` for deleted entries.
-        """
+        """Put restored entries of this subtask into a table; `values` is `None` for deleted entries."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release resources outside of memory; the backend is not used after this."""
+        """Release files and memory outside of Python."""
 
 
 class StateBackendOpener(Protocol):
-    """Factory of backends that keep state outside of the heap."""
-
     def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
-        """Make a new, empty backend.
+        """Make an empty backend.
 
         Raises:
             ConfigurationError: A package that it needs is not installed.

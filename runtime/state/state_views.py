@@ -3,9 +3,9 @@
 Views are the same on the heap, in RocksDB and with a TTL. Only the entries behind them differ: a dict, a
 cache in front of a disk, or `LiveEntries` (`state_table.py`).
 
-Reading and writing state is the inner loop of every process function, so each method does its work itself.
-None checks whether there is a current key. `NO_KEY` has no hash, so the first access to a dict raises. Only
-then is the error with the state's name made.
+Reading and writing state is the inner loop of every process function, so methods repeat code instead of
+calling each other. None checks whether there is a current key: `NO_KEY` has no hash, so the first access to a
+dict raises.
 
 A write is reported with the value (`dirty_entries.py`). Each view keeps the types of the values that it has
 accepted, so a look-up shows that a value has the declared type. Only a value of a new type is checked in

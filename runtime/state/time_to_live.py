@@ -4,23 +4,20 @@ Each entry of a state with a TTL is saved with a *stamp*: the time of its last w
 it. It has expired when stamp + TTL is not after now. So a changed TTL in the next version of a program also
 applies to saved entries.
 
-**Visible.** Every read compares the stamp with now. This does not depend on the clean-up, which only frees
-memory. Now never goes back, so an expired entry stays hidden when a clock is set back. In event time now is
-the watermark, or the timestamp of the current record if that is later. The clean-up uses the watermark alone,
-because an earlier record may still come. Such a record does not shorten a life: the later of two stamps
-stays.
+**Hidden.** Every read compares the stamp with now; the clean-up only frees memory. Now never goes back, so an
+expired entry stays hidden when a clock is set back. In event time now is the watermark, or the timestamp of
+the current record if that is later. The clean-up uses the watermark alone, because an earlier record may
+still come. The later of two stamps stays.
 
-A snapshot contains its time, and a restored job begins there: an expired entry stays hidden after a restore,
-too. If old subtasks had reached different times, event time begins with the earliest one, because no entry
-may expire early.
+A snapshot has its time, and a restored job begins there, so expired entries stay hidden. If old subtasks had
+reached different times, event time begins with the earliest one, because no entry may expire early.
 
-**Found.** The cost of repeated scans would follow the size of the state, not the number of expired entries.
-So entries wait in *buckets* of a 256th of the TTL, by their time of expiry. Writing an entry again changes
-only its stamp. When its bucket is due, the stamp is checked. A refreshed entry moves to the bucket of its new
-time; only an expired one is deleted. So an entry is checked once per TTL, and a sweep can't delete a key that
-was refreshed meanwhile.
+**Found.** The cost of scans would follow the size of the state, not the number of expired entries. So entries
+wait in *buckets* of a 256th of the TTL, by time of expiry. Writing an entry again changes only its stamp,
+which is checked when the bucket is due. A refreshed entry moves to the bucket of its new time. So an entry is
+checked once per TTL, and a sweep can't delete a refreshed one.
 
-**Cleaned.** The task sweeps some entries between two batches, whenever a bucket is due
+**Deleted.** The task sweeps some entries between two batches, whenever a bucket is due
 (`runtime/operators/keyed_state_requests.py`). A snapshot finishes the work first, so it has no expired
 entries. Deleted entries count as changed: the next checkpoint hides them in older files.
 """
@@ -59,8 +56,8 @@ class StateTtl:
     Attributes:
         duration: A `timedelta` or seconds; kept as seconds.
         refreshed_by: Whether reads extend the life of an entry, too. Each read is then a change that the next
-        checkpoint saves. time: `"processing"` uses the clock of the machine, `"event"` uses watermarks and
-        timestamps.
+            checkpoint saves.
+        time: `"processing"` uses the clock of the machine, `"event"` uses watermarks and timestamps.
 
     Raises:
         ConfigurationError: The duration is not greater than zero, or an argument is invalid.
@@ -118,11 +115,8 @@ class HasTimestamp(Protocol):
 class StateTime:
     """The time for the keyed state of one operator in one subtask, in microseconds.
 
-    Args:
-        clock: The clock of processing time; `None` if no state has a TTL.
-
     Attributes:
-        watermark: The current event time; `None` before the first watermark.
+        watermark: `None` before the first one.
     """
 
     def __init__(self, clock: Clock | None) -> None:
@@ -132,11 +126,7 @@ class StateTime:
         self.record: HasTimestamp | None = None
 
     def saved(self, expired: Iterable[tuple[str, int]] = ()) -> SavedTime:
-        """The time in a snapshot.
-
-        Args:
-            expired: The latest stamp of expired entries that the snapshot still has, by table.
-        """
+        """The time in a snapshot, with the latest stamp of expired entries that it still has, by table."""
         return SavedTime(self.watermark, self._latest, tuple(expired))
 
     def restore(self, saved: Iterable[SavedTime | None]) -> None:
@@ -209,10 +199,7 @@ class Lifetime:
     def watch(self, entry: Any, stamp: int | None) -> None:
         """Add a new entry, which is checked when it may have expired.
 
-        Args:
-            entry: A key, or a pair of key and second part.
-            stamp: Time of its last use; `None` for an entry that was saved without one. Its life begins with
-            the next sweep.
+        The life of an entry that was saved without a stamp begins with the next sweep.
         """
         if stamp is None:
             self._unstamped.append(entry)
@@ -269,7 +256,7 @@ class Lifetime:
         return seen
 
     def sweep_all(self, table: HasCells) -> None:
-        """Delete all expired entries, including those of the bucket that has not ended yet."""
+        """Delete all expired entries, also of the bucket that has not ended yet."""
         now = self._swept_to()
         if now is None:
             return

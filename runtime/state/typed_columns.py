@@ -7,10 +7,9 @@ there is only one type, and then there is only one column.
 In a block of a snapshot the column of the first type has the plain name. The others have names such as
 `total:sum|double`. Readers don't depend on which type is the first.
 
-`GrowingColumn` has values of one Arrow type by slot, which can be changed in place. Arrow arrays can't be
-changed, so the values are in numpy arrays. Numbers, booleans and times have an array of their own kind and a
-mask of the slots with a value. Other types (text, bytes, decimals, lists) have an array of Python objects, in
-which `None` is null.
+`GrowingColumn` has values of one Arrow type. Arrow arrays can't be changed, so the values are in numpy
+arrays. Numbers, booleans and times have a mask of the slots with a value. Other types (text, bytes, decimals,
+lists) are Python objects, and `None` is null.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _BY_BYTES: Final = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 class GrowingColumn:
-    """Values of one type; a slot that was never written is null.
+    """Values of one type by slot; a slot that was never written is null.
 
     Attributes:
-        values: The values by slot; undefined where `valid` is false. Operators may change them in place.
+        values: Undefined where `valid` is false. Operators may change them in place.
     """
 
     def __init__(self, name: str, kind: pa.DataType) -> None:
@@ -53,7 +52,6 @@ class GrowingColumn:
         return self.values.nbytes + self.valid.nbytes
 
     def reserve(self, capacity: int) -> None:
-        """Make room for `capacity` slots; new ones are null."""
         old = len(self.valid)
         if capacity <= old:
             return
@@ -174,12 +172,6 @@ _NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1
 
 
 class TypedColumns:
-    """The columns of one name.
-
-    Attributes:
-        all: The columns; several hold values of one slot only if an operator put them there.
-    """
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.all: list[GrowingColumn] = []
@@ -261,9 +253,7 @@ class TypedColumns:
         same = own.equals(slots, column)
         if len(self.all) == 1:
             return same
-        valid = np.ones(len(column), np.bool_)
-        if column.null_count:
-            valid = column.is_valid().to_numpy(zero_copy_only=False)
+        valid = _valid_of(column)
         for other in self.all:
             if other is own:
                 continue
@@ -277,10 +267,7 @@ class TypedColumns:
         return same
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
-        """Give slots with values equal to a column's the type of the column, if it has precedence.
-
-        So the type of a key does not depend on the arrival order of its equal values.
-        """
+        """Change slots that equal a column to its type if that has precedence, whichever value came first."""
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
         own = self.of(column.type)
@@ -297,29 +284,23 @@ def _rank(kind: pa.DataType) -> tuple[bool, str]:
 
 
 def plain_name(label: str, kind: pa.DataType) -> str:
-    """The plain name of a column of a block, which its columns of all types share.
+    """The name without a type.
 
     Example:
-        >>> plain_name("total:sum|double", pa.float64()), plain_name("total:sum", pa.int64())
-        ('total:sum', 'total:sum')
+        >>> plain_name("total:sum|double", pa.float64())
+        'total:sum'
     """
     return label.removesuffix(f"{_AS}{kind}")
 
 
 def alike(columns: Sequence[TypedColumns], slots: Slots) -> list[Slots]:
-    """Positions in `slots`, grouped so that each group has one type in every column.
-
-    Example:
-        >>> alike([], np.array([7, 3]))
-        [array([0, 1])]
-    """
-    everything = np.arange(len(slots))
-    mixed = [each for each in columns if len(each.all) > 1]
+    """Positions in `slots`, grouped so that each group has one type in every column."""
+    mixed = [typed for typed in columns if len(typed.all) > 1]
     if not mixed:
-        return [everything]
+        return [np.arange(len(slots))]
     codes = np.zeros(len(slots), np.int64)
-    for each in mixed:
-        codes = codes * len(each.all) + each.types_of(slots)
+    for typed in mixed:
+        codes = codes * len(typed.all) + typed.types_of(slots)
         codes = np.unique(codes, return_inverse=True)[1]
     return [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]
 
@@ -336,7 +317,7 @@ def _is_of_values(kind: pa.DataType) -> bool:
 
 
 def _comparable(column: pa.Array) -> list[Any]:
-    """Convert values so that Python compares them by meaning: moments by instant, in any zone."""
+    """Values that Python compares by meaning: moments by instant, in any zone."""
     kind = column.type
     if kinds.is_timestamp(kind) and kind.tz is not None:
         step = _NANOSECONDS[kind.unit]

@@ -17,14 +17,14 @@ from penstock.runtime.snapshot.handles import KeyGroupRange, RedistributionMode
 from penstock.runtime.state.key_groups import (
     KeyToSubtask,
     default_max_parallelism,
+    key_group_array,
     key_group_of,
     key_group_range,
-    key_groups_of,
     redistribute,
     subtask_of_key_group,
 )
 from penstock.runtime.state.stable_hash import stable_hash
-from penstock.runtime.state.stable_hash_arrays import stable_hash_array, stable_hash_column, stable_hashes
+from penstock.runtime.state.stable_hash_arrays import key_hashes, stable_hashes
 
 decimals = st.decimals().filter(lambda number: not number.is_snan())  # can't be in a set in the first place
 numbers = st.integers() | st.integers(-3, 3) | st.floats() | decimals | st.fractions() | st.booleans()
@@ -91,16 +91,15 @@ def test_a_hash_has_64_bits_and_a_key_without_one_is_refused(key: Any) -> None:
 def test_integers_hash_the_same_in_every_form(numbers: list[int]) -> None:
     expected = [stable_hash(number) for number in numbers]
     assert stable_hashes(numbers).tolist() == expected
-    assert stable_hash_array(np.array(numbers, dtype=np.int64)).tolist() == expected
-    assert stable_hash_column(pa.array(numbers, type=pa.int64())).tolist() == expected
+    assert key_hashes([pa.array(numbers, type=pa.int64())]).tolist() == expected
 
 
 @given(st.lists(st.none() | st.text(max_size=4)), st.lists(st.none() | st.binary(max_size=4)))
 def test_strings_and_bytes_hash_the_same_in_columns(
     texts: list[str | None], blobs: list[bytes | None]
 ) -> None:
-    assert stable_hash_column(pa.array(texts, type=pa.string())).tolist() == [stable_hash(t) for t in texts]
-    assert stable_hash_column(pa.array(blobs, type=pa.binary())).tolist() == [stable_hash(b) for b in blobs]
+    assert key_hashes([pa.array(texts, type=pa.string())]).tolist() == [stable_hash(t) for t in texts]
+    assert key_hashes([pa.array(blobs, type=pa.binary())]).tolist() == [stable_hash(b) for b in blobs]
 
 
 @given(st.lists(st.integers() | st.text() | st.dates() | st.tuples(st.integers(), st.text())), parallelisms)
@@ -108,7 +107,8 @@ def test_every_key_is_in_exactly_one_subtask(some: list[int | str | date], numbe
     parallelism, max_parallelism = numbers
     ranges = [key_group_range(index, parallelism, max_parallelism) for index in range(parallelism)]
     subtask_of = KeyToSubtask(parallelism, max_parallelism, limit=5)
-    assert list(key_groups_of(some, max_parallelism)) == [key_group_of(key, max_parallelism) for key in some]
+    groups = key_group_array(some, max_parallelism).tolist()
+    assert groups == [key_group_of(key, max_parallelism) for key in some]
     for key in some:
         group = key_group_of(key, max_parallelism)
         owners = [index for index, own in enumerate(ranges) if group in own]

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, OperatorChanges
+from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, OperatorKeys
 from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.rows import TableRows, is_nested
 from penstock.runtime.io.rocksdb.snapshots import (
@@ -56,7 +56,7 @@ class RocksDBTable(StateTable):
         self.cached = kind(rows, database, key_groups)
         self.cached.is_bound = is_bound
         if not is_bound:
-            self.cached.changed = OperatorChanges(self.cached)
+            self.cached.changed = OperatorKeys(self.cached)
         super().__init__(rows.name, nested=rows.nested, changed=lambda _: DirtyKeys(self.cached.changed))
         self.entries = self.cached
 

@@ -1,22 +1,20 @@
 """Entries of a table in RocksDB that behave as a dict: decoded values in memory, the rest on disk.
 
-A look at a value in RocksDB costs microseconds: the key has to be hashed and encoded, the row found, the
-value decoded. Most functions read a value, change it, and see the same key again soon. So a value stays in
-memory, decoded, after the first look. It is written back, in a batch, in front of a snapshot or when room is
-needed. `dict` itself is the memory: the class derives from it, so a look at a key that is there runs in C.
-Only misses (`__missing__`) reach this code.
+Reading a value from RocksDB costs microseconds: the key is hashed and encoded, the row found, the value
+decoded. Most functions see the same key again soon. So a value stays in memory, decoded, after the first
+read. It is written back in batches, before a snapshot or when room is needed. The class derives from `dict`,
+so reading a cached key runs in C. Only misses (`__missing__`) reach this code.
 
-**The truth.** At any moment an entry is: what the dict has; else nothing, if its key is in `gone`; else what
-RocksDB has. An entry whose key is in the table's `changed` may differ from RocksDB's. Every other entry
-in the dict equals RocksDB's, unless it was changed in place without an announcement. `write_back` writes all
-announced changes. A deleted key stays in `gone` until then, or the next look would find its old row.
+**Invariant.** An entry is what the dict has; else nothing, if its key is in `deleted`; else what RocksDB has.
+An entry in the dict differs from RocksDB's only if it is in `changed`, or was changed in place and not
+reported yet. `write_back` writes all reported changes. A deleted key stays in `deleted` until then, or the
+next read would find its old row.
 
-**What must not be dropped.** An operator may change a value in place and announce the change later, at the
-end of a batch (`state_backend.py`). Dropping the entry meanwhile would lose the change. So room is made at
-two places only. One is where an operator announces its changes. The other is a read through a view of `bind`,
-because a view announces each change at once.
+**Eviction.** An operator may change a value in place and report the change later, at the end of a batch
+(`state_backend.py`). Evicting the entry meanwhile would lose the change. So room is made only when an
+operator reports changes, or when a view reads, because a view reports each change at once.
 
-A `CachedEntries` holds one table, and one thread uses it.
+One thread uses a `CachedEntries`.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _LEAST_KEYS: Final = 64
 #: Rows that are written in one batch.
 _BATCH: Final = 4096
 #: Maximum number of a table's changes that wait in memory, and that a snapshot may have to write.
-_MOST_TOLD: Final = 1 << 17
+_MAX_CHANGES: Final = 1 << 17
 
 
 class _Absent:
@@ -47,11 +45,9 @@ _ABSENT: Final = _Absent()
 class CachedEntries(dict[Any, Any]):
     """The entries of a flat table.
 
-    Args:
-        changed: Keys that were written or deleted since the last `write_back`.
-
     Attributes:
-        is_bound: Whether only views use the table; views announce each change at once.
+        changed: Keys that were written or deleted since the last `write_back`.
+        is_bound: Whether only views use the table; views report each change at once.
     """
 
     __slots__ = (
@@ -60,10 +56,10 @@ class CachedEntries(dict[Any, Any]):
         "_seen",
         "changed",
         "database",
-        "gone",
+        "deleted",
         "is_bound",
         "key_groups",
-        "most_told",
+        "max_changes",
         "rows",
     )
 
@@ -72,16 +68,16 @@ class CachedEntries(dict[Any, Any]):
         self.rows = rows
         self.database = database
         self.key_groups = key_groups
-        self.changed: set[Any] = ToldChanges(self)
-        self.gone: set[Any] = set()
+        self.changed: set[Any] = ReportedKeys(self)
+        self.deleted: set[Any] = set()
         self.is_bound = False
         self._bytes = self._seen = 0
-        self._limit = self.most_told = _LEAST_KEYS
+        self._limit = self.max_changes = _LEAST_KEYS
 
     # -- single entries -----------------------------------------------------------------------------------
 
     def __missing__(self, key: Any) -> Any:
-        if key in self.gone:
+        if key in self.deleted:
             raise KeyError(key)
         if self.is_bound:
             self.make_room_if_full()
@@ -110,7 +106,7 @@ class CachedEntries(dict[Any, Any]):
         if key not in self:
             raise KeyError(key)
         dict.__delitem__(self, key)
-        self.gone.add(key)
+        self.deleted.add(key)
 
     def pop(self, key: Any, *default: Any) -> Any:
         try:
@@ -152,11 +148,11 @@ class CachedEntries(dict[Any, Any]):
         return _Keys(self)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
-        """All values, as they are now; not to be changed in place."""
+        """All values, which must not be changed in place."""
         return _Values(self)
 
     def items(self) -> ItemsView[Any, Any]:  # type: ignore[override]
-        """All entries, each read when the iteration reaches it; only views may change a value in place."""
+        """All entries; only views may change a value in place."""
         return _Items(self)
 
     def clear(self) -> None:
@@ -166,23 +162,22 @@ class CachedEntries(dict[Any, Any]):
             self.database.delete_range(begin, begin + b"\xff")
 
     def forget(self) -> None:
-        """Drop everything in memory, including changes that were not written back."""
+        """Drop the memory, including changes that were not written back."""
         dict.clear(self)
         self.changed.clear()
-        self.gone.clear()
+        self.deleted.clear()
 
     def _pairs(self, *, is_kept: bool = False) -> Iterator[tuple[Any, Any]]:
         """Entries in memory, then those on disk; each once, even if entries change meanwhile.
 
-        Args:
-            is_kept: Whether a value that is read stays in memory, so that it can be changed in place.
+        With `is_kept`, values stay in memory, so that they can be changed in place.
         """
         in_memory, written = dict.fromkeys(dict.__iter__(self)), self.database.rows_written
         for key in in_memory:
             if key in self:
                 yield key, self[key]
         for key, on_disk in self._on_disk():
-            if key in in_memory or key in self.gone:
+            if key in in_memory or key in self.deleted:
                 continue
             value = dict.get(self, key, _ABSENT)
             if value is _ABSENT:
@@ -198,14 +193,9 @@ class CachedEntries(dict[Any, Any]):
     # -- memory and disk ----------------------------------------------------------------------------------
 
     def write_back(self) -> None:
-        """Write all announced changes to RocksDB; entries stay in memory.
-
-        Raises:
-            CodecError: A value can't be encoded; names the table and the key. Nothing is forgotten.
-            StorageError: The disk is full, or fails; nothing is forgotten.
-        """
-        told = iter(self.changed)
-        while some := list(islice(told, _BATCH)):
+        """Write all reported changes to RocksDB; entries stay in memory. An error forgets no change."""
+        changed = iter(self.changed)
+        while some := list(islice(changed, _BATCH)):
             written, deleted = self._rows_of(some)
             self.database.write(written, deleted)
             self._weigh(written)
@@ -214,7 +204,7 @@ class CachedEntries(dict[Any, Any]):
     def make_room(self) -> None:
         self.write_back()
         self._limit = self._most_keys()
-        self.most_told = min(_MOST_TOLD, self._limit)
+        self.max_changes = min(_MAX_CHANGES, self._limit)
         if dict.__len__(self) >= self._limit:
             for key in list(islice(dict.__iter__(self), dict.__len__(self) - self._limit // 2)):
                 dict.__delitem__(self, key)
@@ -223,8 +213,8 @@ class CachedEntries(dict[Any, Any]):
         if dict.__len__(self) >= self._limit:
             self.make_room()
 
-    def told_many(self) -> None:
-        """Write the changes back, because many were announced."""
+    def write_back_many(self) -> None:
+        """Write the changes back, because many were reported."""
         if self.is_bound and self.rows.nested:
             self.write_back()  # a view may be half through the parts of a key
         else:
@@ -238,7 +228,7 @@ class CachedEntries(dict[Any, Any]):
         self._bytes += sum(len(row) + len(value) for row, value in written)
         self._seen += len(written)
 
-    # -- what a nested table does otherwise ----------------------------------------------------------------
+    # -- overridden in a nested table ----------------------------------------------------------------------
 
     def _load(self, key: Any) -> Any:
         row = self.rows.of_key(key)
@@ -255,27 +245,24 @@ class CachedEntries(dict[Any, Any]):
                 key, _, value = self.rows.decode(row, data)
                 yield key, value
 
-    def _rows_of(self, told: list[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        values = [dict.get(self, key, _ABSENT) for key in told]
+    def _rows_of(self, changed: list[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        values = [dict.get(self, key, _ABSENT) for key in changed]
         deleted: list[bytes] = []
         if any(value is _ABSENT for value in values):
-            pairs = list(zip(told, values, strict=True))
+            pairs = list(zip(changed, values, strict=True))
             absent = [key for key, value in pairs if value is _ABSENT]
-            deleted = [self.rows.of_key(key) for key in absent if key in self.gone]
+            deleted = [self.rows.of_key(key) for key in absent if key in self.deleted]
             pairs = [pair for pair in pairs if pair[1] is not _ABSENT]
-            told, values = [key for key, _ in pairs], [value for _, value in pairs]
-        return self.rows.encode_all(told, values), deleted
+            changed, values = [key for key, _ in pairs], [value for _, value in pairs]
+        return self.rows.encode_all(changed, values), deleted
 
     def _forget_written(self) -> None:
-        self.gone -= self.changed
+        self.deleted -= self.changed
         self.changed.clear()
 
 
 class CachedParts(CachedEntries):
-    """The entries of a nested table: the first access reads all parts of a key; each is written alone.
-
-    A key whose parts are all deleted leaves the dict, as in a table on the heap.
-    """
+    """The entries of a nested table: the first access reads all parts of a key; each is written alone."""
 
     __slots__ = ()
 
@@ -310,18 +297,18 @@ class CachedParts(CachedEntries):
         if parts:
             yield key, parts
 
-    def _rows_of(self, told: list[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+    def _rows_of(self, changed: list[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         written, deleted = [], []
-        for key, part in told:
+        for key, part in changed:
             held = dict.get(self, key)
             if held is not None and part in held:
                 written.append(self.rows.encode(key, part, held[part]))
-            elif held is not None or key in self.gone:
+            elif held is not None or key in self.deleted:
                 deleted.append(self.rows.row(key, part))
         return written, deleted
 
     def _forget_written(self) -> None:
-        self.gone -= {key for key, _ in self.changed}
+        self.deleted -= {key for key, _ in self.changed}
         self.changed.clear()
 
 
@@ -333,8 +320,6 @@ class _Keys(KeysView[Any]):
 
 
 class _Items(ItemsView[Any, Any]):
-    """Entries; in a table with views, entries that were read stay in memory: views may change them."""
-
     _mapping: CachedEntries
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -348,8 +333,8 @@ class _Values(ValuesView[Any]):
         return (value for _, value in self._mapping._pairs())
 
 
-class ToldChanges(set[Any]):
-    """The changed keys of a table; a large set is written back, so that no snapshot has much to write."""
+class ReportedKeys(set[Any]):
+    """The changed keys of a table; a large set is written back, so that snapshots are short."""
 
     def __init__(self, entries: CachedEntries) -> None:
         super().__init__()
@@ -357,17 +342,17 @@ class ToldChanges(set[Any]):
 
     def add(self, entry: Any, /) -> None:
         super().add(entry)
-        if len(self) >= self._entries.most_told:
-            self._entries.told_many()
+        if len(self) >= self._entries.max_changes:
+            self._entries.write_back_many()
 
     def update(self, *entries: Iterable[Any]) -> None:
         super().update(*entries)
-        if len(self) >= self._entries.most_told:
-            self._entries.told_many()
+        if len(self) >= self._entries.max_changes:
+            self._entries.write_back_many()
 
 
-class OperatorChanges(ToldChanges):
-    """The changed keys of a table without views; announcing changes makes room."""
+class OperatorKeys(ReportedKeys):
+    """The changed keys of a table without views; a report makes room."""
 
     def add(self, entry: Any, /) -> None:
         super().add(entry)

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class SharedMemory:
-    """Resources shared by the databases of this process.
-
-    Attributes:
-        size: Total bytes.
-        cache: Blocks of files; write buffers are charged to it.
-        write_buffers: Counts the write buffers and flushes some when they are too large.
-    """
+    """Resources shared by the databases of this process; `size` in bytes."""
 
     size: int
     cache: Cache
@@ -60,11 +54,7 @@ _ONE: list[SharedMemory] = []
 
 
 def shared_memory(size: int) -> SharedMemory:
-    """The memory of this process; a larger size than before makes it grow.
-
-    Raises:
-        ConfigurationError: The package is not installed, or is too old.
-    """
+    """The memory of this process; a larger size than before makes it grow."""
     try:
         if not _ONE:
             from rocksdict import Cache, WriteBufferManager
@@ -161,13 +151,13 @@ class Database:
             raise self._failed(_WRITTEN, error) from error
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over the current rows with a prefix, in the order of their bytes."""
+        """The current rows with a prefix, from `first` on, in the order of their bytes."""
         return self._walk(max(prefix, first), end_of(prefix))
 
     def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over the rows from `first` up to, excluding, `end`.
+        """The rows from `first` up to, excluding, `end`.
 
-        RocksDB needs the end. Otherwise it would walk over all deleted rows behind it up to a live one.
+        Without an end RocksDB would walk over all deleted rows behind it up to a live one.
         """
         options = self._read_options()
         if end is not None:
@@ -185,11 +175,7 @@ class Database:
             del at  # before the options and the end, whose memory the iterator reads
 
     def next_table(self, key_group: int, after: bytes = b"") -> tuple[bytes, str] | None:
-        """Return prefix and name of the first table with rows in a key group; `None` without one.
-
-        Args:
-            after: Only tables whose prefix sorts behind this one are considered.
-        """
+        """Prefix and name of the first table with rows in a key group, behind the prefix `after`."""
         prefix = group_bytes(key_group)
         row = next((row for row, _ in self.scan(prefix, prefix + after)), None)
         return None if row is None else table_of(row)[:2]
@@ -198,7 +184,7 @@ class Database:
         self.delete_range(b"", b"\xff")
 
     def checkpoint(self, folder: Path) -> None:
-        """Flush, and link the files of this moment into another folder of the same disk."""
+        """Flush, and link the files into another folder of the same disk."""
         from rocksdict import Checkpoint
 
         try:
@@ -222,7 +208,6 @@ class Database:
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def close(self) -> None:
-        """Close the database; the files stay."""
         if not self._is_closed:
             self._is_closed = True
             # Closing flushes first. That fails on a full disk; the lost data is not needed.
@@ -230,7 +215,7 @@ class Database:
                 self._db.close()
 
     def destroy(self) -> None:
-        """Close the database and delete its files; idempotent."""
+        """Close the database and delete its files; may be called again."""
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -270,7 +255,6 @@ class FrozenDatabase(Database):
         return super()._open(read_only=True)
 
     def rows(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over all rows from `first` up to, excluding, `end`, in the order of their bytes."""
         return self._walk(first, end)
 
 
@@ -310,7 +294,7 @@ def database_options(memory: SharedMemory) -> Options:
 
 
 def sorted_file_of(rows: Iterable[tuple[bytes, bytes]], file: Path, memory: SharedMemory) -> None:
-    """Write at least one row, in the order of their bytes, as a file for `ingest`."""
+    """Write rows, at least one and in the order of their bytes, as a file for `ingest`."""
     from rocksdict import SstFileWriter
 
     try:

@@ -7,8 +7,7 @@ A row's key is
 *Key group first*: rows of a range of key groups are contiguous. So a rescaled subtask removes foreign rows
 with one range deletion, and takes rows over with one scan.
 
-*Table*: a byte for nested or flat, the length of its name, the name. Names instead of numbers: subtasks that
-number their tables in different orders could never be merged.
+*Table*: a byte for nested or flat, the length of its name, the name. Numbers would differ between subtasks.
 
 *Key and second part*: canonical bytes (`state/key_bytes.py`).
 
@@ -36,12 +35,11 @@ _WITH_KEY: Final = b"\x01"
 
 
 def group_bytes(key_group: int) -> bytes:
-    """Return the prefix of a key group's rows; the prefix of the group behind a range ends the range."""
     return key_group.to_bytes(GROUP_BYTES)
 
 
 def end_of(prefix: bytes) -> bytes | None:
-    r"""Return the first row behind all rows with a prefix; `None` when no such row can exist.
+    r"""The first row behind all rows with a prefix; `None` when no such row can exist.
 
     Example:
         >>> end_of(b"ab"), end_of(b"a\xff"), end_of(b"\xff")
@@ -52,18 +50,13 @@ def end_of(prefix: bytes) -> bytes | None:
 
 
 def table_prefix(name: str, *, nested: bool) -> bytes:
-    r"""Return the part of a table's rows behind the key group.
-
-    Example:
-        >>> table_prefix("count", nested=False)
-        b'\x00\x00\x05count'
-    """
+    r"""The part of a table's rows behind the key group: `b'\x00\x00\x05count'`."""
     text = name.encode("utf-8", "surrogatepass")
     return bytes([_NESTED if nested else _FLAT]) + len(text).to_bytes(2) + text
 
 
 def table_of(row: bytes) -> tuple[bytes, str, bool]:
-    r"""Return prefix, name and nesting of the table that a row belongs to."""
+    """Prefix, name and nesting of the table of a row."""
     start = GROUP_BYTES + 3
     end = start + int.from_bytes(row[start - 2 : start])
     return row[GROUP_BYTES:end], row[start:end].decode("utf-8", "surrogatepass"), row[GROUP_BYTES] == _NESTED
@@ -97,7 +90,7 @@ class TableRows:
         return self._begins[key_group]
 
     def of_key(self, key: Any) -> bytes:
-        """Return the row of a key, or the common prefix of its rows in a nested table."""
+        """The row of a key, or the common prefix of its rows in a nested table."""
         return self._begins[stable_hash(key) % self._max_parallelism] + key_bytes(key)[0]
 
     def row(self, key: Any, part: Any = None) -> bytes:
@@ -105,11 +98,7 @@ class TableRows:
         return of_key + key_bytes(part)[0] if self.nested else of_key
 
     def encode(self, key: Any, part: Any, value: Any) -> tuple[bytes, bytes]:
-        """Return a row: its key and its value.
-
-        Raises:
-            CodecError: The value can't be encoded; names the table and the key.
-        """
+        """The key and the value of a row; a `CodecError` names the table and the key."""
         raw, is_natural = key_bytes(key)
         row = self._begins[stable_hash(key) % self._max_parallelism] + raw
         if self.nested:
@@ -126,7 +115,7 @@ class TableRows:
             raise CodecError(msg) from error
 
     def encode_all(self, keys: Sequence[Any], values: Sequence[Any]) -> list[tuple[bytes, bytes]]:
-        """Return the rows of many keys of a flat table; faster than one by one."""
+        """The rows of many keys of a flat table; faster than one by one."""
         groups, begins = key_group_array(keys, self._max_parallelism).tolist(), self._begins
         dumps, rows = self._codec.dumps, []
         try:
@@ -149,7 +138,7 @@ class TableRows:
             raise CodecError(msg) from error
 
     def key_and_part(self, row: bytes, data: bytes) -> tuple[Any, Any]:
-        """Return the key and the second part of a row; the part is `None` in a flat table."""
+        """The key and the second part of a row; the part is `None` in a flat table."""
         if data[:1] != _NATURAL:
             own = self._codec.loads(data[5 : 5 + int.from_bytes(data[1:5])])
             key, part = own if self.nested else (own, None)
@@ -166,11 +155,11 @@ class TableRows:
         """Refuse a restored row that this program would not find by its key.
 
         Returns:
-            Whether a program change can change keys of this kind.
+            Whether a change of the program can change keys of this kind.
 
         Raises:
             StateMismatchError: The class of the key or of the second part has changed.
-            CorruptSnapshotError: The key can't be read; the cause gives the reason.
+            CorruptSnapshotError: The key can't be read.
         """
         if data[:1] == _NATURAL:
             return False

@@ -1,41 +1,29 @@
 """Files of a database in checkpoints: writing, reuse and restore.
 
-# The asynchronous half of a snapshot
+**Writing** works on files that RocksDB has linked into a separate folder, which never change.
 
-It works on files that RocksDB has linked into a separate folder. They never change, whatever the task does.
+**Reuse of uploaded files.** RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So
+within one database, a file name identifies the content. A checkpoint uploads only files that the newest
+*confirmed* checkpoint does not have (`ConfirmableSnapshots`, as on the heap). When that one is unknown here,
+the database uploads all files. Names of different databases never mix: each backend has one database, and a
+new attempt begins with the restored files under their old names.
 
-# Restore: loading the state of other databases
+**Restore at unchanged parallelism.** There is one old part, with exactly the key groups of this subtask. Its
+files are downloaded and opened. No row is written.
 
-**At unchanged parallelism** there is one old part, with exactly the key groups of this subtask. Its files are
-downloaded and opened. No row is written.
-
-**At a changed parallelism** the parts of several old subtasks each have some of the key groups. The part with
-the most bytes for this subtask is downloaded and opened. Range deletions remove foreign rows at almost no
-cost. The other parts are opened one by one. Their rows for this subtask are written to a new sorted file
-each, in order, which RocksDB ingests unchanged.
+**Restore at a changed parallelism.** The parts of several old subtasks each have some of the key groups. The
+part with the most bytes for this subtask is downloaded and opened. Range deletions remove foreign rows at
+almost no cost. The other parts are opened one by one. Their rows for this subtask are written to a new sorted
+file each, in order, which RocksDB ingests unchanged. (RocksDB could also clip a database to a range and
+ingest the files of another one. `rocksdict` offers neither.)
 
 Deleted rows do not reappear. No two parts own the same key group, and only rows of a part's own key groups
-are taken. An old part may hold foreign rows that await compaction. They are deleted in it, so reads never
-show them. Ingested rows lie above the range deletion.
+are taken. Foreign rows of an old part that await compaction are deleted in it, so reads never show them.
+Ingested rows lie above the range deletion.
 
 **Expired entries.** Files of RocksDB may hold entries that had expired when they were saved. Each part
 records the latest expired stamp by table. The restored time hides these entries if all parts were saved at
 one time. Otherwise, or with a longer TTL than before, they are deleted when the state is first used.
-
-RocksDB could also clip a database to a range and take over the sorted files of another one as they are. The
-package that Penstock uses offers neither.
-
-# Reuse of uploaded files by later checkpoints
-
-RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So within one database, a file
-name identifies the content. A checkpoint uploads only files that the newest *confirmed* checkpoint does not
-have. The rule and its class, `ConfirmableSnapshots`, are those of the heap's increments. Files of a
-checkpoint that may be incomplete can be deleted any moment, with everything that was built on them. So only
-files of the checkpoint that a barrier names as confirmed are reused.
-
-Nothing is lost when that checkpoint is unknown here. The database has everything and uploads all of it. Names
-of different databases never mix: each backend has one database. A new attempt begins with the files that it
-has restored, under their old names.
 """
 
 from __future__ import annotations
@@ -72,7 +60,7 @@ _STATE_FILE: Final = re.compile(rf"[0-9]{{1,20}}\.sst|MANIFEST-[0-9]{{1,20}}|{CU
 
 
 def is_state_file(name: str) -> bool:
-    """Whether a restore needs a file: excludes logs, which are empty, and files that each opening writes.
+    """Whether a restore needs a file: neither logs, which are empty, nor files that each opening writes.
 
     Example:
         >>> [is_state_file(name) for name in ("000012.sst", "CURRENT", "OPTIONS-000007", "../000012.sst")]
@@ -107,7 +95,7 @@ class CanonicalSnapshot:
     """All state, in the format that every backend reads; streamed in chunks.
 
     Attributes:
-        linked: The linked files; deleted by `finish`.
+        linked: Folder of the linked files; `finish` deletes it.
         memory: Bytes for all databases of this process.
         time: Current time for state with a TTL; expired entries are left out.
     """
@@ -123,25 +111,20 @@ class CanonicalSnapshot:
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Read all rows in their order and write them as chunks; blocks."""
+        written, entries = [], 0
         with self.codec.for_another_thread() as codec:
             database = FrozenDatabase(self.linked, self.memory)
             try:
-                written, entries = self._write(database, files, codec)
+                for chunk in self._chunks(database, codec):
+                    blocks = chunk.blocks(codec)
+                    entries += chunk.entries
+                    data = write_chunk(blocks, self.max_parallelism, self.key_groups, codec)
+                    written.append(files.write(data))
             finally:
                 database.close()
                 shutil.rmtree(self.linked, ignore_errors=True)
         time = None if self.time is None else replace(self.time, expired=())
         return KeyedStateHandle(self.key_groups, tuple(written), entries, self.types, self.states, time=time)
-
-    def _write(
-        self, database: FrozenDatabase, files: StateFileWriter, codec: ValueCodec
-    ) -> tuple[list[StateHandle], int]:
-        written, entries = [], 0
-        for chunk in self._chunks(database, codec):
-            blocks = chunk.blocks(codec)
-            entries += chunk.entries
-            written.append(files.write(write_chunk(blocks, self.max_parallelism, self.key_groups, codec)))
-        return written, entries
 
     def _chunks(self, database: FrozenDatabase, codec: ValueCodec) -> Iterator[_Chunk]:
         chunk, tables = _Chunk(), dict[bytes, TableRows]()
@@ -166,8 +149,6 @@ class CanonicalSnapshot:
 
 @dataclass(slots=True)
 class _Chunk:
-    """Entries by table, collected until they fill a file."""
-
     tables: dict[str, tuple[TableRows, list[Any], list[Any]]] = field(default_factory=dict)
     entries: int = 0
     size: int = 0
@@ -195,9 +176,8 @@ class NativeSnapshot:
     """All state as RocksDB's own files; only new ones are uploaded.
 
     Attributes:
-        linked: The linked files; deleted by `finish`.
+        linked: Folder of the linked files; `finish` deletes it.
         uploaded: The sorted files of a confirmed checkpoint, by name.
-        time: Current time for state with a TTL, and the expired entries that the files still have.
     """
 
     linked: Path
@@ -209,7 +189,6 @@ class NativeSnapshot:
     time: SavedTime | None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
-        """Upload the files that no confirmed checkpoint has; blocks."""
         try:
             names = sorted(name for name in os.listdir(self.linked) if is_state_file(name))
             handles = [self.uploaded.get(name) or files.write(self._read(name)) for name in names]
@@ -254,18 +233,11 @@ def is_expired(cell: tuple[int | None, object], latest: int) -> bool:
     return stamp is not None and stamp <= latest
 
 
-def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> int:
-    """Write the files of a part into a folder, under their old names; return their bytes.
-
-    Raises:
-        CorruptSnapshotError: A file is damaged, missing, or has a name that checkpoint files can't have;
-            names the file.
-        StorageError: A file could not be read, or the disk is full.
-    """
+def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> None:
+    """Write the files of a part into a folder, under their old names."""
     if CURRENT not in handle.names:  # without it RocksDB makes an empty database
         msg = f"the checkpoint names no file {CURRENT} of RocksDB among {len(handle.names)} files"
         raise CorruptSnapshotError(msg)
-    size = 0
     for name, file in zip(handle.names, handle.files, strict=True):
         if not is_state_file(name):
             msg = f"the checkpoint names a file {name!r:.80} of RocksDB, which no checkpoint has"
@@ -277,37 +249,24 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
         except OSError as error:
             msg = f"state can't be restored into {folder}: {error}. Give RocksDB(folder=...) a larger disk"
             raise StorageError(msg) from error
-        size += len(data)
-    return size
 
 
 @contextmanager
 def opened_as_written(operator: str) -> Iterator[None]:
-    """Raise the error for files that were damaged or changed before they were stored.
-
-    Their checksums are those of the checkpoint, so another try would fail too.
-
-    Raises:
-        CorruptSnapshotError: RocksDB can't use the files.
-        StorageError: Anything else, such as a full disk.
-    """
+    """Turn errors about damaged files into a `CorruptSnapshotError`: their checksums fit, so retries fail."""
     try:
         yield
     except StorageError as error:
-        if isinstance(error, CorruptSnapshotError) or not _is_damage(error.__cause__):
+        # RocksDB's errors have no types.
+        if isinstance(error, CorruptSnapshotError) or not str(error.__cause__).startswith(_DAMAGE):
             raise
         what = f"what the checkpoint has of operator {operator!r} is no RocksDB that it has written"
         msg = f"{what}: {error.__cause__}"
         raise CorruptSnapshotError(msg) from error
 
 
-def _is_damage(error: BaseException | None) -> bool:
-    """Whether RocksDB reports damage: its errors have no types, and begin with the name of their kind."""
-    return str(error).startswith(_DAMAGE)
-
-
 def largest_part(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> KeyedStateHandle:
-    """Return the part with the most bytes for a subtask, estimated from its sizes."""
+    """The part with the most bytes for a subtask, estimated from its sizes."""
 
     def share(handle: KeyedStateHandle) -> float:
         size = sum(file.size for file in handle.files)
@@ -332,11 +291,7 @@ def take_over(
     own: KeyGroupRange,
     scratch: Path,
 ) -> None:
-    """Add the rows of another part to a database; reads the part and writes one sorted file.
-
-    Args:
-        scratch: Path of a folder that this call makes and deletes.
-    """
+    """Add the rows of another part to a database; makes the folder `scratch` and deletes it."""
     kept = handle.key_groups.intersection(own)
     try:
         download(handle, files, scratch / "part")
@@ -354,7 +309,7 @@ def take_over(
 
 
 def _sliced(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-    """Slice rows for files; consume each slice before the next one. No slice is empty."""
+    """Non-empty slices of rows for files; each must be consumed before the next one."""
     for first in rows:
         yield _slice(first, rows)
 

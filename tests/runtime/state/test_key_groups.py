@@ -6,21 +6,21 @@ from penstock.runtime.errors import ConfigurationError, KeyTypeError
 from penstock.runtime.state.key_groups import (
     KeyToSubtask,
     default_max_parallelism,
+    key_group_array,
     key_group_of,
     key_group_range,
-    key_groups_of,
     subtask_of_key_group,
 )
 
 
 def test_many_keys_have_the_groups_of_each_alone() -> None:
     for keys in (["a", "b", "a"], list(range(-50, 50)), [1, "a", None, 2**80], []):
-        assert list(key_groups_of(keys, 77)) == [key_group_of(key, 77) for key in keys]
+        assert key_group_array(keys, 77).tolist() == [key_group_of(key, 77) for key in keys]
 
 
 def test_keys_spread_evenly_over_key_groups() -> None:
     for keys in (range(12_800), [f"key-{index}" for index in range(12_800)]):
-        groups = key_groups_of(list(keys), 128)
+        groups = key_group_array(list(keys), 128).tolist()
         counts = [groups.count(group) for group in range(128)]
         assert min(counts) > 50
         assert max(counts) < 160

@@ -141,7 +141,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room is made after every few entries."""
     monkeypatch.setattr(cached_entries, "_LEAST_KEYS", 4)
     monkeypatch.setattr(cached_entries, "_OVERHEAD", 1 << 40)
-    monkeypatch.setattr(cached_entries, "_MOST_TOLD", 7)
+    monkeypatch.setattr(cached_entries, "_MAX_CHANGES", 7)
     monkeypatch.setattr(cached_entries, "_BATCH", 3)
 
 
