@@ -20,8 +20,8 @@ unknown types. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` al
 One NaN has a hash: the object that a `ColumnKey` substitutes for every NaN.
 
 **The mixer** for whole numbers is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
-Pseudorandom Number Generators", 2014), for one number and for a numpy array. Its results are well mixed, so
-`% max_parallelism` needs no further mixing.
+Pseudorandom Number Generators", 2014). It stands here for one number and for an array. Its results are well
+mixed, so `% max_parallelism` needs no further mixing.
 """
 
 from __future__ import annotations

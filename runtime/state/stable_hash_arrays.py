@@ -3,7 +3,7 @@
 Rows and Arrow batches of one stream agree on the subtask of a key. Numbers and times are vectorised, and so
 is the hash of several columns together. Text, bytes and decimals are hashed once per distinct value.
 
-A compound key hashes the hashes of its parts, and a time its ticks, so the input of **xxh3** is a few words
+A compound key hashes the hashes of its parts, and a time its ticks. So the input of **xxh3** is a few words
 of 64 bits. One call from Python costs half a microsecond, most of it overhead. Here the same arithmetic runs
 over whole arrays, in chunks that stay in the processor's cache. A test checks that the results agree with
 `xxhash`. The algorithm is XXH3 of the xxHash specification, for inputs of 8, 16, and 24 to 128 bytes.
