@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, SnapshotLocation
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
@@ -180,7 +180,7 @@ class JobScheduler:
     def recall(self, earlier: EarlierHistory) -> None:
         """Continue the history of checkpoints of an earlier JobMaster; to be called before `start`."""
         if self._job.coordinator is not None:
-            self._job.coordinator.recall(earlier)
+            self._job.coordinator.history.recall(earlier)
 
     def start(self) -> None:
         """Begin the job, or continue it after a restart of the JobMaster; an ended job stays ended."""
@@ -352,7 +352,7 @@ class JobScheduler:
         coordinator = self._job.coordinator
         if coordinator is None:
             return ()
-        return coordinator.details(newest=newest, checkpoint_id=checkpoint_id)
+        return coordinator.history.details(newest=newest, checkpoint_id=checkpoint_id)
 
     def newest_checkpoint(self) -> CheckpointDetails | None:
         """The newest completed checkpoint with what each subtask measured.
@@ -360,7 +360,7 @@ class JobScheduler:
         Raises:
             CorruptSnapshotError: The checkpoint's metadata is damaged.
         """
-        return None if self._job.coordinator is None else self._job.coordinator.newest_details()
+        return None if self._job.coordinator is None else self._job.coordinator.history.newest_completed()
 
     @property
     def graph(self) -> JobGraph:
@@ -403,7 +403,7 @@ class JobScheduler:
             rescales=job.rescales.records(),
             subtasks=dict(job.planner.status),
             checkpoints=checkpoints,
-            checkpoint_history=() if coordinator is None else coordinator.history(),
+            checkpoint_history=() if coordinator is None else coordinator.history.records(),
             stopped_with=savepoint,
             drained=drained,
             ended_at=None if ended is None else ended.at,

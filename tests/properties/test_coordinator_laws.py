@@ -11,8 +11,9 @@ from manual_work import ManualAsyncRunner
 from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, complete_checkpoint
+from penstock.runtime.checkpoint.coordinator.completion import complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing

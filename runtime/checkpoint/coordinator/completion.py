@@ -27,15 +27,16 @@ Deletion runs in the background and is best effort: a file that stays behind cos
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore, split_retained
-from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.completed_store import split_retained
+from penstock.runtime.checkpoint.coordinator.aborts import CheckpointAborts, CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles, oldest_base
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.operator_states import (
     CarriedStateError,
@@ -50,7 +51,6 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnk
 from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener
@@ -243,155 +243,6 @@ def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) 
     write_state_file(place, METADATA, encode_metadata(own, METADATA))
 
 
-#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints only: a missing
-#: acknowledgement holds up the next checkpoints until its timeout.
-REMEMBERED_ENDS: Final = 1000
-
-
-class CheckpointFiles:
-    """Knows the completed checkpoints and the last ends of others, and deletes files.
-
-    Attributes:
-        failed_deletions: Number of calls that failed; each may have been for several files.
-    """
-
-    def __init__(
-        self,
-        storage: SnapshotStorage,
-        paths: SnapshotPaths,
-        runner: AsyncRunner,
-        open_location: StorageOpener | None = None,
-    ) -> None:
-        self._open_location = open_location
-        self._storage = storage
-        self._paths = paths
-        self._runner = runner
-        self._store: CompletedCheckpointStore | None = None
-        #: Whether a checkpoint completed, by id, in the order of the ends.
-        self._ended: OrderedDict[int, bool] = OrderedDict()
-        self.deleted = self.failed_deletions = 0
-
-    @property
-    def url(self) -> str:
-        return self._storage.url
-
-    @property
-    def has_store(self) -> bool:
-        """Whether it accepts completed checkpoints: an attempt has begun and the job has not ended."""
-        return self._store is not None
-
-    @property
-    def latest(self) -> CompletedCheckpoint | None:
-        return None if self._store is None else self._store.latest
-
-    @property
-    def base_id(self) -> int:
-        """The checkpoint on which one that starts now builds; -1 when there is none."""
-        newest = None if self._store is None else self._store.latest_checkpoint
-        return -1 if newest is None else newest.checkpoint_id
-
-    def location(self, target: str | None, checkpoint_id: int, attempt: int) -> str | None:
-        """URL of a savepoint's own folder below `target`; `None` for one in the job's storage."""
-        return None if target is None else self._paths.savepoint_location(target, checkpoint_id, attempt)
-
-    # -- attempts -------------------------------------------------------------------------------------------
-
-    def begin_attempt(self, store: CompletedCheckpointStore) -> None:
-        """Continue with these completed checkpoints; messages of older attempts are refused from now on."""
-        self._store = store
-        self._ended.clear()
-
-    def begin_region(self, store: CompletedCheckpointStore) -> None:
-        """Continue with these completed checkpoints; the rest of the job may still send late messages."""
-        self._store = store
-
-    def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
-        """End the job; return the files of its completed checkpoints that may be deleted."""
-        store, self._store = self._store, None
-        return () if store is None else tuple(h.path for h in store.shutdown(job_state, keep_after))
-
-    # -- ends of checkpoints --------------------------------------------------------------------------------
-
-    def add(self, checkpoint: CompletedCheckpoint, oldest_base: int | None) -> None:
-        """Add a completed checkpoint.
-
-        `oldest_base` is the smallest base of those that run, `None` for none.
-        """
-        self._remember(checkpoint.checkpoint_id, completed=True)
-        if self._store is not None:
-            self._delete(self._store.add(checkpoint, oldest_pending_base=oldest_base))
-
-    def release(self, oldest_base: int | None) -> None:
-        """A running checkpoint has failed: delete what only that one built on."""
-        if self._store is not None:
-            self._delete(self._store.release(oldest_base))
-
-    def discard_aborted(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None) -> None:
-        """A checkpoint will never complete: delete its own files.
-
-        Args:
-            location: URL of a savepoint's folder outside the job's storage.
-        """
-        self._remember(checkpoint_id, completed=False)
-        paths = [handle.path for handle in files]
-        if location is None:
-            self._delete_own(checkpoint_id, paths)
-        elif paths and self._open_location is not None:
-            opener, doomed = self._open_location, sorted({METADATA, *paths})
-            self._run(lambda: opener(location).delete(doomed), len(doomed))
-
-    def discard(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
-        self._delete_own(checkpoint_id, (handle.path for handle in files))
-
-    def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle], *, was_started: bool) -> None:
-        """Files came for a checkpoint that does not run: delete those that no checkpoint can need."""
-        completed = self._ended.get(checkpoint_id)
-        if completed is False or not was_started:
-            self.discard(checkpoint_id, files)
-        elif completed and self._store is not None:
-            self.discard(checkpoint_id, self._store.unreferenced(files))
-
-    def delete(self, paths: Iterable[str]) -> None:
-        doomed = sorted(set(paths))
-        if doomed:
-            self._run(lambda: self._storage.delete(doomed), len(doomed))
-
-    def _remember(self, checkpoint_id: int, *, completed: bool) -> None:
-        self._ended[checkpoint_id] = completed
-        if len(self._ended) > REMEMBERED_ENDS:
-            self._ended.popitem(last=False)
-
-    def _delete_own(self, checkpoint_id: int, paths: Iterable[str]) -> None:
-        self.delete(path for path in paths if self._paths.checkpoint_of(path) == checkpoint_id)
-
-    def _delete(self, handles: Iterable[FileHandle]) -> None:
-        self.delete(handle.path for handle in handles)
-
-    def _run(self, deletion: Callable[[], None], count: int) -> None:
-        def deleted(_: None) -> None:
-            self.deleted += count
-
-        def failed(_: BaseException) -> None:
-            self.failed_deletions += 1
-
-        self._runner.run(deletion, deleted, failed)
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionCallbacks:
-    """The checkpoint coordinator's part in a completion.
-
-    Attributes:
-        aborted: The checkpoint does not exist, or that is unknown; the flag fails the job at once.
-        subsume: A checkpoint has completed, so older ones that run are of no use.
-        fenced: Another attempt owns the log.
-    """
-
-    aborted: Callable[[PendingCheckpoint, Reason, str, bool], None]
-    subsume: Callable[[int], None]
-    fenced: Callable[[], None]
-
-
 class CheckpointCompletions:
     """Makes fully acknowledged checkpoints exist, then makes them count.
 
@@ -415,7 +266,7 @@ class CheckpointCompletions:
         coordinators: OperatorCoordinators,
         pending: dict[int, PendingCheckpoint],
         clock: Clock,
-        callbacks: CompletionCallbacks,
+        aborts: CheckpointAborts,
     ) -> None:
         self._finalizer = finalizer
         self._served = served
@@ -428,7 +279,7 @@ class CheckpointCompletions:
         self._coordinators = coordinators
         self._pending = pending
         self._clock = clock
-        self._callbacks = callbacks
+        self._aborts = aborts
         self.restored: CompletedCheckpoint | None = None
 
     def finalize_if_complete(self, pending: PendingCheckpoint) -> None:
@@ -455,7 +306,7 @@ class CheckpointCompletions:
     def _finalized(self, pending: PendingCheckpoint, outcome: FinalizeOutcome) -> None:
         """The record is written, unless another attempt owns the log or this job has ended."""
         if isinstance(outcome, Fenced) or not self._files.has_store:
-            self._callbacks.fenced()
+            self._aborts.fenced()
             return
         checkpoint, checkpoint_id = outcome.checkpoint, pending.checkpoint_id
         pending.complete()
@@ -471,7 +322,7 @@ class CheckpointCompletions:
             self._coordinators.notify_checkpoint_complete(checkpoint_id)
         self._requests.answer(pending.request, CheckpointSucceeded(checkpoint, duration))
         self._requests.poll()
-        self._callbacks.subsume(checkpoint_id)
+        self._aborts.subsume_older_than(checkpoint_id)
 
     def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
         """The record is not written, or that is unknown; in the second case all files stay."""
@@ -483,9 +334,4 @@ class CheckpointCompletions:
             self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
         detail = f"its record could not be written: {error_text(error)}"
         fails_job = no_other_can_be and not pending.kind.is_savepoint
-        self._callbacks.aborted(pending, reason, detail, fails_job)
-
-
-def oldest_base(running: Iterable[PendingCheckpoint]) -> int | None:
-    """The smallest id that a running checkpoint builds on."""
-    return min((pending.base_id for pending in running if pending.base_id >= 0), default=None)
+        self._aborts.aborted(pending, reason, detail, fails_job=fails_job)

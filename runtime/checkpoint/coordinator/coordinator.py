@@ -1,35 +1,22 @@
-"""`CheckpointCoordinator`: starts checkpoints, collects them, makes them count (Flink's class of that name).
+"""`CheckpointCoordinator`: starts checkpoints, collects acknowledgements, completes them (Flink's class).
 
-Four ways lead through this file. The methods of each are in the order of its steps.
+*A trigger.* `try_target` first tries the folder that a user names for a savepoint; no other request waits for
+it. A request waits in `CheckpointRequests` until it may start. `CheckpointStarts` prepares its location, asks
+the masters, and triggers the sources.
 
-*A trigger.* The folder that a user names for a savepoint is tried first (`try_target`). Only the savepoint
-waits for it. A request waits in `CheckpointRequests` until the decider lets it start. `CheckpointStarts`
-prepares its place, asks the masters, and triggers the sources (`starts.py`).
+*An acknowledgement* is noted in its `PendingCheckpoint`. After the last one, `CheckpointCompletions` has the
+record written into the decision log. From then on the checkpoint exists: `CheckpointFiles` drops older ones,
+subtasks and operator coordinators are notified, so that sinks commit, and the request is answered.
 
-*An acknowledgement.* It is checked for its attempt, noted in its `PendingCheckpoint`, and shown in the
-history. The last one sends the checkpoint to `CheckpointCompletions`.
+*An abort* follows a decline, a timeout, a failed or a finished subtask (`CheckpointAborts`).
 
-*A completion* (`completion.py`). The `CheckpointFinalizer` writes the record into the decision log. From that
-moment the checkpoint exists: the job would restart from it. `CheckpointFiles` takes it in and lets go of
-older ones. Then subtasks and operator coordinators are notified, so that sinks commit. Then the request is
-answered, and older pending checkpoints are subsumed.
+Each fact has one owner. This class: the running checkpoints. `ServedAttempt`: the attempt, and the next id.
+`CheckpointFinalizer`: the record that is being written. `CheckpointPlanner`: the running subtasks.
+`CheckpointFailureManager`: the number of failures in a row.
 
-*An abort.* One decline, a timeout, a subtask that fails or leaves: the checkpoint fails as a whole. Its files
-are deleted, all participants are notified, the request is answered, and the failure is counted, which
-may fail the job. A start that was going on ends, so a hook that never answers costs one checkpoint and no
-more.
-
-Each fact has one owner. This class: the checkpoints that run. `CheckpointCompletions`: the restored one.
-`ServedAttempt`: the attempt, and the next id. `PendingCheckpoint`: everything about one checkpoint that runs.
-`CheckpointRequests`: what waits, what is being started, and the answers. `CheckpointFiles`: completed
-checkpoints, how others ended, which files stay. `CheckpointFinalizer`: which record is being written.
-`CheckpointPlanner`: which subtasks run. `CheckpointHistory`: what people are shown.
-`CheckpointFailureManager`: how many failed in a row. None of them knows another; they return what happened,
-or call back the function they were given. Only `CheckpointStarts` and `CheckpointCompletions` drive several.
-
-Why it is right. A subtask commits only what a written record covers. What arrives late, twice or from another
-attempt changes nothing. A barrier names the newest completed checkpoint, and the files of that one stay until
-the checkpoint that builds on it has ended.
+Why it is right. A subtask commits only what a written record covers. A late or repeated message, or one of
+another attempt, has no effect. A barrier names the newest completed checkpoint, whose files stay until the new
+checkpoint has ended.
 
 What it must never do:
 
@@ -44,18 +31,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.coordinator.aborts import (
+    AbortCallbacks,
+    CheckpointAborts,
+    CheckpointFailureManager,
+)
 from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointCompletions,
-    CheckpointFiles,
     CheckpointFinalizer,
-    CompletionCallbacks,
     Finalize,
-    oldest_base,
 )
-from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, WriteProbe
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
@@ -72,7 +60,6 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     RequestNote,
 )
 from penstock.runtime.checkpoint.coordinator.starts import (
-    TAKEN_OVER,
     CheckpointStarts,
     InitializeLocation,
     StartCallbacks,
@@ -83,21 +70,15 @@ from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import (
-    CheckpointDetails,
-    CheckpointMetrics,
-    CheckpointRecord,
-    CoordinatorStatistics,
-    EarlierHistory,
-)
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointMetrics,
+    CoordinatorStatistics,
+)
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.time.durations import as_seconds
-
-#: Number of those that a checkpoint has waited for in vain which its failure names.
-_NAMED: Final = 5
 
 
 class CheckpointCoordinator:
@@ -137,8 +118,6 @@ class CheckpointCoordinator:
         self._config = config
         self._planner = planner
         self._gateway = gateway
-        self._fail_job = fail_job
-        self._on_fenced = fenced
         self._files = files
         self._clock = clock
         self._timers = timers
@@ -149,7 +128,7 @@ class CheckpointCoordinator:
         self._place = WriteProbe(runner, timers, as_seconds(config.timeout))
         self._semantics = semantics
         self._coordinators.when_event_came(self._event_came)
-        self._history = CheckpointHistory()
+        self.history = CheckpointHistory()
         self._finalizer = CheckpointFinalizer(finalize, runner)
         self._pending: dict[int, PendingCheckpoint] = {}
         self._served = ServedAttempt()
@@ -160,8 +139,29 @@ class CheckpointCoordinator:
             lambda request: self._starts.start(request),
             self._pending,
             semantics=semantics,
-            given_up=self._given_up,
+            given_up=lambda request, answer: self._aborts.given_up(request, answer),
             note=note_request,
+        )
+        self._aborts = CheckpointAborts(
+            config,
+            self._pending,
+            self._served,
+            self._requests,
+            planner,
+            gateway,
+            files,
+            self.history,
+            self._failures,
+            self._coordinators,
+            clock,
+            AbortCallbacks(
+                self._finalizer.withdraw,
+                lambda request: self._starts.stop_masters_of(request),
+                lambda request: self._starts.ended(request),
+                fail_job,
+                fenced,
+            ),
+            semantics,
         )
         self._completions = CheckpointCompletions(
             self._finalizer,
@@ -170,12 +170,12 @@ class CheckpointCoordinator:
             planner,
             gateway,
             files,
-            self._history,
+            self.history,
             self._failures,
             self._coordinators,
             self._pending,
             clock,
-            CompletionCallbacks(self._aborted, self._subsume_older_than, self._fenced),
+            self._aborts,
         )
         self._starts = CheckpointStarts(
             config,
@@ -184,7 +184,7 @@ class CheckpointCoordinator:
             planner,
             gateway,
             files,
-            self._history,
+            self.history,
             self._failures,
             self._coordinators,
             self._hooks,
@@ -194,18 +194,14 @@ class CheckpointCoordinator:
             StartCallbacks(
                 self._collect,
                 self._completions.finalize_if_complete,
-                self._abort,
-                self._fenced,
+                self._aborts.abort,
+                self._aborts.fenced,
                 fail_job,
             ),
         )
         self._stale_messages = self._late_messages = 0
 
     # -- attempts of the job --------------------------------------------------------------------------------
-
-    def recall(self, earlier: EarlierHistory) -> None:
-        """Go on with the history of an earlier JobMaster; call it before the first attempt begins."""
-        self._history.recall(earlier)
 
     def begin_attempt(
         self,
@@ -227,7 +223,7 @@ class CheckpointCoordinator:
         self._files.delete(orphans)
         self._starts.end(Reason.JOB_FAILURE, "the job restarted meanwhile")
         self._planner.begin_attempt(attempt)
-        self._history.recover(store.all, highest_id)
+        self.history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
         self._completions.restored = restored
         self._served.begin(attempt, max(highest_id, given_id))
@@ -267,7 +263,7 @@ class CheckpointCoordinator:
         if tell:
             for pending in running:
                 if pending.failure is reason:
-                    self._notify_aborted(pending)
+                    self._aborts.notify(pending)
 
     def end_job(self, job_state: str) -> tuple[str, ...]:
         """The job has ended (`finished`, `failed`, `cancelled`): paths of files that may be deleted now."""
@@ -277,7 +273,7 @@ class CheckpointCoordinator:
     def abort_all(self, reason: Reason, detail: str = "") -> None:
         """Abort every checkpoint that runs; the periodic timer and waiting requests go on."""
         for pending in self._running():
-            self._abort(pending, reason, detail)
+            self._aborts.abort(pending, reason, detail)
 
     def when_no_place_is_awaited(self, callback: Callable[[], None]) -> None:
         """Call back once no place is being prepared, or the one that is has outlived its timeout."""
@@ -297,7 +293,7 @@ class CheckpointCoordinator:
             if pending.waits_for(subtask):
                 self._requests.retry_later(pending.request, pending.checkpoint_id)
                 detail = f"{subtask} finished before it took this checkpoint"
-                self._abort(pending, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
+                self._aborts.abort(pending, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
 
     def data_ended(self, subtask: SubtaskId) -> None:
         """A subtask has processed the end of all its inputs; soon no barrier may reach it any more."""
@@ -310,7 +306,7 @@ class CheckpointCoordinator:
         """A subtask has failed while others go on: abort every checkpoint that still waits for it."""
         for pending in self._running():
             if pending.waits_for(subtask):
-                self._abort(pending, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
+                self._aborts.abort(pending, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
 
     # -- the way of a trigger -------------------------------------------------------------------------------
 
@@ -348,17 +344,19 @@ class CheckpointCoordinator:
         if drain and kind is not SnapshotKind.SYNC_SAVEPOINT:
             msg = f"a {kind.value} can't advance the watermark to the end of time: the job goes on after it"
             raise ValueError(msg)
-        self._requests.submit(
-            kind,
+        if forced is None:
+            forced = kind.is_savepoint and not self._config.unaligned
+        request = CheckpointRequest(
+            kind=kind,
             periodic=periodic,
-            forced=kind.is_savepoint and not self._config.unaligned if forced is None else forced,
+            forced=forced,
             urgent=urgent,
             aligned=aligned,
             full=full,
             drain=drain,
             target=target,
-            on_answer=on_answer,
         )
+        self._requests.submit(request, on_answer)
 
     def try_target(
         self, kind: SnapshotKind, target: str, then: Callable[[], None], on_answer: OnAnswer
@@ -382,8 +380,8 @@ class CheckpointCoordinator:
     def _collect(self, pending: PendingCheckpoint) -> None:
         self._pending[pending.checkpoint_id] = pending
         timeout = as_seconds(self._config.timeout)
-        pending.set_timeout(self._timers.call_later(timeout, partial(self._expire, pending)))
-        self._history.started(pending)
+        pending.set_timeout(self._timers.call_later(timeout, partial(self._aborts.expire, pending)))
+        self.history.started(pending)
 
     # -- the way of an acknowledgement ----------------------------------------------------------------------
 
@@ -415,7 +413,7 @@ class CheckpointCoordinator:
             events = {} if snapshot is None else snapshot.events
             self._coordinators.subtask_acknowledged(checkpoint_id, subtask.index, events)
             if pending.is_a_step_further:
-                self._history.progress(pending)
+                self.history.progress(pending)
             self._completions.finalize_if_complete(pending)
         elif outcome is not MessageOutcome.DUPLICATE and snapshot is not None:
             self._files.discard(checkpoint_id, snapshot.files())
@@ -428,30 +426,6 @@ class CheckpointCoordinator:
     def _event_came(self) -> None:
         for pending in self._running():
             self._completions.finalize_if_complete(pending)
-
-    # -- the way of a completion ----------------------------------------------------------------------------
-
-    def _subsume_older_than(self, checkpoint_id: int) -> None:
-        for pending in self._running():
-            if pending.checkpoint_id < checkpoint_id and pending.can_be_subsumed:
-                self._abort(
-                    pending, Reason.CHECKPOINT_SUBSUMED, f"checkpoint {checkpoint_id} completed first"
-                )
-
-    def _fenced(self) -> None:
-        """Another attempt owns the log: forget all that runs, delete nothing, and notify no subtask."""
-        failed = TAKEN_OVER
-        self._served.number = None
-        self._requests.stop_periodic()
-        self._requests.abort_waiting(failed.reason, failed.detail)
-        running = self._running()
-        for pending in running:
-            self._finalizer.withdraw(pending.checkpoint_id)
-            pending.abort(failed.reason)
-        self._pending.clear()
-        for pending in running:
-            self._requests.answer(pending.request, replace(failed, checkpoint_id=pending.checkpoint_id))
-        self._on_fenced()
 
     # -- the way of an abort --------------------------------------------------------------------------------
 
@@ -472,15 +446,8 @@ class CheckpointCoordinator:
             return self._ended_or_unknown(checkpoint_id)
         if pending.state is not PendingState.COLLECTING:
             return MessageOutcome.DUPLICATE
-        self._abort(pending, reason, f"{subtask}: {detail}" if detail else f"{subtask} declined it")
+        self._aborts.abort(pending, reason, f"{subtask}: {detail}" if detail else f"{subtask} declined it")
         return MessageOutcome.ACCEPTED
-
-    def _expire(self, pending: PendingCheckpoint) -> None:
-        missing = (*pending.missing_names(), *self._coordinators.missing_events(pending.checkpoint_id))
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        awaited = ", ".join(missing[:_NAMED]) + more or "its turn to be written"
-        detail = f"not complete after {as_seconds(self._config.timeout):g} s; it waited for {awaited}"
-        self._abort(pending, Reason.CHECKPOINT_EXPIRED, detail)
 
     def _end_all(self, reason: Reason, detail: str) -> None:
         """Refuse what waits or has no place yet, and abort what runs."""
@@ -490,53 +457,6 @@ class CheckpointCoordinator:
         self.abort_all(reason, detail)
         if self._semantics.abort_ends_start and self._place.is_running:
             self._starts.end(reason, detail)
-
-    def _abort(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
-        """Abort a checkpoint; one that has ended or is being written stays."""
-        checkpoint_id = pending.checkpoint_id
-        if pending.state is not PendingState.COLLECTING or checkpoint_id not in self._pending:
-            return
-        self._finalizer.withdraw(checkpoint_id)
-        self._files.discard_aborted(checkpoint_id, pending.abort(reason), pending.location)
-        self._aborted(pending, reason, detail)
-
-    def _aborted(
-        self, pending: PendingCheckpoint, reason: Reason, detail: str, fails_job: bool = False
-    ) -> None:
-        checkpoint_id, request = pending.checkpoint_id, pending.request
-        del self._pending[checkpoint_id]
-        self._history.failed(checkpoint_id, reason, detail, self._duration(pending))
-        self._files.release(oldest_base(self._pending.values()))
-        was_starting = self._semantics.abort_ends_start and self._starts.stop_masters_of(request)
-        if self._served.number is not None:
-            self._notify_aborted(pending)
-            self._coordinators.notify_checkpoint_aborted(checkpoint_id)
-        self._requests.answer(request, CheckpointFailed(reason, detail, checkpoint_id))
-        fails_job = self._must_fail_job(pending, reason) or fails_job
-        if fails_job and self._served.number is not None:
-            self._fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
-        self._requests.poll()
-        if was_starting:
-            self._starts.ended(request)
-
-    def _must_fail_job(self, pending: PendingCheckpoint, reason: Reason) -> bool:
-        kind, request = pending.kind, pending.request
-        must_fail = self._failures.failed(reason, pending.checkpoint_id, is_savepoint=kind.is_savepoint)
-        if kind is SnapshotKind.SYNC_SAVEPOINT and not self._requests.will_retry(request):
-            was_told = request.tried is not None or self._failures.sync_savepoint_failed(reason)
-            must_fail = was_told or must_fail
-        return must_fail
-
-    def _given_up(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
-        """The checkpoint of a request was aborted, and there is no other try.
-
-        Of a synchronous savepoint the subtasks of the earlier try may have ended their data, so the attempt
-        fails. A JobMaster that was replaced decides nothing.
-        """
-        is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not TAKEN_OVER
-        if is_fatal and self._served.number is not None:
-            why = f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
-            self._fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
 
     # -- what is known --------------------------------------------------------------------------------------
 
@@ -552,20 +472,9 @@ class CheckpointCoordinator:
     def latest_completed(self) -> CompletedCheckpoint | None:
         return self._files.latest
 
-    def details(
-        self, *, newest: int | None = None, checkpoint_id: int | None = None
-    ) -> tuple[CheckpointDetails, ...]:
-        return self._history.details(newest=newest, checkpoint_id=checkpoint_id)
-
-    def newest_details(self) -> CheckpointDetails | None:
-        return self._history.newest_completed()
-
-    def history(self) -> tuple[CheckpointRecord, ...]:
-        return self._history.records()
-
     def statistics(self) -> CoordinatorStatistics:
         return replace(
-            self._history.counters(),
+            self.history.counters(),
             refused=self._requests.refused,
             pending=len(self._pending),
             queued=self._requests.queued,
@@ -579,10 +488,3 @@ class CheckpointCoordinator:
     def _running(self) -> tuple[PendingCheckpoint, ...]:
         """The checkpoints that run, oldest first; safe against aborts while they are walked through."""
         return tuple(self._pending.values())
-
-    def _notify_aborted(self, pending: PendingCheckpoint) -> None:
-        for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
-            self._gateway.notify_checkpoint_aborted(attempt, subtasks, pending.checkpoint_id)
-
-    def _duration(self, pending: PendingCheckpoint) -> float:
-        return self._clock.monotonic() - pending.started_at

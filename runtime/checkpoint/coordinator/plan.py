@@ -182,6 +182,11 @@ class CheckpointPlanner:
         return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))
 
 
+#: The answer of a JobMaster that another one has replaced.
+TAKEN_OVER: Final = CheckpointFailed(
+    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
+)
+
 _NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
 
 

@@ -50,7 +50,7 @@ class CheckpointRequest:
         tried: The checkpoint that was begun for it and aborted, of the last try; subtasks may know of it.
     """
 
-    number: int
+    number: int = 0
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
     periodic: bool = False
     forced: bool = False
@@ -278,35 +278,14 @@ class CheckpointRequests:
         return self._periodic is not None
 
     def submit(
-        self,
-        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
-        *,
-        periodic: bool = False,
-        forced: bool = False,
-        urgent: bool = False,
-        aligned: bool = False,
-        full: bool = False,
-        drain: bool = False,
-        target: str | None = None,
-        on_answer: OnAnswer | None = None,
+        self, request: CheckpointRequest = CheckpointRequest(), on_answer: OnAnswer | None = None
     ) -> None:
+        """Take a request and set its number and time."""
         self._numbers += 1
-        now = self._clock.monotonic()
-        request = CheckpointRequest(
-            self._numbers,
-            kind,
-            periodic,
-            forced,
-            urgent,
-            now,
-            aligned=aligned,
-            full=full,
-            drain=drain,
-            target=target,
-        )
+        request = replace(request, number=self._numbers, timestamp=self._clock.monotonic())
         if on_answer is not None:
             self._answers[request.number] = on_answer
-        if periodic and not self.is_periodic:
+        if request.periodic and not self.is_periodic:
             self.refuse(request, CheckpointFailed(Reason.PERIODIC_SCHEDULER_SHUTDOWN))
         else:
             self._enter(request)
@@ -376,7 +355,7 @@ class CheckpointRequests:
         self._set_periodic(self._interval)
         waits = any(request.periodic for request in self._decider.queued)
         if not (waits and self._semantics.coalesces_periodic_requests):
-            self.submit(periodic=True)
+            self.submit(CheckpointRequest(periodic=True))
 
     def _serve_again(self) -> None:
         self._retry = None

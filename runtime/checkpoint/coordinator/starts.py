@@ -32,14 +32,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.aborts import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.location import PastAttemptError, WriteProbe
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import (
+    TAKEN_OVER,
     CheckpointPlan,
     CheckpointPlanner,
     CoordinatorGateway,
@@ -185,11 +186,6 @@ def restore_masters(
 #: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
 #: the checkpoint gets. Blocks, and raises when the place can't be written.
 InitializeLocation: TypeAlias = Callable[[int, int], int]
-
-#: The answer of a JobMaster that is past.
-TAKEN_OVER: Final = CheckpointFailed(
-    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
-)
 
 
 @dataclass(frozen=True, slots=True)

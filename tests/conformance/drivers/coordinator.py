@@ -71,7 +71,7 @@ class CoordinatorRun(CoordinatorWorld):
 
     def error_of_ack(self, op: dict[str, Any]) -> dict[str, Any]:
         """Flink throws out of the acknowledgement that completes a checkpoint that can't be stored."""
-        records = [r for r in self.coordinator.history() if r.checkpoint_id == op.get("checkpoint")]
+        records = [r for r in self.coordinator.history.records() if r.checkpoint_id == op.get("checkpoint")]
         if op["op"] == "ack" and any(r.failure is Reason.FINALIZE_CHECKPOINT_FAILURE for r in records):
             return {"error": Reason.FINALIZE_CHECKPOINT_FAILURE.value}
         return {}

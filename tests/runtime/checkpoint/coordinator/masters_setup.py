@@ -5,8 +5,9 @@ from __future__ import annotations
 from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.coordinator.completion import CheckpointFiles, complete_checkpoint
+from penstock.runtime.checkpoint.coordinator.completion import complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.starts import restore_masters
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog

@@ -9,7 +9,7 @@ from manual_work import ManualAsyncRunner
 from memory_storages import MemoryPlaces
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.coordinator.completion import REMEMBERED_ENDS, CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.files import REMEMBERED_ENDS, CheckpointFiles
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind

@@ -54,7 +54,7 @@ def test_an_answer_says_how_long_the_checkpoint_took_to_its_record():
     run.timers.advance(0.5)
     run.runner.run_all()
     [answer] = run.answers
-    [record] = run.coordinator.history()
+    [record] = run.coordinator.history.records()
     assert answer.duration == record.duration == 2.5
 
 
@@ -210,7 +210,7 @@ def test_history_and_statistics_tell_sizes_durations_and_reasons():
     run.complete(1)
     run.trigger()
     run.coordinator.decline(1, READ, 2, Reason.CHECKPOINT_DECLINED, "disk full")
-    done, failed = run.coordinator.history()
+    done, failed = run.coordinator.history.records()
     assert (done.status, done.duration, done.acknowledged, done.written_bytes) == (
         CheckpointStatus.COMPLETED,
         2.5,

@@ -134,7 +134,7 @@ def test_a_checkpoint_that_waits_for_a_subtask_that_finishes_is_taken_anew_witho
     run.complete(2, subtasks=(READ, *COUNTS))
     [answer] = run.answers
     assert answer.checkpoint.checkpoint_id == 2
-    assert run.coordinator.history()[0].failure is Reason.CHECKPOINT_DECLINED_TASK_CLOSING
+    assert run.coordinator.history.records()[0].failure is Reason.CHECKPOINT_DECLINED_TASK_CLOSING
 
 
 def test_a_subtask_that_finishes_after_its_acknowledgement_breaks_nothing():

@@ -43,7 +43,7 @@ def test_a_decline_of_a_checkpoint_whose_record_is_being_written_comes_too_late(
     run = Run()
     run.trigger()
     run.acknowledge(1)
-    assert run.coordinator.history()[0].status is CheckpointStatus.FINALIZING
+    assert run.coordinator.history.records()[0].status is CheckpointStatus.FINALIZING
     assert run.coordinator.decline(1, READ, 1) is MessageOutcome.DUPLICATE
     run.timers.advance(1000)
     run.runner.run_all()

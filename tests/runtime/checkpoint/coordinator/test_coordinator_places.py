@@ -69,7 +69,7 @@ def test_it_is_in_the_history_and_counts_as_a_failed_checkpoint():
     run.trigger()
     run.runner.run_all()
     run.complete(1)
-    refused, completed = run.coordinator.history()
+    refused, completed = run.coordinator.history.records()
     assert (refused.checkpoint_id, refused.status) == (1, CheckpointStatus.FAILED)
     assert (refused.failure, refused.attempt) == (Reason.TRIGGER_CHECKPOINT_FAILURE, 1)
     assert "it is read-only" in refused.detail
@@ -134,7 +134,7 @@ def test_a_request_whose_place_fails_after_the_end_of_the_attempt_is_answered():
     run.runner.run_all()
     [answer] = run.answers
     assert (answer.reason, answer.detail) == (Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "the job has ended")
-    assert run.coordinator.history() == ()
+    assert run.coordinator.history.records() == ()
     assert not run.coordinator.is_triggering
 
 

@@ -94,7 +94,7 @@ def test_a_request_that_starts_at_once_leaves_no_note() -> None:
 def test_a_request_behind_a_start_is_noted_with_the_time_that_the_start_may_take() -> None:
     log = Notes(min_pause=3)
     log.requests.submit()
-    log.requests.submit(SnapshotKind.SYNC_SAVEPOINT)
+    log.requests.submit(CheckpointRequest(kind=SnapshotKind.SYNC_SAVEPOINT))
     assert log.notes == [
         RequestNote(
             "request 2 for a sync savepoint waits: another one is being started. "
