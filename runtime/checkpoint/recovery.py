@@ -36,7 +36,7 @@ from penstock.runtime.errors import (
 from penstock.runtime.ports import SnapshotStorage, StagesFiles, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.metadata import missing, read_metadata
-from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths, given_ids
+from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths, assigned_ids
 from penstock.runtime.trust.paths import check_named_location, inside_of, is_own_location
 
 
@@ -79,13 +79,13 @@ class RebuiltStore:
     Attributes:
         damaged: Ids of unreadable checkpoints, which are not in the store.
         orphans: Files of earlier attempts that no checkpoint names; they may be deleted.
-        given_id: The highest recorded id that was given to a checkpoint; -1 for none.
+        assigned_id: The highest recorded id that was given to a checkpoint; -1 for none.
     """
 
     store: CompletedCheckpointStore
     damaged: tuple[int, ...]
     orphans: tuple[str, ...]
-    given_id: int = -1
+    assigned_id: int = -1
 
 
 def load_latest(
@@ -166,11 +166,11 @@ def rebuild_store(
     _sweep_staged(storage, paths, attempt)
     # The files of a damaged checkpoint are unknown, and the user may want to repair it.
     orphans = () if damaged else _orphans(paths, store, present, attempt)
-    ids = given_ids(paths, present)
-    given_id = max(ids, default=-1)
-    older_ids = tuple(path for given, path in ids.items() if given < given_id)
+    ids = assigned_ids(paths, present)
+    assigned_id = max(ids, default=-1)
+    older_ids = tuple(path for given, path in ids.items() if given < assigned_id)
     damaged_ids = tuple(record.checkpoint_id for record in damaged)
-    return RebuiltStore(store, damaged_ids, orphans + older_ids, given_id)
+    return RebuiltStore(store, damaged_ids, orphans + older_ids, assigned_id)
 
 
 def left_at_end(
@@ -188,7 +188,7 @@ def left_at_end(
     present = storage.list(f"{paths.job_id}/")
     # The files of a damaged checkpoint are unknown.
     orphans = () if damaged else _orphans(paths, store, present, view.last_attempt + 1)
-    return orphans + tuple(given_ids(paths, present).values())
+    return orphans + tuple(assigned_ids(paths, present).values())
 
 
 def _orphans(

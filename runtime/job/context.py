@@ -188,7 +188,7 @@ class JobContext:
             self.planner.begin_attempt(start.attempt)
         else:
             self.coordinator.begin_attempt(
-                start.attempt, start.store, start.highest_id, start.orphans, start.restore, start.given_id
+                start.attempt, start.store, start.highest_id, start.orphans, start.restore, start.assigned_id
             )
         if start.restore is not None:
             self.planner.restored(start.restore.operators)

@@ -46,7 +46,7 @@ class AttemptStart:
         restore: The checkpoint that it starts from; `None` for a fresh start.
         store: The completed checkpoints of the job.
         highest_id: The highest id of a completed checkpoint, -1 for none.
-        given_id: The highest id that was given to any checkpoint, as far as it is known; -1 for none.
+        assigned_id: The highest id that was given to any checkpoint, as far as it is known; -1 for none.
         orphans: Files that earlier attempts have left behind.
         taken_over: The memory with which the restart strategy continues, if this JobMaster has taken the job
             over from another one; else `None`.
@@ -66,7 +66,7 @@ class AttemptStart:
     warning: str | None = None
     parallelism: Mapping[str, int] = field(default_factory=dict)
     was_stopped: bool = False
-    given_id: int = -1
+    assigned_id: int = -1
     restarts: int = 0
 
 
@@ -387,7 +387,7 @@ class JobLedger:
         self._storage.delete(paths)
         config = self._checkpointing
         if config is None or self._owned is None:
-            self._storage.delete(self._storage.list(self.paths.given_ids))
+            self._storage.delete(self._storage.list(self.paths.assigned_ids))
             return
         keeps = is_kept_after(state.value, KeepAfter(config.keep_after))
         self._storage.delete(left_at_end(self._storage, self.paths, self._log.view, keeps=keeps))
@@ -455,7 +455,7 @@ class JobLedger:
             warning="; ".join(filter(None, warnings)) or None,
             parallelism=dict(begun.parallelism),
             was_stopped=loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
-            given_id=rebuilt.given_id,
+            assigned_id=rebuilt.assigned_id,
         )
 
     def _lost(self) -> str:

@@ -192,7 +192,7 @@ def _unpacked(packed: bytes) -> Iterator[tuple[SubtaskId, CheckpointMetrics]]:
         names = (*_SECONDS, *_BYTES, *(_STORED if has_stored else ()))
         by_name = dict(zip(names, columns, strict=True))
         for name in _SECONDS:
-            by_name[name] = [each / _MICROSECONDS for each in by_name[name]]
+            by_name[name] = [value / _MICROSECONDS for value in by_name[name]]
         for index, *row in zip(indices, *by_name.values(), strict=True):
             yield SubtaskId(vertex, index), CheckpointMetrics(*row)
 

@@ -154,8 +154,8 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
         body = mapping(unsealed)
         finished, declared = mapping(body["finished"]), mapping(body["types"])
         types = {operator: _decode_types(names) for operator, names in declared.items()}
-        saved = {o: _decode_saved_states(each) for o, each in mapping(body["states"]).items()}
-        lists = {o: _decode_list_types(each) for o, each in mapping(body["lists"]).items()}
+        saved = {o: _decode_saved_states(item) for o, item in mapping(body["states"]).items()}
+        lists = {o: _decode_list_types(item) for o, item in mapping(body["lists"]).items()}
         operators = [
             _with_list_types(_decode_operator(item, folder, finished, types, saved), lists)
             for item in items(body["operators"])

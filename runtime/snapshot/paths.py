@@ -148,14 +148,14 @@ class SnapshotPaths:
     ) -> str:
         """A state file in a savepoint's own folder, which can be moved or deleted as a whole."""
         folder = self.snapshot_folder(SnapshotKind.SAVEPOINT, checkpoint_id, attempt)
-        return folder + self.located_file(operator_id=operator_id, subtask=subtask, number=number)
+        return folder + self.savepoint_file_name(operator_id=operator_id, subtask=subtask, number=number)
 
     def savepoint_location(self, target: str, checkpoint_id: int, attempt: int) -> str:
         """URL of a savepoint's own folder below a target folder of the user."""
         return f"{target.rstrip('/')}/savepoint-{self.job_id}-{checkpoint_id}-{attempt}"
 
     @staticmethod
-    def located_file(*, operator_id: str, subtask: int, number: int) -> str:
+    def savepoint_file_name(*, operator_id: str, subtask: int, number: int) -> str:
         """A state file in a savepoint's own folder, relative to that folder."""
         return f"{escape_name(operator_id)}-{subtask}-{number}"
 
@@ -165,15 +165,15 @@ class SnapshotPaths:
         return f"{folder}channels-{escape_name(vertex)}-{subtask}"
 
     @property
-    def given_ids(self) -> str:
+    def assigned_ids(self) -> str:
         return f"{self.job_id}/ids/"
 
-    def given_id(self, checkpoint_id: int) -> str:
-        return f"{self.given_ids}{checkpoint_id}"
+    def assigned_id(self, checkpoint_id: int) -> str:
+        return f"{self.assigned_ids}{checkpoint_id}"
 
-    def given_by(self, path: str) -> int | None:
-        """The checkpoint id that a file of `given_ids` records; `None` for any other file."""
-        name = path.removeprefix(self.given_ids)
+    def assigned_id_of(self, path: str) -> int | None:
+        """The checkpoint id that a file of `assigned_ids` records; `None` for any other file."""
+        name = path.removeprefix(self.assigned_ids)
         return int(name) if name != path and _GIVEN.fullmatch(name) else None
 
     @property
@@ -216,11 +216,11 @@ class SnapshotPaths:
         return None
 
 
-def given_ids(paths: SnapshotPaths, present: Iterable[str]) -> dict[int, str]:
-    return {given: path for path in present if (given := paths.given_by(path)) is not None}
+def assigned_ids(paths: SnapshotPaths, present: Iterable[str]) -> dict[int, str]:
+    return {given: path for path in present if (given := paths.assigned_id_of(path)) is not None}
 
 
-def highest_given_id(storage: SnapshotStorage, job_id: str) -> int:
+def highest_assigned_id(storage: SnapshotStorage, job_id: str) -> int:
     """The highest id that was given to a checkpoint or savepoint, -1 for none; blocks."""
     paths = SnapshotPaths(job_id)
-    return max(given_ids(paths, storage.list(paths.given_ids)), default=-1)
+    return max(assigned_ids(paths, storage.list(paths.assigned_ids)), default=-1)

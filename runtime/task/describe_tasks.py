@@ -16,7 +16,7 @@ from penstock.runtime.restore import assign_states
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, TaskRestore
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.snapshot.paths import highest_given_id
+from penstock.runtime.snapshot.paths import highest_assigned_id
 from penstock.runtime.task.descriptor import OpenedLater, TaskDescriptor
 
 
@@ -55,7 +55,7 @@ def describe_tasks(
         )
         _check_carried(restore, graph, restores, place)
     splits = _fresh_splits(graph, restore, subtasks, warn)
-    given_id = -1 if attempt == 1 or config.checkpointing is None else highest_given_id(storage, job_id)
+    assigned_id = -1 if attempt == 1 or config.checkpointing is None else highest_assigned_id(storage, job_id)
     return [
         TaskDescriptor(
             job_id,
@@ -66,7 +66,7 @@ def describe_tasks(
             restores.get(subtask.id),
             splits.get(subtask.id, ()),
             graph.job.classes,
-            given_id,
+            assigned_id,
         )
         for subtask in graph.subtasks
         if subtasks is None or subtask.id in subtasks

@@ -42,7 +42,7 @@ class TaskDescriptor:
         restore: State to begin with; `None` on a fresh start.
         splits: Fresh splits of the source at the head of the chain (none when restored).
         classes: Classes of records that no module here has, such as those of the user's `__main__`.
-        given_id: Highest checkpoint id assigned before this attempt; -1 for none, or when not needed.
+        assigned_id: Highest checkpoint id assigned before this attempt; -1 for none, or when not needed.
     """
 
     job_id: str
@@ -53,7 +53,7 @@ class TaskDescriptor:
     restore: TaskRestore | None = None
     splits: Sequence[Any] = ()
     classes: tuple[type, ...] = ()
-    given_id: int = -1
+    assigned_id: int = -1
 
     @property
     def id(self) -> SubtaskId:
@@ -197,7 +197,9 @@ class SnapshotFiles:
     def _next_path(self, checkpoint_id: int, options: CheckpointOptions, operator: str) -> Callable[[], str]:
         numbers, index = count(), self._subtask.index
         if options.location is not None:
-            return lambda: self._paths.located_file(operator_id=operator, subtask=index, number=next(numbers))
+            return lambda: self._paths.savepoint_file_name(
+                operator_id=operator, subtask=index, number=next(numbers)
+            )
         path = self._paths.savepoint_file if options.kind.is_savepoint else self._paths.shared_file
         return lambda: path(
             checkpoint_id=checkpoint_id,

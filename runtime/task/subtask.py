@@ -123,7 +123,7 @@ class Subtask:
             self._state, parts.outputs, gateway, runner, clock, parts.in_flight
         )
         self._requests = RequestedCheckpoints(
-            self._checkpoints, self._work, self._end, source, network, descriptor.given_id
+            self._checkpoints, self._work, self._end, source, network, descriptor.assigned_id
         )
         self._attempt = descriptor.attempt
         self._source_ready_at: float | None = None

@@ -72,7 +72,7 @@ class RequestedCheckpoints:
     """Requests that have not been handled yet; driven by the task thread alone.
 
     Args:
-        given_id: Highest checkpoint id assigned before this attempt.
+        assigned_id: Highest checkpoint id assigned before this attempt.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class RequestedCheckpoints:
         end: EndOfInput,
         source: SourceOperator | None,
         network: NetworkInput | None,
-        given_id: int = -1,
+        assigned_id: int = -1,
     ) -> None:
         self._checkpoints = checkpoints
-        self._given_id = given_id
+        self._assigned_id = assigned_id
         self._work = work
         self._end = end
         self._source = source
@@ -164,7 +164,7 @@ class RequestedCheckpoints:
         source = self._source
         if source is None or source.mark is None:
             return
-        is_past = source.mark <= self._given_id or source.mark in self._aborted
+        is_past = source.mark <= self._assigned_id or source.mark in self._aborted
         if is_past or self._checkpoints.has_dealt_with(source.mark):
             source.mark = None
 

@@ -51,7 +51,7 @@ COUNTED_REASONS: Final = COUNTED_IN_FLINK_1_11 | {
     Reason.FINALIZE_CHECKPOINT_FAILURE,
 }
 
-#: Reasons that count for savepoints too: a subtask has failed.
+#: Reasons that count for savepoints too, because a subtask has failed.
 COUNTED_FOR_SAVEPOINTS: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.TASK_CHECKPOINT_FAILURE})
 
 #: Reasons that fail a request before any subtask was notified of the checkpoint.
@@ -66,13 +66,12 @@ BEFORE_THE_TASKS: Final = frozenset(
     }
 )
 
-#: Number of failed checkpoints whose ids are remembered, so that none counts twice. A checkpoint fails within
-#: a few checkpoints of its start, and some jobs tolerate any number of failures.
+#: Number of failed checkpoints whose ids are kept, so that none counts twice.
 REMEMBERED_FAILURES: Final = 100
 
 
 class CheckpointFailureManager:
-    """Counts failures and says when the job must fail.
+    """Counts failures and decides when the job must fail.
 
     Args:
         tolerable_failures: Number of tolerated failures in a row; `None` for any number.
@@ -93,10 +92,7 @@ class CheckpointFailureManager:
         self._completed_id = -1
 
     def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
-        """Count a failure (id -1: it got none).
-
-        Return whether the job must fail, which restarts the count.
-        """
+        """Count a failure (id -1 without an id); return whether the job must fail, which resets the count."""
         if not self._counts(reason, checkpoint_id, is_savepoint=is_savepoint):
             return False
         if checkpoint_id >= 0:
@@ -108,14 +104,11 @@ class CheckpointFailureManager:
         return True
 
     def sync_savepoint_failed(self, reason: Reason | None) -> bool:
-        """Whether the failure of a synchronous savepoint fails the job.
-
-        Its subtasks may already wait for it.
-        """
+        """Whether the failure of a synchronous savepoint fails the job, as subtasks may wait for it."""
         return reason not in BEFORE_THE_TASKS
 
     def succeeded(self, checkpoint_id: int = -1) -> None:
-        """Restart the count; failures of checkpoints older than this (-1: unknown) do not count any more."""
+        """Reset the count; failures of checkpoints older than this (-1 for unknown) no longer count."""
         self._completed_id = max(self._completed_id, checkpoint_id)
         self._clear()
 

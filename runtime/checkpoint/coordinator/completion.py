@@ -1,28 +1,15 @@
-"""The last step of a checkpoint, its record in the decision log; and the files of completed checkpoints.
+"""The completion of a checkpoint: its metadata, its record in the decision log, and the notifications.
 
-The record decides whether a checkpoint exists. `complete_checkpoint` first brings along what finished
-subtasks kept (`operator_states.py`), then writes the metadata, then claims the record. The metadata comes
-first: without a record it is a file that is never read. A record without metadata would be a checkpoint that
-can't be restored.
+A checkpoint exists when its record is in the log. `complete_checkpoint` copies the state of finished subtasks
+(`operator_states.py`), writes the metadata, then claims the record. Metadata without a record is never read.
+A record without metadata would be a checkpoint that can't be restored.
 
-`CheckpointFinalizer` runs it in the background, for one checkpoint after the other. While a record is being
-written it is unknown whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a
-new attempt waits until the outcome is known (`when_idle`). A checkpoint that waits for its turn can be
-withdrawn.
+`CheckpointFinalizer` completes checkpoints in the background, one after the other. While a record is being
+written, it is unknown whether the log has it. So its checkpoint can't be aborted, and a new attempt waits for
+the outcome (`when_idle`). A checkpoint that waits for its turn can be withdrawn.
 
-`CheckpointCompletions` says what is written when a checkpoint is fully acknowledged, and what a completion
-means: files are kept, subtasks and operator coordinators are notified, the request is answered.
-
-`CheckpointFiles` has the files of checkpoints that stay, and deletes the others.
-
-A checkpoint that runs may build on the newest completed one (its *base*), so the base's files stay until it
-has ended. A checkpoint that fails takes its own files with it, and so do files that come for it later. But a
-snapshot also names files of older checkpoints; those belong to completed checkpoints and stay.
-
-What it must never do: delete files of a checkpoint whose log record may have been written, or of one whose
-end it has forgotten. The next attempt finds the files that nothing names, and deletes them.
-
-Deletion runs in the background and is best effort: a file that stays behind costs space and is counted.
+`CheckpointCompletions` finalizes a fully acknowledged checkpoint. After the record, it keeps the files,
+notifies subtasks and operator coordinators, and answers the request.
 """
 
 from __future__ import annotations
@@ -97,7 +84,7 @@ class CheckpointFinalizer:
         return not self._is_writing and not self._waiting
 
     def waits(self, checkpoint_id: int) -> bool:
-        return any(each.checkpoint_id == checkpoint_id for each in self._waiting)
+        return any(waiting.checkpoint_id == checkpoint_id for waiting in self._waiting)
 
     def submit(
         self,
@@ -109,18 +96,18 @@ class CheckpointFinalizer:
         """Finalize a checkpoint when its turn comes.
 
         Args:
-            begin: Called when its turn has come, in the caller's thread; returns what to write.
-            on_error: Called with the error; whether the record is in the log depends on it.
+            begin: Called when its turn has come, in the caller's thread; returns the checkpoint to write.
+            on_error: Called with an error, which may leave it unknown whether the log has the record.
         """
         self._waiting.append(_Waiting(checkpoint_id, begin, on_outcome, on_error))
         self._next()
 
     def withdraw(self, checkpoint_id: int) -> None:
-        """Forget a checkpoint that still waits; one that is being written continues."""
-        self._waiting = deque(each for each in self._waiting if each.checkpoint_id != checkpoint_id)
+        """Remove a waiting checkpoint; one that is being written continues."""
+        self._waiting = deque(w for w in self._waiting if w.checkpoint_id != checkpoint_id)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back as soon as nothing is being written: at once, or after the last outcome."""
+        """Call back when no record is being written: at once, or after the last outcome."""
         self._when_idle.append(callback)
         self._call_if_idle()
 
@@ -163,18 +150,17 @@ def complete_checkpoint(
     retained: int | None = None,
     open_location: StorageOpener | None = None,
 ) -> FinalizeOutcome:
-    """Make a checkpoint exist, unless a newer attempt owns the job; blocks.
+    """Write a checkpoint's metadata and record, unless a newer attempt owns the job; blocks.
 
     Args:
-        checkpoint: Its `metadata` and `size` are filled in here, and `carried` files are copied.
-        retained: Number of checkpoints that the job keeps. The same record lets go of the others, and their
-            files may be deleted after it. With `None` the caller has to `drop` them.
+        checkpoint: Gets `metadata` and `size` here, and its `carried` files are copied.
+        retained: Number of checkpoints that the job keeps; the record drops the others. With `None` the
+            caller must drop them.
         open_location: Opens the folder of a savepoint outside `storage`.
 
     Raises:
-        StorageError: The metadata could not be written, or a carried file could not be copied. The checkpoint
-            does not exist.
-        OutcomeUnknownError: It may exist, so none of its files may be deleted.
+        StorageError: The checkpoint does not exist.
+        OutcomeUnknownError: The checkpoint may exist, so its files must stay.
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
     given = checkpoint
@@ -200,14 +186,14 @@ def complete_checkpoint(
         record = replace(record, subsumes=tuple(c.checkpoint_id for c in gone if c is not record))
     outcome = log.complete(record)
     if isinstance(outcome, Fenced):
-        # The outcome is known whether or not the file is deleted; a later attempt sweeps one that stays.
+        # A later attempt sweeps a file that can't be deleted now.
         with suppress(StorageError):
             storage.delete([path])
             if sized.location is not None and open_location is not None:
                 open_location(sized.location).delete([METADATA])
         return outcome
     if left := left_behind(given, sized, paths):
-        with suppress(StorageError):  # they cost space only
+        with suppress(StorageError):  # the files cost only space
             storage.delete(left)
     return Finalized(replace(sized, metadata=metadata))
 
@@ -216,20 +202,20 @@ def _write_metadata(storage: SnapshotStorage, path: str, checkpoint: CompletedCh
     try:
         return write_state_file(storage, path, encode_metadata(checkpoint, path))
     except StorageError:
-        # The storage may have taken the file all the same, and no record will name it.
+        # The storage may have stored the file, and no record will name it.
         with suppress(StorageError):
             storage.delete([path])
         raise
 
 
 def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
-    """Complete a savepoint in its own folder, which can be moved; blocks.
+    """Write the metadata of a savepoint into its own folder, which can be moved; blocks.
 
     Args:
-        place: The folder as a storage; the files of state are there.
+        place: The folder as a storage, with the state files.
 
     Raises:
-        StorageError: A file can't be seen here, or the metadata could not be written.
+        StorageError: A file is not visible here, or the metadata could not be written.
     """
     own = replace(checkpoint, location=None)
     present = frozenset(place.list(""))
@@ -244,13 +230,13 @@ def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) 
 
 
 class CheckpointCompletions:
-    """Makes fully acknowledged checkpoints exist, then makes them count.
+    """Finalizes fully acknowledged checkpoints, and handles the outcome.
 
     Args:
-        pending: The checkpoints that run, by id; a completed one leaves.
+        pending: The running checkpoints by id; a completed one is removed.
 
     Attributes:
-        restored: What the attempt started from.
+        restored: The snapshot that the attempt started from.
     """
 
     def __init__(
@@ -283,7 +269,7 @@ class CheckpointCompletions:
         self.restored: CompletedCheckpoint | None = None
 
     def finalize_if_complete(self, pending: PendingCheckpoint) -> None:
-        """Finalize unless something is missing, such as an event of a subtask for its coordinator."""
+        """Finalize, unless an acknowledgement or a subtask's event for its coordinator is missing."""
         if not pending.is_fully_acknowledged or pending.state is not PendingState.COLLECTING:
             return
         checkpoint_id = pending.checkpoint_id
@@ -304,7 +290,7 @@ class CheckpointCompletions:
         )
 
     def _finalized(self, pending: PendingCheckpoint, outcome: FinalizeOutcome) -> None:
-        """The record is written, unless another attempt owns the log or this job has ended."""
+        """Handle the outcome: the record is written, unless another attempt owns the log or the job ended."""
         if isinstance(outcome, Fenced) or not self._files.has_store:
             self._aborts.fenced()
             return
@@ -325,7 +311,7 @@ class CheckpointCompletions:
         self._aborts.subsume_older_than(checkpoint_id)
 
     def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
-        """The record is not written, or that is unknown; in the second case all files stay."""
+        """Handle an error: no record is written, or the outcome is unknown, and then all files stay."""
         reason = Reason.FINALIZE_CHECKPOINT_FAILURE
         files = pending.abort(reason)
         no_other_can_be = isinstance(error, CarriedStateError)

@@ -15,8 +15,8 @@ Each fact has one owner. This class: the running checkpoints. `ServedAttempt`: t
 `CheckpointFailureManager`: the number of failures in a row.
 
 Why it is right. A subtask commits only what a written record covers. A late or repeated message, or one of
-another attempt, has no effect. A barrier names the newest completed checkpoint, whose files stay until the new
-checkpoint has ended.
+another attempt, has no effect. A barrier names the newest completed checkpoint, whose files stay until the
+new checkpoint has ended.
 
 What it must never do:
 
@@ -82,16 +82,15 @@ from penstock.runtime.time.durations import as_seconds
 
 
 class CheckpointCoordinator:
-    """Takes the checkpoints of one job, over all its attempts. All calls come in one thread; none blocks.
+    """Takes the checkpoints of one job over all its attempts, in one thread; no call blocks.
 
     Args:
-        finalize: Makes a checkpoint exist; blocks, and runs in `runner`.
-        fail_job: Called with the cause when too many checkpoints have failed. It must not call back at once.
-        fenced: Called when another attempt owns the log: this coordinator does nothing any more.
-        failures: By default as `config` says.
-        initialize_location: By default there is nothing to prepare.
-        targets: Tries folders of savepoints outside of the job's storage; by default they are not tried.
-        note_request: Takes notes for the job's log about requests that wait.
+        finalize: Writes the record of a checkpoint; blocks, and runs in `runner`.
+        fail_job: Called with the cause after too many failures; must not call back at once.
+        fenced: Called when another attempt owns the log.
+        initialize_location: `None` without any preparation.
+        targets: Tries folders of savepoints outside the job's storage.
+        note_request: Called with notes about waiting requests for the job's log.
     """
 
     def __init__(
@@ -210,15 +209,15 @@ class CheckpointCoordinator:
         highest_id: int,
         orphans: Iterable[str] = (),
         restored: CompletedCheckpoint | None = None,
-        given_id: int = -1,
+        assigned_id: int = -1,
     ) -> None:
-        """Serve a new attempt; nothing is triggered before `started`.
+        """Serve a new attempt; checkpoints begin after `started`.
 
         Args:
-            orphans: Files that earlier attempts have left behind; they are deleted.
-            given_id: The highest id that was ever given to a checkpoint; it is not given again.
-            restored: What the attempt starts from. The state of its finished subtasks is carried into the
-                first checkpoint of a job that was started from a snapshot of another.
+            orphans: Files of earlier attempts to delete.
+            assigned_id: The highest id that was ever given to a checkpoint.
+            restored: The snapshot that the attempt starts from. The first checkpoint takes over the state of
+                its finished subtasks.
         """
         self._files.delete(orphans)
         self._starts.end(Reason.JOB_FAILURE, "the job restarted meanwhile")
@@ -226,10 +225,10 @@ class CheckpointCoordinator:
         self.history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
         self._completions.restored = restored
-        self._served.begin(attempt, max(highest_id, given_id))
+        self._served.begin(attempt, max(highest_id, assigned_id))
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
-        """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
+        """Serve a region's new attempt, while older attempts run in other regions."""
         self._files.begin_region(store)
         self._served.begin(attempt, highest_id)
 
@@ -241,18 +240,18 @@ class CheckpointCoordinator:
         self._requests.start_periodic()
 
     def stop_periodic(self) -> None:
-        """Stop periodic checkpoints; abort all that run and refuse all that wait."""
+        """Stop periodic checkpoints; abort running ones and refuse waiting requests."""
         self._requests.stop_periodic()
         self._end_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "checkpointing was stopped")
 
     def end_attempt(
         self, reason: Reason = Reason.JOB_FAILURE, detail: str = "", *, tell: bool = False
     ) -> None:
-        """The attempt is over: abort everything; a record that is being written is still finished.
+        """End the attempt: abort all checkpoints, except one whose record is being written.
 
         Args:
-            reason: Why. `CHECKPOINT_COORDINATOR_SHUTDOWN` refuses later requests for the same reason.
-            tell: Notify subtasks of the aborts. A job that stops its subtasks anyway does not.
+            reason: `CHECKPOINT_COORDINATOR_SHUTDOWN` also refuses later requests.
+            tell: Whether to notify subtasks of the aborts.
         """
         if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
             self._served.refusal = CheckpointFailed(reason, detail)
@@ -266,27 +265,27 @@ class CheckpointCoordinator:
                     self._aborts.notify(pending)
 
     def end_job(self, job_state: str) -> tuple[str, ...]:
-        """The job has ended (`finished`, `failed`, `cancelled`): paths of files that may be deleted now."""
+        """End the job as `finished`, `failed` or `cancelled`; return paths of files that may be deleted."""
         self._hooks.close()
         return self._files.end_job(job_state, KeepAfter(self._config.keep_after))
 
     def abort_all(self, reason: Reason, detail: str = "") -> None:
-        """Abort every checkpoint that runs; the periodic timer and waiting requests go on."""
+        """Abort every running checkpoint; the periodic timer and waiting requests stay."""
         for pending in self._running():
             self._aborts.abort(pending, reason, detail)
 
     def when_no_place_is_awaited(self, callback: Callable[[], None]) -> None:
-        """Call back once no place is being prepared, or the one that is has outlived its timeout."""
+        """Call back when no location is being prepared, or its preparation has timed out."""
         self._place.when_over(callback)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back once no record is being written, so that what is in the log is known."""
+        """Call back when no record is being written, so that the content of the log is known."""
         self._finalizer.when_idle(callback)
 
     # -- subtasks come to their ends ------------------------------------------------------------------------
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
-        """A subtask has left; a checkpoint that still waits for it is aborted and tried again later."""
+        """Note a finished subtask; abort checkpoints that still wait for it, and retry them later."""
         if not self._planner.finished(subtask):
             return
         for pending in self._running():
@@ -296,14 +295,14 @@ class CheckpointCoordinator:
                 self._aborts.abort(pending, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
 
     def data_ended(self, subtask: SubtaskId) -> None:
-        """A subtask has processed the end of all its inputs; soon no barrier may reach it any more."""
+        """Note a subtask at the end of its data; trigger it, since no barrier may reach it any more."""
         self._planner.data_ended(subtask)
         for pending in self._running():
             if pending.data_ended(subtask):
                 self._starts.trigger((subtask,), pending.barrier)
 
     def subtask_failed(self, subtask: SubtaskId, detail: str = "") -> None:
-        """A subtask has failed while others go on: abort every checkpoint that still waits for it."""
+        """Abort every checkpoint that still waits for a failed subtask, while other regions continue."""
         for pending in self._running():
             if pending.waits_for(subtask):
                 self._aborts.abort(pending, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
@@ -323,23 +322,15 @@ class CheckpointCoordinator:
         target: str | None = None,
         on_answer: OnAnswer | None = None,
     ) -> None:
-        """Ask for a checkpoint.
+        """Request a checkpoint; the arguments are those of `CheckpointRequest`.
 
         Args:
-            forced: Ignore limit and pause; by default savepoints do, unless checkpoints are unaligned:
-                barriers of both kinds at a time would abort the checkpoint.
-            urgent: Ignore the pause but not the limit.
-            aligned: Let no barrier overtake data, whatever the job's setting is.
-            full: Write all state anew. The checkpoint then names no file of an earlier one, except state of
-                subtasks that had finished before it.
-            drain: With a synchronous savepoint: sources advance event time to its end first (Flink's
-                `advanceToEndOfEventTime`).
-            target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
-                job's checkpoint storage. `try_target` comes first.
+            forced: By default true for savepoints, unless checkpoints are unaligned: barriers of both kinds
+                at a time would abort the checkpoint.
+            target: Needs `try_target` first.
 
         Raises:
-            ValueError: Only a job that ends may drain: `advance_to_end_of_time` goes with a synchronous
-                savepoint.
+            ValueError: `drain` is for synchronous savepoints, since the job ends after it.
         """
         if drain and kind is not SnapshotKind.SYNC_SAVEPOINT:
             msg = f"a {kind.value} can't advance the watermark to the end of time: the job goes on after it"
@@ -361,7 +352,7 @@ class CheckpointCoordinator:
     def try_target(
         self, kind: SnapshotKind, target: str, then: Callable[[], None], on_answer: OnAnswer
     ) -> None:
-        """Try the folder of a savepoint before it is triggered; nothing else waits for that."""
+        """Try the folder of a savepoint, then call `then`; no other request waits for it."""
         if self._targets is None:
             then()
             return
@@ -393,10 +384,10 @@ class CheckpointCoordinator:
         snapshot: SubtaskSnapshot | None = None,
         metrics: CheckpointMetrics | None = None,
     ) -> MessageOutcome:
-        """A subtask's part of a checkpoint is durable.
+        """Note that a subtask's part of a checkpoint is durable.
 
-        Only the first acknowledgement in time counts. Files that another one names are deleted if nothing can
-        need them; those of another attempt may be in use and are not touched.
+        Only the first acknowledgement in time counts. Files of other acknowledgements are deleted if no
+        checkpoint can need them; files of other attempts may be in use and stay.
         """
         if attempt != self._served.number:
             self._stale_messages += 1
@@ -437,7 +428,7 @@ class CheckpointCoordinator:
         reason: Reason = Reason.CHECKPOINT_DECLINED,
         detail: str = "",
     ) -> MessageOutcome:
-        """A subtask can't take part: abort the checkpoint, even if the subtask is unknown (as in Flink)."""
+        """Abort a checkpoint that a subtask can't take; as in Flink, even an unknown subtask."""
         if attempt != self._served.number:
             self._stale_messages += 1
             return MessageOutcome.STALE_ATTEMPT
@@ -450,7 +441,7 @@ class CheckpointCoordinator:
         return MessageOutcome.ACCEPTED
 
     def _end_all(self, reason: Reason, detail: str) -> None:
-        """Refuse what waits or has no place yet, and abort what runs."""
+        """Refuse waiting requests and abort running checkpoints."""
         if self._targets is not None:
             self._targets.withdraw_all(reason, detail)
         self._requests.abort_waiting(reason, detail)
@@ -486,5 +477,5 @@ class CheckpointCoordinator:
         )
 
     def _running(self) -> tuple[PendingCheckpoint, ...]:
-        """The checkpoints that run, oldest first; safe against aborts while they are walked through."""
+        """A copy of the running checkpoints, oldest first, which aborts don't change."""
         return tuple(self._pending.values())

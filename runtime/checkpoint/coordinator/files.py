@@ -30,10 +30,10 @@ REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Knows the completed checkpoints and the last ends of others, and deletes files.
+    """Has the completed checkpoints and the last ends of others, and deletes files.
 
     Attributes:
-        failed_deletions: Number of calls that failed; each may have been for several files.
+        failed_deletions: Number of failed calls, each for one or more files.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CheckpointFiles:
 
     @property
     def has_store(self) -> bool:
-        """Whether it accepts completed checkpoints: an attempt has begun and the job has not ended."""
+        """Whether an attempt has begun and the job has not ended."""
         return self._store is not None
 
     @property
@@ -67,7 +67,7 @@ class CheckpointFiles:
 
     @property
     def base_id(self) -> int:
-        """The checkpoint on which one that starts now builds; -1 when there is none."""
+        """The base of a checkpoint that starts now; -1 without any."""
         newest = None if self._store is None else self._store.latest_checkpoint
         return -1 if newest is None else newest.checkpoint_id
 
@@ -78,12 +78,12 @@ class CheckpointFiles:
     # -- attempts -------------------------------------------------------------------------------------------
 
     def begin_attempt(self, store: CompletedCheckpointStore) -> None:
-        """Continue with these completed checkpoints; messages of older attempts are refused from now on."""
+        """Continue with these completed checkpoints; late messages of older attempts are refused."""
         self._store = store
         self._ended.clear()
 
     def begin_region(self, store: CompletedCheckpointStore) -> None:
-        """Continue with these completed checkpoints; the rest of the job may still send late messages."""
+        """Continue with these completed checkpoints; other regions may still send late messages."""
         self._store = store
 
     def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
@@ -94,21 +94,18 @@ class CheckpointFiles:
     # -- ends of checkpoints --------------------------------------------------------------------------------
 
     def add(self, checkpoint: CompletedCheckpoint, oldest_base: int | None) -> None:
-        """Add a completed checkpoint.
-
-        `oldest_base` is the smallest base of those that run, `None` for none.
-        """
+        """Add a completed checkpoint; `oldest_base` is the smallest base of the running ones."""
         self._remember(checkpoint.checkpoint_id, completed=True)
         if self._store is not None:
             self._delete(self._store.add(checkpoint, oldest_pending_base=oldest_base))
 
     def release(self, oldest_base: int | None) -> None:
-        """A running checkpoint has failed: delete what only that one built on."""
+        """Delete files that only a failed checkpoint could still have used."""
         if self._store is not None:
             self._delete(self._store.release(oldest_base))
 
     def discard_aborted(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None) -> None:
-        """A checkpoint will never complete: delete its own files.
+        """Delete the own files of a checkpoint that will never complete.
 
         Args:
             location: URL of a savepoint's folder outside the job's storage.
@@ -125,7 +122,7 @@ class CheckpointFiles:
         self._delete_own(checkpoint_id, (handle.path for handle in files))
 
     def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle], *, was_started: bool) -> None:
-        """Files came for a checkpoint that does not run: delete those that no checkpoint can need."""
+        """Delete files of a late acknowledgement that no checkpoint can need."""
         completed = self._ended.get(checkpoint_id)
         if completed is False or not was_started:
             self.discard(checkpoint_id, files)

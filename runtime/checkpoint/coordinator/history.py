@@ -1,18 +1,13 @@
-"""The history of a job's checkpoints, for people and for metrics.
+"""The history of a job's checkpoints, for display and for metrics.
 
-What the coordinator remembers about its checkpoints, for people and for metrics.
+A new JobMaster continues the history from two sources. The job's record, written every two seconds, has the
+last checkpoints, also failed and running ones. The metadata of retained checkpoints has their final
+statistics, which may be newer. Metrics of failed checkpoints are lost, and so are checkpoints that ended
+after the job's last record and are not retained. They are counted, because each retained checkpoint stores
+the job's counters.
 
-A new JobMaster continues the history from two places. The job's record, written every two seconds, has the
-last checkpoints, also failed ones and those in progress. The metadata of retained checkpoints has their
-statistics: these are final, and sometimes newer than the job's record.
-
-The metrics of failed checkpoints are lost. So are checkpoints that ended after the job's last record and are
-not retained. They are still counted, because each retained checkpoint stores how many there were.
-
-The last checkpoints, and behind them the last failed ones and the last savepoints.
-
-A job that takes a checkpoint each second has let go of a failure within minutes, just when a user asks why it
-happened. Failed checkpoints and savepoints are rare. So some of them stay when the others have gone.
+Failed checkpoints and savepoints are rare, so some of them stay in the history longer than others. Otherwise
+a job with a checkpoint each second would lose a failure within minutes, when a user asks for it.
 """
 
 from __future__ import annotations
@@ -38,18 +33,18 @@ from penstock.runtime.snapshot.checkpoint_record import (
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Checkpoints that are remembered: about 300 bytes each.
+#: Number of checkpoints in the history, of about 300 bytes each.
 CAPACITY: Final = 1_000
-#: Failed checkpoints, and savepoints, that stay beyond these.
+#: Number of older failed checkpoints, and of older savepoints.
 _KEPT: Final = 50
 
 
 class CheckpointRecords:
-    """Records of checkpoints in the order of their start; their number is bounded.
+    """A bounded number of checkpoint records, in the order of their start.
 
     Args:
-        capacity: Number of checkpoints that are remembered, of whatever kind.
-        kept: Number of failed ones, and of savepoints, that are remembered beyond.
+        capacity: Number of checkpoints of any kind.
+        kept: Number of older failed ones, and of older savepoints.
 
     Example:
         >>> records = CheckpointRecords(capacity=2)
@@ -85,7 +80,7 @@ class CheckpointRecords:
             self.append(record)
 
     def update(self, checkpoint_id: int, **changes: Any) -> CheckpointRecord | None:
-        """Change the newest record with this id; `None` when it is not remembered any more."""
+        """Change and return the newest record with this id; `None` if it was dropped."""
         for position in range(len(self._newest) - 1, -1, -1):
             if self._newest[position].checkpoint_id == checkpoint_id:
                 record = self._newest[position] = replace(self._newest[position], **changes)
@@ -97,7 +92,7 @@ class CheckpointRecords:
             return
         self._older.append(record)
         for is_kind in (is_failed, is_savepoint):
-            alike = [place for place, each in enumerate(self._older) if is_kind(each)]
+            alike = [position for position, older in enumerate(self._older) if is_kind(older)]
             if len(alike) > self._kept:
                 del self._older[alike[0]]
 
@@ -117,17 +112,16 @@ def is_rare(record: CheckpointRecord) -> bool:
 def newest_and_rare(
     records: Sequence[CheckpointRecord], newest: int, rare: int
 ) -> tuple[CheckpointRecord, ...]:
-    """A few of them: the newest, and before them the last failed ones and the last savepoints.
+    """The newest records, and before them the last failed checkpoints and the last savepoints.
 
     Args:
-        newest: Number of the newest.
-        rare: Number of failed ones, and of savepoints, before these.
+        rare: Number of failed checkpoints, and of savepoints.
     """
     chosen: list[CheckpointRecord] = []
     left = {is_failed: rare, is_savepoint: rare}
     completed, plain = CheckpointStatus.COMPLETED, SnapshotKind.CHECKPOINT
-    # A report is made every second: the thousand that are not rare must cost next to nothing.
-    others = [each for each in records[:-newest] if each.status is not completed or each.kind is not plain]
+    # A report is made every second, so a thousand ordinary records must cost next to nothing.
+    others = [r for r in records[:-newest] if r.status is not completed or r.kind is not plain]
     for record in reversed(others):
         for is_kind in left:
             if left[is_kind] and is_kind(record):
@@ -145,28 +139,27 @@ class CheckpointHistory:
     """The last checkpoints with their status, and counters over all of them.
 
     Args:
-        capacity: Number of checkpoints that are remembered; some failed ones and savepoints stay longer.
-        detailed: Number of checkpoints whose metrics by subtask are remembered.
+        detailed: Number of checkpoints with metrics by subtask.
     """
 
     def __init__(self, capacity: int = CAPACITY, detailed: int = 20) -> None:
         self._records = CheckpointRecords(capacity)
-        #: By id and attempt: another JobMaster may use the id of a checkpoint that did not complete again.
+        #: By id and attempt, because another JobMaster may reuse the id of an incomplete checkpoint.
         self._measured: OrderedDict[tuple[int, int], _Measured] = OrderedDict()
         self._detailed = detailed
         self._counters = CoordinatorStatistics()
         self._is_recovered = False
 
     def recall(self, earlier: EarlierHistory) -> None:
-        """Go on with the history of earlier JobMasters; `recover` corrects it when the log has been read."""
+        """Continue the history of earlier JobMasters, before the first attempt; `recover` corrects it."""
         self._records.replace_all((*self._records, *earlier.records))
         self._counters = earlier.counters
 
     def recover(self, retained: Sequence[CompletedCheckpoint], highest_id: int) -> None:
-        """The log has been read: correct the history of earlier JobMasters. Only the first call does so.
+        """Correct the history of earlier JobMasters by the log, in the first call only.
 
         Args:
-            retained: The completed checkpoints that the job can be restored from, oldest first.
+            retained: The retained checkpoints, oldest first.
             highest_id: Highest id of a checkpoint that ever completed; -1 for none.
         """
         if self._is_recovered:
@@ -200,10 +193,10 @@ class CheckpointHistory:
         reason: CheckpointFailureReason,
         detail: str,
     ) -> None:
-        """A checkpoint could not be started, because its place can't be written.
+        """Add a checkpoint that was not started, because its location can't be written.
 
         Args:
-            checkpoint_id: The id that it would have had; the next one gets it.
+            checkpoint_id: The id that the next checkpoint gets.
             at: Wall-clock seconds.
         """
         record = CheckpointRecord(
@@ -243,7 +236,7 @@ class CheckpointHistory:
         self._records.update(checkpoint_id, status=CheckpointStatus.FINALIZING)
 
     def completed(self, checkpoint_id: int, at: float, duration: float, size: int) -> None:
-        """A checkpoint completed at `at` (wall-clock seconds)."""
+        """Note a checkpoint that completed at `at`, in wall-clock seconds."""
         self._records.update(checkpoint_id, status=CheckpointStatus.COMPLETED, duration=duration, size=size)
         counters = replace(self._counters, completed=self._counters.completed + 1)
         if checkpoint_id > counters.latest_completed_id:
@@ -264,7 +257,7 @@ class CheckpointHistory:
         self._counters = replace(self._counters, failed=self._counters.failed + 1)
 
     def counters(self) -> CoordinatorStatistics:
-        """The counters of the history; those of the coordinator itself are 0."""
+        """The counters of the history; the coordinator's own counters are 0."""
         return self._counters
 
     def records(self) -> tuple[CheckpointRecord, ...]:
@@ -273,18 +266,18 @@ class CheckpointHistory:
     def details(
         self, *, newest: int | None = None, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The same with the metrics of each subtask.
+        """Checkpoints with the metrics of each subtask.
 
         Args:
-            newest: Only so many of the newest.
-            checkpoint_id: Only those with this id: another attempt may have used it, too.
+            newest: Maximum number, the newest.
+            checkpoint_id: Only checkpoints of this id, which several attempts may have used.
 
         Raises:
             CorruptSnapshotError: Statistics in the metadata of a retained checkpoint can't be read.
         """
         chosen: Iterable[CheckpointRecord] = self._records
         if checkpoint_id is not None:
-            chosen = (each for each in self._records if each.checkpoint_id == checkpoint_id)
+            chosen = (record for record in self._records if record.checkpoint_id == checkpoint_id)
         elif newest is not None:
             chosen = islice(self._records, max(0, len(self._records) - newest), None)
         return tuple(CheckpointDetails(record, self._metrics_of(record)) for record in chosen)
@@ -295,7 +288,7 @@ class CheckpointHistory:
         Raises:
             CorruptSnapshotError: Its statistics can't be read.
         """
-        completed = (each for each in reversed(self.records()) if each.status is CheckpointStatus.COMPLETED)
+        completed = (r for r in reversed(self.records()) if r.status is CheckpointStatus.COMPLETED)
         newest = next(completed, None)
         return None if newest is None else CheckpointDetails(newest, self._metrics_of(newest))
 
@@ -312,8 +305,7 @@ class CheckpointHistory:
 def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
     """The record of a retained checkpoint, from its metadata.
 
-    Its duration ends with the last acknowledgement, as Flink's end-to-end duration does: it excludes writing
-    the metadata.
+    As in Flink, its duration ends with the last acknowledgement, without the writing of the metadata.
     """
     known = checkpoint.statistics
     subtasks = 0 if known is None else known.subtasks
@@ -335,12 +327,7 @@ def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
 def _recovered_records(
     records: Iterable[CheckpointRecord], retained: Iterable[CompletedCheckpoint], highest_id: int
 ) -> list[CheckpointRecord]:
-    """The records of earlier JobMasters, corrected by the log, in the order of their start.
-
-    Args:
-        retained: The completed checkpoints that the job can be restored from.
-        highest_id: Highest id of a checkpoint that ever completed; -1 for none.
-    """
+    """The records of earlier JobMasters, corrected by the log, in the order of their start."""
     certain = {(c.checkpoint_id, c.attempt): _recovered_record(c) for c in retained}
     found = []
     for record in records:
@@ -356,13 +343,10 @@ def _recovered_records(
 def _recovered_counters(
     counters: CoordinatorStatistics, retained: Sequence[CompletedCheckpoint]
 ) -> CoordinatorStatistics:
-    """The counters of earlier JobMasters, corrected likewise.
-
-    None of their checkpoints runs any more, so those that were started and did not complete have failed.
-    """
+    """The counters of earlier JobMasters, whose checkpoints without a completion have failed."""
     known = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
-    completed = max(counters.completed, len(retained), *(each.completed for each in known))
-    triggered = max(counters.triggered, completed, *(each.triggered for each in known))
+    completed = max(counters.completed, len(retained), *(statistics.completed for statistics in known))
+    triggered = max(counters.triggered, completed, *(statistics.triggered for statistics in known))
     counters = replace(counters, triggered=triggered, completed=completed, failed=triggered - completed)
     newest = max(retained, key=lambda c: c.checkpoint_id, default=None)
     if newest is None or newest.checkpoint_id <= counters.latest_completed_id:
@@ -377,7 +361,7 @@ def _recovered_counters(
 
 
 def _outcome(record: CheckpointRecord, highest_id: int) -> CheckpointRecord | None:
-    """The record of a checkpoint that is not retained; `None` when its end is not known."""
+    """The record of a checkpoint that is not retained; `None` if its end is unknown."""
     if record.status in (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED):
         return record
     if record.checkpoint_id <= highest_id:

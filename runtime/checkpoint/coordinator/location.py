@@ -1,47 +1,38 @@
-"""The place of a snapshot: it can be written, its id is taken, a user's folder is tried.
+"""The location of a snapshot: can it be written, and which id does the checkpoint get?
 
-`SnapshotLocation` is the first step of a checkpoint, in storage.
+*The location.* A storage that can't be written fails every subtask of a checkpoint, after barriers have
+blocked the job. A synchronous savepoint would even end the job's data. So `SnapshotLocation` writes a small
+file first. In a user's folder it deletes the file again, even after a failed write, which may have stored it.
+The name is always the same, so the next savepoint into the folder removes the file of a dead JobMaster. A
+location that only other nodes can't write stays undetected; their subtasks decline the checkpoint.
 
-*The place.* A storage that can't be written fails every subtask of a checkpoint, after barriers have held up
-the whole job. A savepoint in such a place would even end the data of a job that is to be stopped. So the
-JobMaster writes a small file first. In a folder of the user's that file is deleted again. That is also done
-when its write failed: the storage may have written it all the same. Its name is always the same. So a file
-that a dying JobMaster has left is removed by the next savepoint into that folder. Several jobs may write and
-delete it at a time. Only a folder in which nothing may be deleted keeps it. The storage removes folders that
-it has made and that are empty.
+*The id.* Master hooks put the id of a checkpoint into external systems, as the mark of an externally induced
+source. The mark stays when the JobMaster dies before the checkpoint is complete. If another JobMaster gave
+the same id again, readers would take the new checkpoint at the old mark. So the id is written to a file
+before any hook gets it. Only the file of the newest id is kept. In the job's own storage it also proves that
+the storage can be written.
 
-*The id.* Master hooks put the id of a checkpoint into systems outside, as the mark of an externally induced
-source. A JobMaster that dies before the checkpoint is complete leaves the mark there. If another one gave
-the same id again, readers would take the new checkpoint at the old mark. So the id is written down before
-any hook hears of it. One such file is kept, that of the newest id. In the job's own storage it is also the
-proof that this can be written.
+Why no id is given twice. The file of an id is created only if absent, and holds the attempt. Attempts are
+unique by the decision log.
 
-Why no id is given twice. An id is a file that is created only if it is absent, with the attempt as its text.
-Attempts are unique by the decision log. Take an attempt and a newer one.
+1. An old attempt writes the id, *then* reads the log. A newer attempt writes into the log, *then* lists the
+   ids and begins behind the highest. So the old one is refused, or the newer one begins behind its id,
+   whatever was deleted meanwhile.
+2. An attempt that finds the file of an older attempt takes the next id. One that finds the file of a newer
+   attempt is fenced.
+3. An attempt that finds its own file has lost the answer, or its earlier start was refused. No hook has got
+   that id.
 
-1. The old one writes the id, *then* looks into the log. The newer one writes itself into the log, *then*
-   lists the ids, and begins behind the highest. So at least one of them sees the other: the old one is
-   refused, or the newer one begins behind its id. This holds whatever was deleted meanwhile.
-2. An attempt that finds the file of an older one takes the next id. It is a leftover, or its writer has
-   given it. An attempt that finds the file of a newer one is past.
-3. An attempt that finds its own file has written it: the answer was lost, or its earlier start was refused.
-   No hook has heard of that id.
+It must never delete the file of the newest id, even after a failed write, because another attempt may have
+written it. The next JobMaster, or the end of the job, removes old files.
 
-What it must never do: delete the file of the newest id, even if its write seems to have failed. It may be
-that of another attempt by then. The next JobMaster removes what stays behind, or the end of the job does.
+`SavepointTargets`: a user's folder may be on a storage that hangs, and no other request may wait for it. So a
+target is tried before its request enters the queue, with a timeout. While an old trial hangs, new requests
+for the target are refused at once, because each trial occupies a thread. Requests during a trial share its
+outcome.
 
-What it can't see: a place that the JobMaster's node can write and another node can't. Its subtasks decline
-the checkpoint then.
-
-`SavepointTargets`: a user's folder may be on a storage that hangs. Nothing else may wait for it: periodic
-checkpoints continue, and a job that is to be stopped runs on. So a target is tried before its request reaches
-the other requests. Each target has its own timeout. While the work of an old trial hangs, new requests for
-the same target are refused at once, because each trial keeps a thread. Requests that come while a trial is
-awaited share its outcome.
-
-`WriteProbe`: blocking work in the background that is awaited for a while, because it may hang for ever. It
-keeps a thread then. So one trial runs at a time. No other begins before the work of the last one has
-returned, however long ago that was given up.
+`WriteProbe`: blocking work in the background, with a timeout. The next work begins only after the last one
+has returned, even after a timeout, because hanging work occupies a thread.
 """
 
 from __future__ import annotations
@@ -59,23 +50,23 @@ from penstock.runtime.ports import AsyncRunner, Cancellable, SnapshotStorage, St
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: Name of the file that is written into a folder of the user's, and deleted.
+#: Name of the file that is written into a user's folder, and deleted.
 TRIAL: Final = ".penstock-trial"
-#: Not empty: a full disk takes empty files.
+#: Not empty, because a full disk accepts empty files.
 _TEXT: Final = b"A savepoint of a Penstock job is about to be written here. This file may be deleted.\n"
 
 _GIVEN_BY: Final = re.compile(rb"given by attempt ([0-9]+)\n")
 
 
 class PastAttemptError(StorageError):
-    """A newer attempt of the job has begun, so this one gets no id; the message names it."""
+    """A newer attempt of the job has begun, so this one gets no id."""
 
 
 class SnapshotLocation:
-    """Prepares the places of one job's checkpoints and savepoints.
+    """Prepares the locations of one job's checkpoints and savepoints.
 
     Args:
-        newer_attempt: Looks into the decision log for an attempt of another JobMaster; blocks.
+        newer_attempt: Reads the decision log for an attempt of another JobMaster; blocks.
     """
 
     def __init__(
@@ -91,30 +82,27 @@ class SnapshotLocation:
         self._open_location = open_location
 
     def prepare(self, checkpoint_id: int, attempt: int) -> int:
-        """Take an id in the job's storage, and return it; blocks.
-
-        Args:
-            checkpoint_id: The id to take; the next one that is free when an older attempt has it.
+        """Take the first id from `checkpoint_id` on that no older attempt has, and return it; blocks.
 
         Raises:
             PastAttemptError: A newer attempt has begun.
-            StorageError: The storage can't be written; the message names the place and the reason.
+            StorageError: The storage can't be written.
         """
-        taken = next(each for each in count(checkpoint_id) if self._take(each, attempt))
+        taken = next(number for number in count(checkpoint_id) if self._take(number, attempt))
         newer = self._newer_attempt()
         if newer is not None:
             raise PastAttemptError(self._is_past(taken, newer))
-        older = map(self._paths.given_id, range(checkpoint_id - 1, taken))
-        # What can't be deleted now is swept by the next JobMaster.
+        older = map(self._paths.assigned_id, range(checkpoint_id - 1, taken))
+        # The next JobMaster sweeps files that can't be deleted now.
         with suppress(StorageError):
             self._storage.delete(older)
         return taken
 
     def try_target(self, target: str) -> None:
-        """Try a folder of the user's, in which a savepoint is to get its own; blocks.
+        """Try to write into a user's folder for savepoints; blocks.
 
         Raises:
-            StorageError: It can't be written; the message names the place and the reason.
+            StorageError: The folder can't be written.
         """
         if self._open_location is None:
             msg = f"no opener is given for {target}, which is outside of the job's storage"
@@ -123,13 +111,13 @@ class SnapshotLocation:
         try:
             place.put(TRIAL, _TEXT)
         finally:
-            # A savepoint needs no deletion. After a failed write, its error is the one to report.
+            # A savepoint does not depend on the deletion, and a failed write has its own error.
             with suppress(StorageError):
                 place.delete([TRIAL])
 
     def _take(self, checkpoint_id: int, attempt: int) -> bool:
-        """Take an id; `False` when an older attempt has it."""
-        path = self._paths.given_id(checkpoint_id)
+        """Take an id; return false if an older attempt has it."""
+        path = self._paths.assigned_id(checkpoint_id)
         try:
             self._storage.put(path, b"given by attempt %d\n" % attempt, create=True)
         except ObjectExistsError:
@@ -140,7 +128,7 @@ class SnapshotLocation:
         return True
 
     def _owner(self, path: str) -> int | None:
-        """The attempt that has written the file of an id; `None` when that can't be known any more."""
+        """The attempt that wrote the file of an id; `None` if that is unknown."""
         try:
             found = _GIVEN_BY.fullmatch(self._storage.get(path))
         except ObjectNotFoundError:
@@ -148,7 +136,7 @@ class SnapshotLocation:
         return None if found is None else int(found[1])
 
     def _is_past(self, checkpoint_id: int, newer: int) -> str:
-        where = f"{self._storage.url}/{self._paths.given_id(checkpoint_id)}"
+        where = f"{self._storage.url}/{self._paths.assigned_id(checkpoint_id)}"
         return f"{where} is not for this attempt: attempt {newer} of the job has begun"
 
 
@@ -159,10 +147,10 @@ class WriteProbe:
     """Runs one piece of work at a time, and reports its outcome or its timeout.
 
     Args:
-        timeout: Seconds after which the wait ends.
+        timeout: Timeout in seconds.
 
     Attributes:
-        is_running: Whether the work has not returned; it may outlive its timeout.
+        is_running: Whether the work has not returned, perhaps after its timeout.
     """
 
     def __init__(self, runner: AsyncRunner, timers: TimerService, timeout: float) -> None:
@@ -191,7 +179,7 @@ class WriteProbe:
         """Run `work`; exactly one callback follows, at the latest after the timeout.
 
         Args:
-            where: The place that is to answer, for the error after the timeout.
+            where: Name of the location in the error after the timeout.
 
         Raises:
             RuntimeError: The last work still runs.
@@ -214,7 +202,7 @@ class WriteProbe:
         )
 
     def when_over(self, callback: Callable[[], None]) -> None:
-        """Call back when no work is awaited: at once, or after the outcome was reported."""
+        """Call back when no outcome is awaited: at once, or after it was reported."""
         if self.is_awaited:
             self._when_over.append(callback)
         else:
@@ -248,9 +236,9 @@ class SavepointTargets:
     """Tries targets in the background.
 
     Args:
-        try_target: Writes to the folder behind a URL; blocks, and raises when that is impossible.
-        runner: Each target that hangs keeps one of its threads.
-        timeout: Seconds within which a target has to answer.
+        try_target: Writes to the folder of a URL; blocks, and raises if that is impossible.
+        runner: Each target that hangs occupies one of its threads.
+        timeout: Timeout of a trial in seconds.
     """
 
     def __init__(
@@ -276,11 +264,11 @@ class SavepointTargets:
         """Try a target for one request; exactly one of the callbacks follows.
 
         Args:
-            then: Called when it can be written.
-            refuse: Called with the cause in words, which names the target.
-            withdraw: Called with the arguments of `withdraw_all` when that ends the request.
+            then: Called after a successful trial.
+            refuse: Called with a description of the failure.
+            withdraw: Called by `withdraw_all`.
         """
-        self._targets = {known: each for known, each in self._targets.items() if each.trial.is_running}
+        self._targets = {url: known for url, known in self._targets.items() if known.trial.is_running}
         tried = self._targets.get(target)
         if tried is None:
             tried = self._targets[target] = _Target(WriteProbe(self._runner, self._timers, self._timeout))
@@ -292,7 +280,7 @@ class SavepointTargets:
             self._begin(target, tried)
 
     def withdraw_all(self, reason: Reason, detail: str) -> None:
-        """No request is wanted any more; work that runs is left to itself."""
+        """Withdraw all requests; running trials continue."""
         for tried in tuple(self._targets.values()):
             while tried.waiting:
                 tried.waiting.pop(0).withdraw(reason, detail)

@@ -1,25 +1,21 @@
-"""The state of a complete checkpoint: acknowledgements, turned into the states of operators.
+"""The state of a complete checkpoint, from acknowledgements and from the state of finished subtasks.
 
-The last state of a finished subtask is carried from checkpoint to checkpoint. A restart needs
-its empty list of splits and its last transactions. Which subtasks have finished is written down as
-well (`restore.py`). Nothing is read or written here; `operator_states.py` copies files that need it.
+Every checkpoint takes over the last state of finished subtasks from the snapshot before it. A restart needs
+their empty lists of splits and their last transactions. The checkpoint also names the finished subtasks
+(`restore.py`). It usually names the same files again. Files are copied if they have another owner or
+location:
 
-The state of finished subtasks, carried into a checkpoint in which they take no part.
+* The snapshot before is the one that the job was started from, of another job or a savepoint.
+* The snapshot before is a savepoint of the job, whose files the user owns.
+* A savepoint is taken, which has all its files in its own folder.
 
-Every checkpoint takes this state over from the snapshot before it. Usually it names the same files again. In
-three cases the files must be copied, because they have another owner or belong in another place:
-
-* The snapshot before is the one that the job was started from: another job's, or a savepoint.
-* The snapshot before is a savepoint of the job itself: its files are the user's to move or delete.
-* A savepoint is taken: all its files are in its own folder.
-
-A savepoint in the job's own storage may need a copy of other state, too. The restart of a region begins an
-attempt, and the subtasks of other regions stay in theirs. They write into the savepoint's folder of their own
-attempt. So such files are copied into the folder of the savepoint's metadata, which people move as a whole.
+After a region has restarted, the subtasks of other regions keep their attempt. For a savepoint in the job's
+own storage they write into the folder of that attempt. These files are copied into the folder of the
+savepoint's metadata, which users move as a whole.
 
 If a file that must be copied is damaged, no later checkpoint can be completed either. So the attempt fails
-(`CarriedStateError`). The next one finds the damage when it is described, and names it, or starts from an
-older checkpoint if the user allows that.
+(`CarriedStateError`). The next attempt finds the damage and names it, or starts from an older checkpoint if
+the user allows that.
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ def completed_checkpoint(
     completed_at: float,
     statistics: CompletedCheckpointStatistics,
 ) -> CompletedCheckpoint:
-    """The value of a fully acknowledged checkpoint, before anything of it is written.
+    """Make the checkpoint of all acknowledgements, before its metadata is written.
 
     Args:
         previous: The newest completed checkpoint, or the snapshot that the job began with.
@@ -85,11 +81,7 @@ def collect_states(
     finished: Iterable[SubtaskId],
     previous: Mapping[str, OperatorState],
 ) -> dict[str, OperatorState]:
-    """Turn snapshots of subtasks into the states of operators; finished subtasks keep their last one.
-
-    Args:
-        previous: The states of the snapshot before this one.
-    """
+    """Turn snapshots of subtasks into states of operators; finished subtasks keep their `previous` state."""
     gone = tuple(finished)
     ended = [subtask for subtask, snapshot in snapshots.items() if snapshot is not None and snapshot.ended]
     done: dict[str, set[int]] = {}
@@ -100,7 +92,7 @@ def collect_states(
         for operator, state in (snapshot.operators if snapshot is not None else {}).items():
             parts.setdefault(operator, {})[subtask.index] = state
     for operator, indices in _carried(graph, gone, previous).items():
-        # What was in flight at its last checkpoint has been consumed since, or it would not be finished.
+        # A finished subtask has consumed the in-flight data of its last checkpoint.
         kept = previous[operator].subtasks
         parts.setdefault(operator, {}).update({i: replace(kept[i], channels=None) for i in indices})
     return {
@@ -146,7 +138,7 @@ def with_coordinators(
 
 
 class CarriedStateError(CorruptSnapshotError):
-    """State of a finished subtask has to be copied, and is damaged or missing."""
+    """State of a finished subtask that must be copied is damaged or missing."""
 
 
 def bring_along(
@@ -155,10 +147,9 @@ def bring_along(
     paths: SnapshotPaths,
     open_location: StorageOpener | None,
 ) -> CompletedCheckpoint:
-    """Copy the carried files that have to be copied; returns the checkpoint with the copies; blocks.
+    """Copy files of `carried` if necessary; return the checkpoint with the copies; blocks.
 
     Args:
-        checkpoint: Its `carried` says what to carry; `None` in the returned one.
         open_location: Opens folders of snapshots outside `storage`.
 
     Raises:
@@ -179,7 +170,7 @@ def bring_along(
 def left_behind(
     before: CompletedCheckpoint, after: CompletedCheckpoint, paths: SnapshotPaths
 ) -> tuple[str, ...]:
-    """Files of a savepoint whose copies it has instead; they are not needed once it exists."""
+    """Files that a completed savepoint has replaced by copies."""
     if not after.is_savepoint:
         return ()
     named = {handle.path for handle in after.files()}
@@ -191,7 +182,7 @@ def left_behind(
 
 
 def _is_of_savepoint(path: str, checkpoint_id: int, paths: SnapshotPaths) -> bool:
-    """Whether a subtask wrote this file for the savepoint of this id, in whatever attempt."""
+    """Whether a subtask wrote this file for the savepoint of this id, in any attempt."""
     return paths.writer_of(path) is None and paths.checkpoint_of(path) == checkpoint_id
 
 
@@ -210,14 +201,14 @@ def _gathered(
         if not _is_of_savepoint(handle.path, checkpoint.checkpoint_id, paths):
             return handle
         if handle.path not in copies:
-            # Its name tells operator, subtask and number, and a subtask writes in one attempt only.
+            # The name has operator, subtask and number, and a subtask writes in one attempt only.
             name = folder + handle.path.rpartition("/")[2]
             copies[handle.path] = write_state_file(storage, name, read_state(storage, handle))
         return copies[handle.path]
 
     operators = {
         operator_id: replace(
-            state, subtasks={index: _with_files(each, copied) for index, each in state.subtasks.items()}
+            state, subtasks={index: _with_files(part, copied) for index, part in state.subtasks.items()}
         )
         for operator_id, state in checkpoint.operators.items()
     }
@@ -225,7 +216,7 @@ def _gathered(
 
 
 class _Copier:
-    """Copies what has to be copied, each file once."""
+    """Copies files that can't stay, each once."""
 
     def __init__(
         self,
@@ -243,7 +234,7 @@ class _Copier:
         self._copies: dict[str, FileHandle] = {}
 
     def of(self, operator_id: str, subtask: int) -> Callable[[StateHandle], StateHandle]:
-        """A function that replaces a handle of one subtask by a copy, if it needs one."""
+        """A function that replaces a handle of one subtask by a copy if necessary."""
         numbers = count()
 
         def copied(handle: StateHandle) -> StateHandle:
@@ -270,7 +261,7 @@ class _Copier:
 
     def _path(self, operator_id: str, subtask: int, number: int) -> str:
         if self._checkpoint.location is not None:
-            return self._paths.located_file(operator_id=operator_id, subtask=subtask, number=number)
+            return self._paths.savepoint_file_name(operator_id=operator_id, subtask=subtask, number=number)
         name = self._paths.savepoint_file if self._checkpoint.is_savepoint else self._paths.shared_file
         return name(
             checkpoint_id=self._checkpoint.checkpoint_id,
@@ -296,6 +287,6 @@ def _with_files(
         state,
         keyed=tuple(replace(keyed, files=tuple(map(copied, keyed.files))) for keyed in state.keyed),
         raw_keyed=tuple(replace(keyed, files=tuple(map(copied, keyed.files))) for keyed in state.raw_keyed),
-        operator=tuple(replace(each, state=copied(each.state)) for each in state.operator),
-        raw_operator=tuple(replace(each, state=copied(each.state)) for each in state.raw_operator),
+        operator=tuple(replace(handle, state=copied(handle.state)) for handle in state.operator),
+        raw_operator=tuple(replace(handle, state=copied(handle.state)) for handle in state.raw_operator),
     )

@@ -1,12 +1,9 @@
 """A checkpoint that was started and is not complete (Flink's `PendingCheckpoint`).
 
-It collects one acknowledgement from each subtask, operator coordinator and master hook that takes part. It is
-*collecting* until all have come in, then *finalizing* while its record is written, then completed. While it
-is collecting it can be aborted; while it is finalizing only the writer of the record can say that it failed.
-An abort returns the files that came in: no checkpoint owns them now.
-
-It knows everything about itself: its barrier, its plan, the request behind it, and the attempt that took it.
-It knows nothing of other checkpoints, and does not report its end; the coordinator does.
+It collects one acknowledgement from each subtask, operator coordinator and master hook. It is *collecting*
+until all have arrived, then *finalizing* while its record is written, then *completed*. The coordinator can
+abort it while it is collecting. While it is finalizing, only the writer of the record can fail it. An abort
+returns the files of all acknowledgements, which no checkpoint owns then.
 """
 
 from __future__ import annotations
@@ -25,15 +22,12 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason,
 from penstock.runtime.snapshot.handles import FileHandle, MasterState, StateHandle, SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: The order of subtasks. Sorting by this key is several times as fast as comparing the subtasks themselves.
+#: Sort key of subtasks; several times as fast as comparing them.
 _VERTEX_AND_INDEX: Final = attrgetter("vertex", "index")
 
 
 class MessageOutcome(Enum):
-    """The fate of an acknowledgement or a decline.
-
-    `ENDED_CHECKPOINT` is said of every id that was given out and does not run, however long ago it ended.
-    """
+    """The outcome of an acknowledgement or a decline."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -44,13 +38,11 @@ class MessageOutcome(Enum):
 
     @property
     def is_known(self) -> bool:
-        """Whether the message belongs to a checkpoint of this attempt that runs or has ended."""
+        """Whether the message is for a running or ended checkpoint of this attempt."""
         return self not in (MessageOutcome.UNKNOWN_CHECKPOINT, MessageOutcome.STALE_ATTEMPT)
 
 
 class PendingState(Enum):
-    """The phase of a pending checkpoint's life."""
-
     COLLECTING = "collecting"
     FINALIZING = "finalizing"
     COMPLETED = "completed"
@@ -62,8 +54,8 @@ class PendingStatistics:
     """The progress of a pending checkpoint.
 
     Attributes:
-        written_bytes: New bytes written by the subtasks that have acknowledged.
-        in_flight_bytes: The part of them that was data between subtasks.
+        written_bytes: New bytes of the subtasks that have acknowledged.
+        in_flight_bytes: The part of `written_bytes` that is in-flight data.
     """
 
     acknowledged: int
@@ -76,7 +68,7 @@ class PendingCheckpoint:
     """Collects the acknowledgements of one checkpoint.
 
     Args:
-        barrier: Carries its id, kind, trigger time, base and location.
+        barrier: Has the checkpoint's id, kind, trigger time, base and location.
         started_at: Monotonic seconds.
     """
 
@@ -126,7 +118,7 @@ class PendingCheckpoint:
 
     @property
     def base_id(self) -> int:
-        """The completed checkpoint whose files this one may name again; -1 for none."""
+        """The completed checkpoint whose files this one may use; -1 for none."""
         return self.barrier.confirmed_id
 
     @property
@@ -144,15 +136,14 @@ class PendingCheckpoint:
     # -- its subtasks are triggered -------------------------------------------------------------------------
 
     def trigger(self) -> tuple[SubtaskId, ...]:
-        """The masters have done their part; returns the subtasks to trigger now."""
+        """Return the subtasks to trigger, after the masters have done their part."""
         self._is_triggered = True
         return (*self.plan.trigger, *self._ended_before_trigger)
 
     def data_ended(self, subtask: SubtaskId) -> bool:
-        """A subtask came to the end of its data; returns whether to trigger it now.
+        """Note a subtask at the end of its data, and return whether to trigger it now.
 
-        No barrier reaches it any more. Before the others are triggered it is only noted; `trigger` returns
-        it.
+        Before the others are triggered it is only noted, and `trigger` returns it.
         """
         if not self.waits_for(subtask) or subtask in self.plan.trigger:
             return False
@@ -180,9 +171,9 @@ class PendingCheckpoint:
         return MessageOutcome.ACCEPTED
 
     def acknowledge_coordinator(self, operator_id: str, state: StateHandle | None) -> MessageOutcome:
-        """Take the acknowledgement of an operator's coordinator; `None` says that it has no state.
+        """Take the acknowledgement of an operator's coordinator, which may have no state.
 
-        As in Flink, a second one of a coordinator without state is unknown: nothing is left of the first.
+        As in Flink, a second one of a coordinator without state counts as unknown.
         """
         if self.is_disposed:
             return MessageOutcome.ENDED_CHECKPOINT
@@ -195,7 +186,7 @@ class PendingCheckpoint:
         return MessageOutcome.ACCEPTED
 
     def acknowledge_master(self, identifier: str, state: MasterState | None) -> MessageOutcome:
-        """Take the acknowledgement of a master hook; `None` says that it has no state."""
+        """Take the acknowledgement of a master hook, which may have no state."""
         if self.is_disposed:
             return MessageOutcome.ENDED_CHECKPOINT
         if identifier not in self._missing_masters:
@@ -207,7 +198,7 @@ class PendingCheckpoint:
         return MessageOutcome.ACCEPTED
 
     def waits_for(self, subtask: SubtaskId) -> bool:
-        """Whether this subtask has to acknowledge and has not."""
+        """Whether the acknowledgement of this subtask is missing."""
         return subtask in self._missing
 
     @property
@@ -228,10 +219,7 @@ class PendingCheckpoint:
 
     @property
     def is_a_step_further(self) -> bool:
-        """Whether enough has come in since the last step to report it; there are about 20 steps.
-
-        To report every acknowledgement would cost the square of the number of subtasks.
-        """
+        """Whether to report progress: about 20 times, since each report costs time for every subtask."""
         total = len(self._snapshots) + len(self._missing)
         return not self._missing or len(self._snapshots) % max(1, total // 20) == 0
 
@@ -255,7 +243,7 @@ class PendingCheckpoint:
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
-        """The parts whose acknowledgements are missing, in words; those that others wait for come first."""
+        """Descriptions of the missing acknowledgements; those that others wait for come first."""
         return (
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
             *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),
@@ -277,18 +265,18 @@ class PendingCheckpoint:
         return self.state in (PendingState.COMPLETED, PendingState.ABORTED)
 
     def set_timeout(self, timeout: Cancellable) -> bool:
-        """Take the handle of the timeout; refused (`False`) when the checkpoint has ended."""
+        """Set the timer of the timeout; return false if the checkpoint has ended."""
         if self.is_disposed:
             return False
         self._timeout = timeout
         return True
 
     def begin_finalizing(self, coordinators: Mapping[str, StateHandle] | None = None) -> None:
-        """All have acknowledged and the record is being written: the timeout is over.
+        """Stop the timeout, because all have acknowledged and the record is being written.
 
         Args:
-            coordinators: State of operator coordinators that has changed since they acknowledged: it holds
-                the events that were on their way.
+            coordinators: States of operator coordinators with the events that arrived after their
+                acknowledgement.
 
         Raises:
             RuntimeError: An acknowledgement is missing, or the checkpoint has ended.
@@ -299,7 +287,7 @@ class PendingCheckpoint:
         self._cancel_timeout()
 
     def complete(self) -> None:
-        """Its record is written.
+        """Note that the record is written.
 
         Raises:
             RuntimeError: An acknowledgement is missing, or the checkpoint has ended.
@@ -309,11 +297,10 @@ class PendingCheckpoint:
         self._cancel_timeout()
 
     def abort(self, reason: CheckpointFailureReason) -> tuple[FileHandle, ...]:
-        """Abort it; returns the files that came in, which no checkpoint owns now.
+        """Abort; return the files of all acknowledgements, which no checkpoint owns now.
 
         Raises:
-            RuntimeError: It has ended before. Or it was subsumed although it can't be: it is aborted all the
-                same, and the caller has a bug.
+            RuntimeError: The checkpoint has ended, or can't be subsumed; in the second case it is aborted.
         """
         if self.is_disposed:
             msg = f"checkpoint {self.checkpoint_id} is {self.state.value} and can't be aborted"

@@ -1,14 +1,12 @@
 """The subtasks that take part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
 
-While all subtasks run, sources are triggered, and every subtask acknowledges and is notified of the end. A
-finished subtask takes no part. A subtask whose senders have all finished gets no barrier, so it has to be
-triggered itself. Only the subtask knows when that is so. Therefore every subtask that has reported the end of
-its data is triggered. It begins by itself only when it has consumed the ends of all its channels and no
-barrier has come. A subtask that reports the end while a checkpoint runs is triggered then.
+The coordinator triggers the sources, and every running subtask acknowledges and is notified. A subtask whose
+senders have all finished gets no barrier. So every subtask that has reported the end of its data is
+triggered, at once or when it reports the end. It begins the checkpoint when it has consumed the ends of all
+its channels without a barrier.
 
-A subtask that had finished when the restored checkpoint was taken only sends its ends and leaves. No
-checkpoint is taken until it has left, because its ends are still on their way. A receiver that begins a
-checkpoint by itself must have everything that was sent to it.
+A subtask that had finished in the restored checkpoint only sends its ends and leaves. No checkpoint is taken
+until then, because a receiver that begins a checkpoint without a barrier must have all its input.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class SubtaskStatus(Enum):
-    """The progress of a subtask of the current attempt."""
-
     CREATED = "created"
     RUNNING = "running"
     FINISHED = "finished"
@@ -42,8 +38,8 @@ class CheckpointPlan:
     """The subtasks of one checkpoint.
 
     Attributes:
-        trigger: They are triggered; those with input begin only if no barrier comes.
-        finished: They take no part; their last state is carried forward.
+        trigger: Subtasks to trigger; those with input begin only without a barrier.
+        finished: Subtasks that take no part; the checkpoint takes over their last state.
     """
 
     trigger: tuple[SubtaskId, ...]
@@ -54,11 +50,7 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, slots=True)
 class NotAllRunning:
-    """No checkpoint can be taken now.
-
-    Attributes:
-        waiting_for: Subtasks that don't run yet; empty when all have finished.
-    """
+    """No checkpoint can be taken, because subtasks don't run yet, or all have finished."""
 
     waiting_for: tuple[SubtaskId, ...]
 
@@ -68,7 +60,7 @@ class NotAllRunning:
 
 
 class CheckpointPlanner:
-    """Knows the subtasks of the current attempt and plans checkpoints."""
+    """Tracks the subtasks of the current attempt and plans checkpoints."""
 
     def __init__(self, graph: CurrentGraph, semantics: Semantics = Semantics.current()) -> None:
         self._semantics = semantics
@@ -76,7 +68,7 @@ class CheckpointPlanner:
         self._data_ended: set[SubtaskId] = set()
         self._leaving: set[SubtaskId] = set()
         self._attempt = 0
-        #: Of subtasks that went on when another region began a new attempt.
+        #: Attempts of subtasks that continued when another region began a new attempt.
         self._older_attempts: dict[SubtaskId, int] = {}
         self.graph = graph
         self._reset()
@@ -99,17 +91,17 @@ class CheckpointPlanner:
         self._reset()
 
     def begin_region(self, attempt: int, region: frozenset[SubtaskId]) -> None:
-        """A region begins a new attempt; the other subtasks keep theirs."""
+        """Begin a new attempt of a region; the other subtasks keep theirs."""
         others = (subtask for subtask in self.graph.subtasks if subtask not in region)
         self._older_attempts = {subtask: self.attempt_of(subtask) for subtask in others}
         self._attempt = attempt
 
     def attempt_of(self, subtask: SubtaskId) -> int:
-        """The attempt of a subtask; older than the job's when only another region was restarted."""
+        """The attempt of a subtask; older than the job's if only other regions were restarted."""
         return self._older_attempts.get(subtask, self._attempt)
 
     def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
-        """The subtasks that have not finished, by their attempt."""
+        """The unfinished ones of these subtasks, by attempt."""
         found: dict[int, list[SubtaskId]] = {}
         status = self.status
         for subtask in subtasks:
@@ -124,7 +116,7 @@ class CheckpointPlanner:
         self._leaving.clear()
 
     def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
-        """These subtasks have failed and start again; no checkpoint is planned until they run."""
+        """Note failed subtasks that start again; no checkpoint is planned until they run."""
         for subtask in subtasks:
             self._finished_count -= self._status[subtask] is SubtaskStatus.FINISHED
             self._status[subtask] = SubtaskStatus.CREATED
@@ -134,7 +126,7 @@ class CheckpointPlanner:
     def restored(
         self, operators: Mapping[str, OperatorState], region: frozenset[SubtaskId] | None = None
     ) -> None:
-        """Subtasks start from these states; a subtask that has finished in them only leaves.
+        """Note the states that subtasks start from, in which some may have finished.
 
         Args:
             region: The subtasks that start; `None` for all.
@@ -142,7 +134,7 @@ class CheckpointPlanner:
         try:
             finished = finished_on_restore(self.graph.execution, operators)
         except StateMismatchError:
-            return  # nothing will run: the deployment meets the same error and reports it
+            return  # the deployment meets the same error and reports it
         self._leaving |= finished if region is None else finished & region
 
     def started(self) -> None:
@@ -150,7 +142,7 @@ class CheckpointPlanner:
             self._status[subtask] = SubtaskStatus.RUNNING
 
     def finished(self, subtask: SubtaskId) -> bool:
-        """A subtask has finished; `False` when it is unknown or had finished before."""
+        """Note a finished subtask; return false if it is unknown or had finished before."""
         if self._status.get(subtask, SubtaskStatus.FINISHED) is SubtaskStatus.FINISHED:
             return False
         self._status[subtask] = SubtaskStatus.FINISHED
@@ -162,10 +154,10 @@ class CheckpointPlanner:
         self._data_ended.add(subtask)
 
     def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:
-        """The subtasks of a checkpoint that starts now.
+        """Plan a checkpoint that starts now.
 
         Args:
-            is_last: The remaining subtasks wait for it to be able to leave, so it is taken in any case.
+            is_last: Whether the remaining subtasks wait for this checkpoint to finish, so it must be taken.
         """
         by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
         for subtask, status in self._status.items():
@@ -191,9 +183,9 @@ _NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "t
 
 
 class CoordinatorGateway(Protocol):
-    """The coordinator's calls to subtasks: each names the attempt of the subtasks that it is for.
+    """Calls of the coordinator to subtasks of an attempt.
 
-    No call blocks, and none calls the coordinator back before it returns.
+    No call blocks, or calls the coordinator back before it returns.
     """
 
     def trigger_checkpoint(
@@ -215,7 +207,7 @@ class ServedAttempt:
 
     Attributes:
         number: `None` while the job does not run; then `refusal` answers requests.
-        next_id: Every checkpoint that was begun has a smaller id.
+        next_id: Larger than the id of every checkpoint so far.
     """
 
     number: int | None = None
@@ -223,7 +215,7 @@ class ServedAttempt:
     next_id: int = 1
 
     def begin(self, number: int, highest_id: int) -> None:
-        """Serve another attempt; ids up to the highest were given before."""
+        """Serve another attempt, with ids behind `highest_id`."""
         self.number = number
         self.next_id = max(self.next_id, highest_id + 1)
 

@@ -1,18 +1,17 @@
 """Requests for checkpoints: their queue, their start, and their answers.
 
 `CheckpointRequests` joins the decider to three timers: for periodic requests, for the end of a pause, and for
-requests that are served again. It knows the one request whose checkpoint is being started. Each request is
-answered exactly once, whatever happens to it. Notes for the job's log say which requests wait and why, and
-how their wait ends.
+retries. It answers each request exactly once. Notes for the job's log name waiting requests, with the causes
+and ends of their waits.
 
-`CheckpointRequestDecider` (Flink's class) says which waiting request may start now. Requests wait while a
-checkpoint is being started, while too many run, or during the minimum pause after the last one. The queue has
-a total order: savepoints, forced requests, other requests, periodic requests. Among equals the older one is
+`CheckpointRequestDecider` (Flink's class) selects the waiting request that may start now. Requests wait while
+a checkpoint is being started, while too many run, or during the minimum pause after the last one. The order
+of the queue is: savepoints, forced requests, other requests, periodic requests; among equals, the oldest
 first.
 
-Three rules keep it fair. A forced request ignores limit and pause. A periodic request that comes too early is
-refused, and the periodic timer moves to the end of the pause. When the queue is full, the request
-at its end is refused if it is periodic; otherwise the new one is.
+A forced request ignores limit and pause. A periodic request during the pause is refused, and the periodic
+timer moves to the end of the pause. If the queue is full, the last request is refused if it is periodic, else
+the new one.
 """
 
 from __future__ import annotations
@@ -39,15 +38,16 @@ class CheckpointRequest:
     """A request for a checkpoint.
 
     Attributes:
-        number: Unique; requests are numbered as they come.
-        forced: Ignores the limit of concurrent checkpoints and the pause.
-        urgent: Ignores the pause but not the limit.
+        number: Unique; in the order of arrival.
+        forced: Ignore the limit of concurrent checkpoints and the pause.
+        urgent: Ignore the pause but not the limit.
         timestamp: Time of the request, in the unit of the decider's clock.
-        aligned: No barrier may overtake data, whatever the job's setting is.
-        full: All state is written anew: it names no file of an earlier checkpoint.
-        drain: With a synchronous savepoint: event time is advanced to its end first.
-        target: URL of the folder in which a savepoint gets its own; `None` for the job's checkpoint storage.
-        tried: The checkpoint that was begun for it and aborted, of the last try; subtasks may know of it.
+        aligned: Let no barrier overtake data, whatever the job's setting is.
+        full: Write all state anew, and name no file of an earlier checkpoint, except for finished subtasks.
+        drain: Advance event time to its end before a synchronous savepoint (Flink's
+            `advanceToEndOfEventTime`).
+        target: URL of the folder in which a savepoint gets a folder; `None` for the job's checkpoint storage.
+        tried: The checkpoint of the last, aborted try, which subtasks may know.
     """
 
     number: int = 0
@@ -63,7 +63,7 @@ class CheckpointRequest:
     tried: int | None = None
 
     def rank(self) -> tuple[bool, bool, bool, bool, float, int]:
-        """Its place in the queue; smaller goes first."""
+        """Sort key in the queue."""
         return (
             not self.kind.is_savepoint,
             not self.forced,
@@ -76,7 +76,7 @@ class CheckpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The present, as the decider needs it; all times in one unit."""
+    """Input of the decider; all times in one unit."""
 
     is_triggering: bool
     pending: int
@@ -95,8 +95,8 @@ class Decision:
     """The decider's answer.
 
     Attributes:
-        next_periodic_in: Time after which the periodic timer is to fire; `None` leaves it alone.
-        ask_again_in: Time after which to poll, because a request waits for the end of the pause.
+        next_periodic_in: New delay of the periodic timer; `None` for no change.
+        ask_again_in: Delay until the end of the pause, for which a request waits.
     """
 
     execute: CheckpointRequest | None = None
@@ -106,7 +106,7 @@ class Decision:
 
 
 class CheckpointRequestDecider:
-    """Queues requests and says which one may start.
+    """Queues requests and selects the one that may start.
 
     Example:
         >>> decider = CheckpointRequestDecider(max_concurrent=1)
@@ -162,7 +162,7 @@ class CheckpointRequestDecider:
         return refused
 
 
-#: Seconds until a checkpoint is tried again that a finishing subtask aborted: others finish at the same time.
+#: Seconds until the retry of a checkpoint that a finishing subtask aborted; others finish at the same time.
 RETRY_DELAY: Final = 0.1
 
 
@@ -171,8 +171,8 @@ class CheckpointSucceeded:
     """The answer to a request whose checkpoint completed.
 
     Attributes:
-        duration: Seconds from its trigger until its record was written.
-        still_needed: Why the job would still restart from this savepoint, in words; empty when it would not.
+        duration: Seconds from the trigger until the record was written.
+        still_needed: Explanation why the job may still restart from this savepoint; else empty.
     """
 
     checkpoint: CompletedCheckpoint
@@ -195,11 +195,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:
-    """A line for the job's log.
-
-    Attributes:
-        is_warning: The request was lost, and perhaps unseen: periodic requests have no answer.
-    """
+    """A line for the job's log; a warning for a dropped request, because periodic ones have no answer."""
 
     text: str
     is_warning: bool = False
@@ -221,12 +217,12 @@ def _cancel(timer: Cancellable | None) -> None:
 
 
 class CheckpointRequests:
-    """Takes requests and starts them when the decider says so.
+    """Takes requests and starts them when the decider allows it.
 
     Args:
-        start: Begins to start the checkpoint of a request; `start_ended` is to be called when that is over.
-        pending: The checkpoints that run; only their number matters.
-        given_up: Called with a request whose checkpoint was aborted, when there will be no other try.
+        start: Starts the checkpoint of a request; must call `start_ended` afterwards.
+        pending: The running checkpoints, of which only the number matters.
+        given_up: Called with a request whose checkpoint was aborted and is not retried.
     """
 
     def __init__(
@@ -270,7 +266,7 @@ class CheckpointRequests:
 
     @property
     def starting(self) -> CheckpointRequest | None:
-        """The request whose checkpoint is being started; no other one is started meanwhile."""
+        """The only request whose checkpoint is being started."""
         return self._starting
 
     @property
@@ -291,7 +287,7 @@ class CheckpointRequests:
             self._enter(request)
 
     def retry_later(self, request: CheckpointRequest, checkpoint_id: int) -> None:
-        """The checkpoint of a request is aborted for no fault of its own: serve it again a little later."""
+        """Retry a request later, whose checkpoint is aborted because a subtask has finished."""
         self._retrying.append(replace(request, tried=checkpoint_id))
         if self._retry is None:
             self._retry = self._timers.call_later(RETRY_DELAY, self._serve_again)
@@ -303,7 +299,7 @@ class CheckpointRequests:
         self._follow(self._decider.poll(self._situation()))
 
     def start_ended(self) -> None:
-        """The checkpoint is started, or will not be: the next request may be served."""
+        """Serve the next request, after a start has succeeded or failed."""
         self._starting = None
         if not self._is_in_start:
             self.poll()
@@ -319,7 +315,7 @@ class CheckpointRequests:
             on_answer(answer)
 
     def refuse(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
-        """Answer a request that became no checkpoint, or none in its last try."""
+        """Refuse a request for which no checkpoint was started, at least in the last try."""
         self.refused += 1
         if request.tried is None:
             self.answer(request, answer)
@@ -329,7 +325,7 @@ class CheckpointRequests:
             self._given_up(request, answer)
 
     def start_periodic(self) -> None:
-        """Switch the periodic timer on; the first checkpoint comes after one interval."""
+        """Start the periodic timer; the first checkpoint comes after one interval."""
         self.stop_periodic()
         self._set_periodic(self._interval)
 

@@ -1,30 +1,20 @@
 """`CheckpointStarts`: the start of a checkpoint, from its request to the trigger of the sources.
 
-One start at a time, in five steps:
+One checkpoint starts at a time, in five steps:
 
-1. The id is fixed and the checkpoint's place in the job's storage is prepared, in the background and within
-   the timeout of a checkpoint. If that fails, the request is refused and counted as a failure; no subtask has
-   heard of it. As long as the storage hangs, later requests are refused without being counted.
+1. Its id is fixed and its location in the job's storage is prepared, in the background and within the timeout
+   of a checkpoint. If that fails, the request is refused and counted as a failure. While the storage hangs,
+   later requests are refused without being counted.
 2. A `PendingCheckpoint` with a timeout is made.
-3. Operator coordinators give their snapshots (`MasterSnapshots`),
-4. then master hooks do their part.
-5. The sources are triggered, and the valves of the coordinators open again. Barriers do the rest.
+3. Operator coordinators take their snapshots (`MasterSnapshots`), and their valves are shut.
+4. Master hooks do their part.
+5. The sources are triggered, and the valves open.
 
-A start ends early with the attempt, and with an abort of its checkpoint. So a hook that never answers costs
-one checkpoint and no more.
+A start ends early with the attempt, or when its checkpoint is aborted: the valves open, and later answers are
+ignored. Coordinators come before hooks (Flink since 1.11.2). A hook may make an externally induced source
+begin the checkpoint, and a coordinator's snapshot must not be younger than any source's barrier.
 
-`MasterSnapshots`: the part of a checkpoint that is taken in the JobMaster, steps 3 and 4.
-
-Coordinators give their snapshots first, and the valve of each is closed after it. Then the hooks do their
-part. Only when the last answer has come are the sources triggered and the valves opened again.
-
-Coordinators come before hooks (Flink since 1.11.2). A hook may make an externally induced source begin the
-checkpoint by itself. A coordinator's snapshot must not be younger than any source's barrier.
-
-One checkpoint at a time. In between anything may happen: the timeout, the end of the attempt. `stop` ends the
-round: valves open, and an answer that comes later is ignored.
-
-What it must never do: leave a valve shut after a round that is over, or report the end of one twice.
+What it must never do: leave a valve shut after a start, or report the end of a start twice.
 """
 
 from __future__ import annotations
@@ -80,12 +70,11 @@ class MasterSnapshots:
     def take(
         self, pending: PendingCheckpoint, on_taken: Callable[[], None], on_failed: Callable[[str], None]
     ) -> None:
-        """Ask all of them; each answer is noted in `pending`.
+        """Request all snapshots; each answer is noted in `pending`.
 
         Args:
-            on_taken: Called when the last answer has come; `barriers_injected` is to follow.
-            on_failed: Called with the cause, in words, when one of them could not do its part; `stop` is to
-                follow.
+            on_taken: Called after the last answer; must call `barriers_injected`.
+            on_failed: Called with a description of a failure; must call `stop`.
         """
         current = self._round = _Round(pending, on_taken, on_failed)
         if not self._coordinators.operator_ids:
@@ -99,7 +88,7 @@ class MasterSnapshots:
         self._coordinators.after_barrier_injection(checkpoint_id)
 
     def stop(self) -> bool:
-        """Give the round up: the valves open, and answers are ignored; `False` when there is none."""
+        """Open the valves and ignore later answers; return false if no snapshots are being taken."""
         if self._round is None:
             return False
         self._round = None
@@ -142,7 +131,7 @@ class MasterSnapshots:
         self._hooks.trigger(identifier, pending.checkpoint_id, pending.triggered_at, answered, failed)
 
     def _goes_on(self, current: _Round) -> bool:
-        """Whether an answer still counts; fails a round that is open although its checkpoint was aborted."""
+        """Whether an answer still counts; fails a round whose checkpoint was aborted."""
         if current is not self._round:
             return False
         if current.pending.is_disposed:
@@ -162,14 +151,14 @@ def restore_masters(
     *,
     allow_non_restored: bool = False,
 ) -> None:
-    """Restore master hooks and operator coordinators from a checkpoint.
+    """Restore master hooks and operator coordinators from a checkpoint, or reset them without one.
 
     Args:
-        checkpoint: The start of the job; `None` when it starts from nothing.
-        allow_non_restored: Whether state of a hook or coordinator that is gone may be left behind.
+        allow_non_restored: Whether to skip state of hooks and coordinators that the job does not have.
 
     Raises:
-        UnmatchedMasterStateError: There is such state and that is not allowed; nothing was restored.
+        UnmatchedMasterStateError: There is such state of a hook and that is not allowed; nothing was
+            restored.
         UnmatchedCoordinatorStateError: The same for an operator coordinator.
     """
     if checkpoint is None:
@@ -183,8 +172,8 @@ def restore_masters(
     )
 
 
-#: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
-#: the checkpoint gets. Blocks, and raises when the place can't be written.
+#: Prepares the location of a checkpoint, from its id and the attempt. Returns the id that it gets.
+#: Blocks, and raises if the location can't be written.
 InitializeLocation: TypeAlias = Callable[[int, int], int]
 
 
@@ -193,9 +182,9 @@ class StartCallbacks:
     """The checkpoint coordinator's part in a start.
 
     Attributes:
-        collect: A checkpoint is pending; its masters are asked next.
-        triggered: The checkpoint is on its way; it may even be complete.
-        abort: The start has failed before any subtask was notified of the checkpoint.
+        collect: Called with a new pending checkpoint, before its masters are triggered.
+        triggered: Called after the sources were triggered; the checkpoint may even be fully acknowledged.
+        abort: Called after a failed start, before any subtask was notified of the checkpoint.
     """
 
     collect: Callable[[PendingCheckpoint], None]
@@ -206,11 +195,7 @@ class StartCallbacks:
 
 
 class CheckpointStarts:
-    """Starts checkpoints, one at a time.
-
-    Args:
-        initialize_location: `None` when there is nothing to prepare.
-    """
+    """Starts checkpoints, one at a time; see the module's docstring."""
 
     def __init__(
         self,
@@ -246,7 +231,7 @@ class CheckpointStarts:
         self._masters = MasterSnapshots(coordinators, hooks)
 
     def start(self, request: CheckpointRequest) -> None:
-        """Step 1: the id is fixed and the place is prepared, in the background because that may block."""
+        """Step 1: fix the id and prepare the location, in the background because that may block."""
         initialize = self._initialize_location
         checkpoint_id, attempt = self._served.next_id, self._served.number
         plan = self._plan(request)
@@ -259,7 +244,7 @@ class CheckpointStarts:
             self._place.when_over(partial(self._start_if_wanted, request))
             return
         if self._place.hangs:
-            # The first timeout has been counted. Storages that are slow once must not fail the job.
+            # The first timeout was counted. A storage that hangs once must not fail the job.
             hangs = f"{self._files.url} has not answered the check of the last place yet"
             self._requests.refuse(request, self.without_place(request.kind, hangs))
             self.ended(request)
@@ -271,7 +256,7 @@ class CheckpointStarts:
         self._place.begin(
             prepare_place,
             self._files.url,
-            lambda given_id: self._initialized(request, attempt, given_id),
+            lambda assigned_id: self._initialized(request, attempt, assigned_id),
             lambda error: self._not_initialized(request, attempt, error),
         )
 
@@ -280,7 +265,7 @@ class CheckpointStarts:
             self.start(request)
 
     def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
-        """The subtasks that take part; `None` when the request can't be served and was refused."""
+        """The plan of a checkpoint; `None` if the request was refused."""
         if self._served.number is None:
             refusal = self._served.refusal
         elif request.periodic and not self._requests.is_periodic:
@@ -294,18 +279,18 @@ class CheckpointStarts:
         self.ended(request)
         return None
 
-    def _initialized(self, request: CheckpointRequest, attempt: int, given_id: int) -> None:
+    def _initialized(self, request: CheckpointRequest, attempt: int, assigned_id: int) -> None:
         plan = self._plan_after_place(request, attempt)
         if plan is not None:
-            self._served.next_id = given_id
+            self._served.next_id = assigned_id
             self._create(request, plan)
 
     def _not_initialized(self, request: CheckpointRequest, attempt: int, error: BaseException) -> None:
-        """There is no place: refuse the request before anybody hears of it. The next one gets the id."""
+        """Refuse the request because its location can't be written; the next request gets the id."""
         if self._plan_after_place(request, attempt) is None:
             return
         if isinstance(error, PastAttemptError):
-            # It is another JobMaster's: this one begins no attempt while all of the job runs.
+            # The newer attempt is another JobMaster's, because this one begins no attempt while the job runs.
             self._requests.refuse(request, TAKEN_OVER)
             self._callbacks.taken_over()
             self.ended(request)
@@ -322,16 +307,16 @@ class CheckpointStarts:
         self.ended(request)
 
     def _plan_after_place(self, request: CheckpointRequest, attempt: int) -> CheckpointPlan | None:
-        """The plan once the place has answered; `None` if the start is over, or begins again."""
+        """The plan after the location was prepared; `None` if the start has ended, or begins again."""
         if request is not self._requests.starting:
             return None
         if self._served.number is not None and self._served.number != attempt:
-            self.start(request)  # a part of the job has restarted meanwhile: it is another place now
+            self.start(request)  # a region has restarted meanwhile, so the location is another one
             return None
         return self._plan(request)
 
     def without_place(self, kind: SnapshotKind, cause: str) -> CheckpointFailed:
-        """The refusal of what has no place; it is shown in the history."""
+        """The refusal of a request without a location, which is also added to the history."""
         reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its place can't be written: {cause}"
         if self._served.number is not None:
             next_id, now = self._served.next_id, self._clock.now()
@@ -339,7 +324,7 @@ class CheckpointStarts:
         return CheckpointFailed(reason, detail)
 
     def _create(self, request: CheckpointRequest, plan: CheckpointPlan) -> None:
-        """Steps 2, 3 and 4: the checkpoint is pending; operator coordinators, then hooks, do their part."""
+        """Steps 2 to 4: make the pending checkpoint, and request the masters' snapshots."""
         assert self._served.number is not None, "a request is planned only while the job runs"
         checkpoint_id = self._served.next_id
         self._served.next_id += 1
@@ -364,7 +349,7 @@ class CheckpointStarts:
         return CheckpointBarrier(checkpoint_id, self._clock.now(), options, base_id)
 
     def _trigger_sources(self, pending: PendingCheckpoint) -> None:
-        """Step 5: the sources are triggered, and the valves of the operator coordinators open again."""
+        """Step 5: trigger the sources, and open the valves of the operator coordinators."""
         self.trigger(pending.trigger(), pending.barrier)
         self._masters.barriers_injected(pending.checkpoint_id)
         # An externally induced source may have been faster than this.
@@ -381,7 +366,7 @@ class CheckpointStarts:
         self.ended(pending.request)
 
     def end(self, reason: Reason, detail: str) -> None:
-        """End the start that is going on, whether its place is being prepared or its masters are asked."""
+        """End a start, whether its location or its masters' snapshots are awaited."""
         request = self._requests.starting
         if request is None:
             return
@@ -390,13 +375,13 @@ class CheckpointStarts:
         self.ended(request)
 
     def stop_masters_of(self, request: CheckpointRequest) -> bool:
-        """A checkpoint was aborted: whether it was being started; `ended` is to follow."""
+        """Stop the start of an aborted checkpoint; after true, the caller must call `ended`."""
         if request is not self._requests.starting:
             return False
         self._masters.stop()
         return True
 
     def ended(self, request: CheckpointRequest) -> None:
-        """A start is over, however it went; the next request may be served. Does nothing a second time."""
+        """Serve the next request after a start has ended; a second call does nothing."""
         if request is self._requests.starting:
             self._requests.start_ended()

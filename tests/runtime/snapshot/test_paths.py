@@ -121,4 +121,4 @@ def test_the_file_of_a_channels_state_knows_its_writer(vertex: str, checkpoint_i
 
 @pytest.mark.parametrize("name", ["x", "1x", "9" * 5000, "٣", "7/8"])
 def test_only_a_number_says_that_an_id_was_given(name: str) -> None:
-    assert PATHS.given_by("job-1/ids/" + name) is None
+    assert PATHS.assigned_id_of("job-1/ids/" + name) is None

@@ -45,7 +45,7 @@ class JobMaster:
     def __init__(self, storage):
         self.log = DecisionLog(storage, PATHS)
         self.attempt = self.log.begin_attempt(1.0).attempt
-        self.next_id = 1 + max(map(PATHS.given_by, storage.list(PATHS.given_ids)), default=0)
+        self.next_id = 1 + max(map(PATHS.assigned_id_of, storage.list(PATHS.assigned_ids)), default=0)
         self.place = SnapshotLocation(storage, PATHS, self.log.newer_attempt)
 
     def take(self):
@@ -68,8 +68,8 @@ def test_the_storage_of_the_job_keeps_the_newest_id_and_nothing_else():
     assert storage.list("") == ["job/ids/7"]
     assert place.prepare(8, 2) == 8
     assert storage.list("") == ["job/ids/8"]
-    assert PATHS.given_by("job/ids/8") == 8
-    assert [PATHS.given_by(path) for path in ("job/ids/x", "job/chk-8-2/metadata", "else/ids/8")] == [
+    assert PATHS.assigned_id_of("job/ids/8") == 8
+    assert [PATHS.assigned_id_of(path) for path in ("job/ids/x", "job/chk-8-2/metadata", "else/ids/8")] == [
         None
     ] * 3
 
@@ -117,10 +117,10 @@ def test_a_job_master_that_was_replaced_gives_no_id_of_its_successor_though_its_
     assert [old.take(), old.take()] == [1, 2]
     new = JobMaster(storage)
     assert [new.take(), new.take()] == [3, 4]
-    assert storage.list(PATHS.given_ids) == ["job/ids/4"], "3, which the old one wants next, is gone"
+    assert storage.list(PATHS.assigned_ids) == ["job/ids/4"], "3, which the old one wants next, is gone"
     with pytest.raises(StorageError, match="attempt 2 of the job has begun"):
         old.take()
-    assert "job/ids/4" in storage.list(PATHS.given_ids)
+    assert "job/ids/4" in storage.list(PATHS.assigned_ids)
     assert new.take() == 5
     assert JobMaster(storage).take() == 6
 

@@ -251,9 +251,9 @@ def test_a_job_that_has_ended_leaves_no_file_of_aborted_checkpoints_but_what_is_
     saved = job.checkpoint(2, kind=SnapshotKind.SAVEPOINT)
     late = job.state_file(3)
     in_flight = PATHS.channel_state(checkpoint_id=3, attempt=1, vertex="count", subtask=0)
-    for path in (in_flight, PATHS.given_id(3), "job/status.json"):
+    for path in (in_flight, PATHS.assigned_id(3), "job/status.json"):
         job.storage.put(path, b"")
-    left = {late.path, in_flight, PATHS.given_id(3)}
+    left = {late.path, in_flight, PATHS.assigned_id(3)}
     assert set(left_at_end(job.storage, PATHS, job.log.view, keeps=True)) == left
     of_the_kept = {state_path(kept), metadata_path(kept)}
     assert set(left_at_end(job.storage, PATHS, job.log.view, keeps=False)) == left | of_the_kept
