@@ -18,8 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.runtime.config.semantics import Semantics
-
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles, oldest_base
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint, PendingState
@@ -36,6 +34,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 )
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
