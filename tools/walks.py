@@ -95,7 +95,7 @@ WALKS: Final = (
         6,
         (
             Leg(
-                "penstock.actors.subtask.master_link:MasterLink.report",
+                "penstock.actors.subtask.gateway:MasterLink.report",
                 "SubtaskCheckpointCoordinator._acknowledge",
             ),
             Leg(

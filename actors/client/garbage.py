@@ -43,8 +43,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from penstock.actors.client.logs import alive_nodes
 from penstock.actors.shared.archive import list_cluster
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.log_files import LOG_FILES, job_of_log_file, log_file_pattern
-from penstock.actors.shared.output_capture import logs_folder
+from penstock.actors.shared.output_capture import LOG_FILES, job_of_log_file, log_file_pattern, logs_folder
 from penstock.actors.shared.registry import NAMESPACE, job_in, master_name, process_name
 
 _NAMESPACE: Final = b"penstock"

@@ -17,8 +17,7 @@ from penstock.actors.client.master_calls import (
 )
 from penstock.actors.client.progress import Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
-from penstock.actors.shared.failure_text import failure_text
-from penstock.actors.shared.job_report import JobReport, SubtaskProcess
+from penstock.actors.shared.job_report import JobReport, SubtaskProcess, failure_text
 from penstock.actors.shared.snapshot_answers import (
     CheckpointReply,
     SavepointAnswer,

@@ -24,8 +24,13 @@ from typing import Any, BinaryIO, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.actors.shared.log_files import known_log_key, log_file_name, log_file_pattern, sign
-from penstock.actors.shared.output_capture import logs_folder
+from penstock.actors.shared.output_capture import (
+    known_log_key,
+    log_file_name,
+    log_file_pattern,
+    logs_folder,
+    sign,
+)
 from penstock.runtime.error_text import escaped
 
 #: Maximum number of bytes read from one file at a time; the end of a longer file.

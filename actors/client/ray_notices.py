@@ -32,8 +32,7 @@ import ray
 from ray._private import state as ray_state
 from ray._private import worker as ray_worker
 
-from penstock.actors.shared.log_files import RAY, log_file_name
-from penstock.actors.shared.output_capture import LogFile, logs_folder
+from penstock.actors.shared.output_capture import RAY, LogFile, log_file_name, logs_folder
 from penstock.actors.shared.registry import process_of, process_of_master
 
 #: Gets every notice as INFO.

@@ -18,8 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.actors.client.jobs import KnownJob, short_ids
-from penstock.actors.shared.failure_text import failure_text
-from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
+from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover, failure_text
 from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.error_text import escaped
 from penstock.runtime.job.job_state import RescaleRecord

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.actors.shared.failure_text import bounded
 from penstock.actors.shared.job_report import (
     CHECKPOINTS_SHOWN,
     HistoryEntry,
@@ -18,6 +17,7 @@ from penstock.actors.shared.job_report import (
     SubtaskInfo,
     SubtaskProcess,
     Takeover,
+    bounded,
 )
 from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus

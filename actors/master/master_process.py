@@ -28,8 +28,7 @@ import ray
 from penstock.actors.master.cluster_calls import ClusterCalls
 from penstock.actors.master.job_runner import JobRunner
 from penstock.actors.shared import registry
-from penstock.actors.shared.log_files import log_key
-from penstock.actors.shared.output_capture import log_to_ray, session_folder
+from penstock.actors.shared.output_capture import log_key, log_to_ray, session_folder
 from penstock.actors.shared.process_residue import ProcessResidue
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.actors.shared.system_ports import LoopTimers, collect_what_has_ended, spare_loaded_modules

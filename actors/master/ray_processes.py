@@ -21,11 +21,10 @@ from penstock.actors.shared import node_processes, registry
 from penstock.actors.shared.node_processes import on_node, own_place
 from penstock.actors.shared.registry import NAMESPACE, process_name
 from penstock.actors.shared.system_ports import GuardedLoop
-from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.actors.subtask.gateway import RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.failure_causes import cause_of
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
@@ -40,6 +39,8 @@ from penstock.runtime.execution.processes import (
     Reply,
     Room,
     Stale,
+    SubtaskFailed,
+    SubtaskOutcome,
 )
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -5,9 +5,8 @@
 - Assignment of processes to jobs: `registry`. Remains of a job in its process: `process_residue` and
   `process_state`.
 - Transport of a job graph: `graph_shipping`. Calls of actors: `actor_calls`.
-- Reports of ended jobs: `archive`.
-- Their surroundings: `system_ports`, `output_capture`, `log_files`, `node_processes`, and `fault_injection`
-  for tests of recovery.
+- Reports of ended jobs: `archive`. Output and log lines: `output_capture`.
+- Clock, timers and threads: `system_ports`. Processes of a node, also to kill one in tests: `node_processes`.
 
 Imports no other folder of `actors`.
 """

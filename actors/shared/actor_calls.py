@@ -28,12 +28,7 @@ class NoAnswerError(PenstockError, TimeoutError):
 
 
 def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
-    """Wait for the answer of a call.
-
-    Raises:
-        NoAnswerError: The answer took longer than `seconds`.
-        ray.exceptions.RayActorError: The actor has ended.
-    """
+    """Wait for the answer of a call; raises `NoAnswerError` after `seconds`, and Ray's errors."""
     try:
         return ray.get(call, timeout=seconds)
     except ray.exceptions.GetTimeoutError as error:
@@ -67,7 +62,6 @@ class RepeatedCall(Generic[T]):
 
     Args:
         make: Makes the call, which may reach the actor more than once; returns its reference.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -124,12 +118,7 @@ class RepeatedCall(Generic[T]):
         return True
 
     async def awaited(self) -> T:
-        """Wait for the result on an event loop.
-
-        Raises:
-            NoAnswerError: Ray could not reach the actor for too long.
-            Exception: An error of the actor, or of Ray.
-        """
+        """Wait for the result on an event loop; raises as `result` does."""
         while not self.is_done():
             if self._again_at is not None:
                 await asyncio.sleep(max(0.0, self._again_at - self._clock()))
@@ -154,13 +143,7 @@ class RepeatedCall(Generic[T]):
         return self._future.result()
 
     def answer(self, seconds: float = ANSWER) -> T:
-        """Wait for the answer.
-
-        Raises:
-            NoAnswerError: No answer arrived within these seconds.
-            ray.exceptions.RayActorError: The actor is dead.
-            Exception: An error of the actor.
-        """
+        """Wait for the answer; raises as `result` does, and `NoAnswerError` after these seconds."""
         if not self.wait(seconds):
             raise no_answer(self._who, seconds)
         return self.result()

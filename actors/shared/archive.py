@@ -35,12 +35,6 @@ def check_types(value: object, kind: Any, where: str = "") -> None:
     """Raise a `TypeError` that names the first part of another type than declared.
 
     A whole number is a valid `float`; a number that is not finite never is.
-
-    Example:
-        >>> from penstock.runtime.snapshot.ids import SubtaskId
-        >>> check_types(SubtaskId("map", "0"), SubtaskId)
-        Traceback (most recent call last):
-        TypeError: index is '0' and no int
     """
     if isinstance(kind, type) and is_dataclass(kind):
         if not isinstance(value, kind):
@@ -121,11 +115,7 @@ _FILE: Final = "status.json"
 
 
 def report_from(data: dict[str, Any]) -> JobReport:
-    """A report from its plain values.
-
-    Raises:
-        Exception: The values make no report; may be of any type.
-    """
+    """A report from its plain values; raises an exception of any type when they make none."""
     if data["format"] != FORMAT:
         msg = f"it has format {data['format']!r:.20}; this version of Penstock reads {FORMAT}"
         raise ValueError(msg)
@@ -136,11 +126,7 @@ def report_from(data: dict[str, Any]) -> JobReport:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableReport:
-    """An entry for a report that can't be read; the other reports are still listed.
-
-    Attributes:
-        reason: Why the report can't be read, for people.
-    """
+    """An entry for a report that can't be read; the other reports are still listed."""
 
     job_id: str
     reason: str
@@ -225,14 +211,13 @@ def open_proven(
 ) -> SnapshotStorage | Fenced:
     """Open the storage of a job, and write the proof by which its nodes recognize the same storage.
 
+    Returns `Fenced` when the job is new, and another process was its JobMaster meanwhile; then nothing was
+    written.
+
     Args:
         is_new: Whether the job was just submitted. The log of another submission under its id then belongs
             to another job.
         timeout: Seconds without progress after which a call is given up.
-
-    Returns:
-        The storage. `Fenced` when the job is new, and another process was its JobMaster meanwhile; then
-        nothing was written.
 
     Raises:
         JobIdTakenError: The job is new, and the storage has another job's log under its id; nothing was

@@ -7,7 +7,7 @@ line and the live line read it and format it as text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from penstock.actors.shared.job_summaries import (
@@ -18,14 +18,15 @@ from penstock.actors.shared.job_summaries import (
     summarize_edges,
     summarize_vertices,
 )
-from penstock.actors.shared.log_files import JOB_MASTER, RAY
+from penstock.actors.shared.output_capture import JOB_MASTER, RAY
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.error_text import shortened
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
-from penstock.runtime.job.failover import FailureRecord
+from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import RescaleRecord, Transition
 from penstock.runtime.names import NearestMembers, nearest_name
 from penstock.runtime.operators.metrics import OperatorStatistics
@@ -297,14 +298,6 @@ class JobReport(NearestMembers):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobReport:
-        """Make a report from the output of `to_dict`.
-
-        Example:
-            >>> statistics = JobStatistics(JobStatus.FINISHED, attempt=2, restarts=1)
-            >>> report = JobReport("j-1", "j", JobStatus.FINISHED, 0.0, 2.5, statistics)
-            >>> JobReport.from_dict(report.to_dict()) == report
-            True
-        """
         failure, master, checkpoints = data["failure"], data["master"], data["checkpoints"]
         return cls(
             job_id=data["job_id"],
@@ -353,3 +346,26 @@ def _entry_from_dict(data: Mapping[str, Any]) -> HistoryEntry:
         return Transition.from_dict(data)
     process = data["process"]
     return Takeover(data["at"], None if process is None else JobMasterProcess(**process))
+
+
+#: Of failures that followed from another one.
+_LONGEST_SECONDARY: Final = 500
+
+
+def failure_text(cause: FailureCause) -> str:
+    """Operator, subtask, the user's line and the error; below them the user's traceback."""
+    return f"{headline(cause)}\n{cause.traceback}".rstrip()
+
+
+def headline(cause: FailureCause) -> str:
+    """The failure without its traceback; names the subtask once."""
+    return cause.message if cause.message.startswith("operator '") else str(cause)
+
+
+def bounded(record: FailureRecord) -> FailureRecord:
+    """The record with texts of at most a few thousand characters, and no tracebacks of later failures."""
+    secondary = (
+        replace(cause, message=shortened(cause.message, _LONGEST_SECONDARY), traceback="")
+        for cause in record.secondary
+    )
+    return replace(record, secondary=tuple(secondary))

@@ -1,4 +1,4 @@
-"""Processor time of processes, as the kernel of their node counts it.
+"""Processes of a node: their processor time as the kernel counts it, and their end.
 
 A process that hangs can't be asked, so another one on its node reads `/proc`. On the caller's own node that
 is the caller itself. Elsewhere it is a Ray task on that node. No watcher has to run on every node, and a task
@@ -22,14 +22,17 @@ from typing import Any, Final, ParamSpec, TypeVar
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
 from penstock.runtime.execution.processes import Place
 
 P = ParamSpec("P")
+
 T = TypeVar("T")
 
 #: Fields of `/proc/PID/stat` behind the name of the program: processor time in user mode and in the kernel,
 #: and when the process started. All are in ticks.
 _USER, _KERNEL, _STARTED = 11, 12, 19
+
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,7 +49,7 @@ def own_place() -> Place:
 
 
 def processor_times(places: Sequence[Place]) -> dict[Place, float]:
-    """Processor time in seconds of processes of this node; processes that have ended are left out."""
+    """Processor time in seconds of processes of this node; leaves out those that have ended."""
     return {place: used for place in places if (used := _processor_time(place)) is not None}
 
 
@@ -82,7 +85,6 @@ async def on_node(node_id: str, function: Callable[P, T], *arguments: P.args, **
 
 
 def task_on_node(node_id: str, function: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> Any:
-    """Start a Ray task that calls a function on a node; return the task's reference."""
     task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return task.options(scheduling_strategy=there).remote(*arguments, **named)
@@ -103,3 +105,27 @@ def _fields(pid: int) -> list[int] | None:
         return None
     # The program's name stands in front, in parentheses, and may hold any character.
     return [int(field) if field.isdecimal() else 0 for field in text.rpartition(")")[2].split()]
+
+
+#: Seconds within which another node must have sent the signal.
+_KILL_TIMEOUT: Final = 60.0
+
+
+def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
+    """SIGKILL a process of a job on any node, for demos and tests; returns when the signal is sent.
+
+    Raises:
+        ProcessLookupError: The process has already ended.
+        ray.exceptions.GetTimeoutError: Its node has not sent the signal within a minute.
+    """
+    if process.node_id == ray.get_runtime_context().get_node_id():
+        os.kill(process.pid, signal.SIGKILL)
+        return
+    on_its_node = NodeAffinitySchedulingStrategy(process.node_id, soft=False)
+    kill: Any = ray.remote(num_cpus=0)(_kill)
+    ray.get(kill.options(scheduling_strategy=on_its_node).remote(process.pid), timeout=_KILL_TIMEOUT)
+
+
+def _kill(pid: int) -> None:
+    """Kill a process; runs as a task on its node. Ray takes no builtin such as `os.kill` as a task."""
+    os.kill(pid, signal.SIGKILL)

@@ -1,14 +1,21 @@
 """Keeps users' output and log lines of an actor in a file that `penstock logs` finds.
 
-Ray has a log file for each worker process, too. But its lines have no time and no subtask, and it may begin
-with output of other work of that process. Ray reads it through the dashboard, which a local cluster does not
-start. So an actor writes its own file into Ray's log folder on its node. Each complete line is written at
-once, with its time, so the file has everything that was printed before a SIGKILL. It stays after the actor's
-end. Everything is still written to Ray's own file as well. See docs/decisions/0004-logs.md.
+Ray's log files have no time and no subtask, and may begin with output of other work of their process. So an
+actor writes its own file into Ray's log folder on its node. Each complete line is written at once, with its
+time, so the file has everything that was printed before a SIGKILL. It stays after the actor's end. Everything
+is still written to Ray's own file as well. See docs/decisions/0004-logs.md.
 
-A file begins with a line of JSON that names its actor. Each line is signed with the job's key (`log_files`).
-At `MAX_BYTES` it becomes the only older file and a new one begins, so a job that prints without end does not
-fill the disk.
+A file begins with a line of JSON that names its actor. At `MAX_BYTES` it becomes the only older file and a
+new one begins, so a job that prints without end does not fill the disk.
+
+Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and a
+header prove nothing. So a process signs each line with the key of its job, and a reader leaves out lines that
+the key does not confirm. The signature covers the name of the file, so a line that was copied into another
+file is invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
+
+The key is in Ray's cluster-wide key-value store. The first of the job's processes makes it. `penstock gc`
+deletes it with the job's other records. A process of the same cluster can ask for it, too. It is trusted: it
+could as well send messages as a subtask of the job.
 """
 
 from __future__ import annotations
@@ -18,26 +25,101 @@ import io
 import json
 import logging
 import os
+import re
+import secrets
 import stat
 import sys
 import threading
 import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import ray
+from ray.experimental import internal_kv
 from ray.util.annotations import RayDeprecationWarning
 
-from penstock.actors.shared.log_files import JOB_MASTER, log_file_name, sign
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.paths import check_job_id, escape_name
+
+#: Stands for the vertex in the JobMaster's files; no escaped vertex has a `-`.
+JOB_MASTER: Final = "job-master"
+#: Stands for the vertex in files with notices of Ray itself; files of a vertex `ray` have a subtask's index.
+RAY: Final = "ray"
+
+#: A glob pattern for the files of all jobs, older ones included.
+LOG_FILES: Final = "penstock@*@*.log*"
+
+
+def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str) -> str:
+    """The name of an actor's file; `vertex` is `JOB_MASTER` or `RAY` if `index` is `None`, else any text.
+
+    Example:
+        >>> log_file_name("words-1", "count", 0, "2"), log_file_name("words-1", JOB_MASTER, None, "n-7")
+        ('penstock@words-1@count@0@2.log', 'penstock@words-1@job-master@@n-7.log')
+    """
+    part = vertex if index is None else escape_name(vertex)
+    return f"penstock@{job_id}@{part}@{'' if index is None else index}@{incarnation}.log"
+
+
+def log_file_pattern(job_id: str) -> str:
+    """A glob pattern for all files of a job, older ones included."""
+    return f"penstock@{check_job_id(job_id)}@*.log*"
+
+
+def job_of_log_file(name: str) -> str | None:
+    """The job whose file this is; `None` for a file of another kind."""
+    found = re.fullmatch(r"penstock@([^@]+)@[^@]*@\d*@[^@]*\.log(\.1)?", name)
+    if found is None:
+        return None
+    try:
+        return check_job_id(found[1])
+    except ConfigurationError:
+        return None
+
+
+_NAMESPACE: Final = b"penstock"
+
+_PREFIX: Final = "log-key:"
+#: Bytes of a key, and of a signature in front of each line.
+_KEY: Final = 16
+
+_SIGNATURE: Final = 8
+
+
+def log_key(job_id: str) -> bytes:
+    """The key of a job's lines; makes it if there is none yet. Blocks."""
+    found = known_log_key(job_id)
+    if found is None:
+        name, key = (_PREFIX + job_id).encode(), secrets.token_bytes(_KEY)
+        internal_kv._internal_kv_put(name, key, overwrite=False, namespace=_NAMESPACE)
+        found = known_log_key(job_id)  # another process may have been faster
+    assert found is not None, "Ray's key-value store has lost what was just put"
+    return found
+
+
+def known_log_key(job_id: str) -> bytes | None:
+    """The key of a job's lines; `None` for a job that has written none in this cluster. Blocks."""
+    key: bytes | None = internal_kv._internal_kv_get((_PREFIX + job_id).encode(), namespace=_NAMESPACE)
+    return key
+
+
+def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
+    """The signature of a line; `file` is the name of its file, without the suffix of an older one."""
+    # A foreign file's name may be no text: the result is then no signature of the job.
+    signed = b" ".join((file.encode("utf-8", "surrogatepass"), at, stream, text))
+    return blake2b(signed, key=key, digest_size=_SIGNATURE).hexdigest().encode()
+
 
 #: Bytes after which a new file begins; the one before is kept.
 MAX_BYTES: Final = 16 * 1024 * 1024
 #: Maximum length of a piece of an endless line, in characters.
 _LONGEST: Final = 64 * 1024
+
 _LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
 
@@ -58,11 +140,7 @@ class LogFile:
     def add(self, mark: str, text: str) -> None:
         """Write the complete lines of a thread's text; keep the rest until its line ends.
 
-        Args:
-            mark: The stream that it was written to: `out`, `err` or `log`.
-
-        Raises:
-            OSError: The file can't be written.
+        `mark` is the stream that it was written to: `out`, `err` or `log`.
         """
         key = (threading.get_ident(), mark)
         with self._lock:
@@ -255,11 +333,7 @@ def session_folder() -> str | None:
 
 
 def logs_folder() -> Path:
-    """The folder of Ray's logs on this node.
-
-    Raises:
-        RuntimeError: This process is in no cluster.
-    """
+    """The folder of Ray's logs on this node."""
     node = ray._private.worker._global_node
     if node is None:
         msg = "this process is in no Ray cluster"

@@ -48,12 +48,9 @@ _THREAD_ENDS: Final = 0.2
 
 
 class ProcessResidue:
-    """Compares a process with its state at the start; see the module's docstring.
+    """Compares a process with its state at the start; to be made before the first role is taken.
 
-    To be made before the first role is taken.
-
-    Args:
-        own_files: A folder whose open files are ignored: that of Ray's session.
+    Open files in the folder `own_files` are ignored: that of Ray's session.
     """
 
     def __init__(self, own_files: str | None = None) -> None:

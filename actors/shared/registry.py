@@ -86,7 +86,6 @@ class SubmittedJob:
     """The part of its job that a JobMaster receives.
 
     Attributes:
-        submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
         submission: Token of the submission; only processes that are given the job have it.
     """

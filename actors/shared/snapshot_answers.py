@@ -6,8 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from penstock.actors.shared.failure_text import failure_text
-from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.job_report import JobReport, failure_text
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointFailed,
@@ -20,11 +19,7 @@ from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
 
 @dataclass(frozen=True, slots=True)
 class SavepointTaken:
-    """The savepoint exists.
-
-    Attributes:
-        still_needed: Why the job would still restart from it; empty when it would not.
-    """
+    """The savepoint exists; `still_needed` says why the job would still restart from it, if it would."""
 
     path: str
     still_needed: str = ""
@@ -64,10 +59,9 @@ def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointRe
 
 
 def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnswer:
-    """The answer that follows from a job's last report: the savepoint that it was stopped with, if any.
+    """The savepoint that a job was stopped with, by its last report, or why there is none.
 
-    Args:
-        drain: Whether the stop requires that event time had advanced to its end.
+    With `drain` event time must have advanced to its end.
     """
     if report.savepoint is not None and report.status is JobStatus.FINISHED:
         if not drain or report.drained:
@@ -80,11 +74,7 @@ def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnsw
 
 
 def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
-    """The refusal of a job that has ended.
-
-    Args:
-        more: Further facts, appended to the final state.
-    """
+    """The refusal of a job that has ended; `more` follows the final state."""
     why = f"the job has ended: {report.status.value}{more}"
     if report.failure is not None:
         why += f"; {failure_text(report.failure.root)}"
@@ -92,15 +82,7 @@ def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
 
 
 def taken(answer: T | SnapshotRefused, job_id: str, error: type[CheckpointError | SavepointError]) -> T:
-    """The checkpoint or savepoint.
-
-    Args:
-        error: Class of the error for a refusal.
-
-    Raises:
-        CheckpointError: The checkpoint failed; the message says why.
-        SavepointError: The savepoint failed; the message says why.
-    """
+    """The checkpoint or savepoint; a refusal raises `error`, and the message says why."""
     if isinstance(answer, SnapshotRefused):
         kind = "savepoint" if error is SavepointError else "checkpoint"
         msg = f"no {kind} of job {job_id}: {answer.why}"
@@ -109,7 +91,6 @@ def taken(answer: T | SnapshotRefused, job_id: str, error: type[CheckpointError 
 
 
 def warning_of(savepoint: SavepointTaken, job_id: str) -> SavepointStillNeededWarning | None:
-    """The warning that the job still builds on a savepoint; `None` when it does not."""
     if not savepoint.still_needed:
         return None
     return SavepointStillNeededWarning(savepoint.path, job_id, savepoint.still_needed)

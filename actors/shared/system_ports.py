@@ -58,10 +58,11 @@ class _BackgroundWork:
 
 
 class BackgroundRunner:
-    """Runs work in threads and posts outcomes to the owner (the `AsyncRunner` port).
+    """Runs work in threads beside a single-threaded owner (the `AsyncRunner` port).
 
     Args:
-        post: Schedules a callable in the owner's thread; may be called from any thread.
+        post: Schedules a callable in the owner's thread, from any thread; exactly one callback of a work runs
+            there.
     """
 
     def __init__(self, threads: Threads, post: Post) -> None:
@@ -105,9 +106,8 @@ def spare_loaded_modules() -> None:
     walk over every module. That took half of the time of a chain of cheap operators.
 
     Objects of a job are walked after twenty million containers, and when an attempt or a job has ended. A
-    walk over a million values of state takes a quarter of a second or more, and no record is processed
-    meanwhile. A walk over the modules would take 65 ms more each time, and copy their pages in a process that
-    was forked.
+    million values of state take a quarter of a second, in which no record is processed. The modules would
+    take 65 ms more each time, and their pages would be copied in a process that was forked.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)

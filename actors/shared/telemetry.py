@@ -129,10 +129,5 @@ class _Tag(str):
 
 
 def metric_tags(**tags: str) -> dict[str, str]:
-    """Tags for a metric of Ray's, with values in any alphabet.
-
-    Example:
-        >>> metric_tags(job_name="注文")["job_name"].encode("ascii").decode()
-        '注文'
-    """
+    """Tags for a metric of Ray's, with values in any alphabet."""
     return {name: _Tag(redacted(value)) for name, value in tags.items()}

@@ -22,12 +22,10 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.system_ports import BackgroundRunner, SystemClock
-from penstock.actors.subtask.master_link import MasterLink
+from penstock.actors.subtask.gateway import MasterLink, RemoteChannels, RemotePeer
 from penstock.actors.subtask.metrics import SubtaskMetrics
-from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
 from penstock.runtime.execution.failure_causes import as_failure, describe_failure
-from penstock.runtime.execution.messages import SubtaskFinished, SubtaskStopped
-from penstock.runtime.execution.processes import Counters, LongCall
+from penstock.runtime.execution.processes import Counters, LongCall, SubtaskFinished, SubtaskStopped
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, OnBuilt
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
@@ -56,11 +54,7 @@ _MAX_IDLE = 5.0
 
 
 class TaskThread:
-    """Runs one attempt of a subtask in a thread of its own.
-
-    Args:
-        loop: The actor's event loop, to which the futures belong.
-    """
+    """Runs one attempt of a subtask in a thread of its own; its futures belong to the actor's event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
@@ -162,11 +156,7 @@ class TaskThread:
 
 
 class Attempt:
-    """One attempt of one subtask (`RunningAttempt`); all but the callbacks runs on the actor's event loop.
-
-    Args:
-        pool: Threads for uploads.
-    """
+    """One attempt of one subtask (`RunningAttempt`); all but the callbacks runs on the actor's event loop."""
 
     def __init__(
         self,
@@ -189,8 +179,6 @@ class Attempt:
         self._stopped = False
 
     def build(self, on_built: OnBuilt) -> None:
-        """Build the subtask in its thread, and restore its state."""
-
         def deployed(future: asyncio.Future[None]) -> None:
             error = future.exception()
             on_built(None if error is None else describe_failure(error))
@@ -203,7 +191,7 @@ class Attempt:
             on_built(describe_failure(error))
 
     def start(self, peers: Mapping[SubtaskId, RemotePeer]) -> None:
-        """Start the steps of the subtask, which send to these receivers.
+        """Start the steps of the subtask.
 
         Senders that were started earlier may have sent frames before this call. The thread keeps them until
         now: an unaligned barrier acts on arrival and is sent to receivers, which are not known before.
@@ -244,7 +232,6 @@ class Attempt:
             self._events.ended(SubtaskFinished(self._statistics()))
 
     def _statistics(self) -> SubtaskStatistics | None:
-        """The subtask's counters; `None` before it is built."""
         return None if self._thread.subtask is None else self._thread.subtask.statistics()
 
     def _build(self) -> Subtask:

@@ -35,9 +35,8 @@ class OwnMetrics:
     """Publishes users' metrics, each with the tags of its subtask and its operator.
 
     The kind is part of the name, so that a counter of one operator never meets a gauge of another. A
-    histogram has quantiles with the tag `quantile`, a count, a sum and buckets. The buckets have the tag
-    `le`, and Prometheus adds those of all subtasks up. Ray's own histograms take one value at a time, which
-    is too slow here, so all of these are gauges for it.
+    histogram becomes gauges: quantiles (tag `quantile`), a count, a sum and buckets (tag `le`), which
+    Prometheus adds up. Ray's own histograms take one value at a time, which is too slow here.
     """
 
     def __init__(self) -> None:
@@ -89,12 +88,7 @@ class OwnMetrics:
 
 
 class SubtaskMetrics:
-    """Publishes the statistics of the attempt that runs in this process, every two seconds.
-
-    Names begin with `penstock_`; docs/operations.md lists them. Each has the tags `job` (the id), `job_name`,
-    `operator` (the first one of the subtask's chain) and `subtask`. For users' metrics see
-    `OwnMetrics`.
-    """
+    """Publishes the statistics of the running attempt every two seconds; docs/operations.md lists names."""
 
     def __init__(self) -> None:
         def counter(name: str, text: str) -> Counter:

@@ -72,8 +72,6 @@ class CheckpointedState(Protocol):
 
 
 class CheckpointedOutputs(BarrierOutputs, Protocol):
-    """The outputs of a subtask, as far as checkpoints use them."""
-
     def broadcast_event(self, event: Event) -> None:
         """Put an event on every channel in one step; after the end of a channel it is dropped."""
         ...
@@ -126,9 +124,6 @@ class SubtaskCheckpointCoordinator:
     """Takes the checkpoints of one subtask; driven by the task thread alone.
 
     It is the `CheckpointListener` of the input.
-
-    Args:
-        max_recorded_aborted: How many abort notices of checkpoints that have not come yet are remembered.
     """
 
     def __init__(
@@ -165,7 +160,7 @@ class SubtaskCheckpointCoordinator:
         *,
         is_input_empty: bool = False,
     ) -> bool:
-        """Take a checkpoint; whether it was taken (not old, not aborted).
+        """Take a checkpoint; return whether it was taken (not old, not aborted).
 
         Args:
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
@@ -231,8 +226,7 @@ class SubtaskCheckpointCoordinator:
     def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
 
-        Args:
-            is_running: Whether the task runs; if not, nothing of it can come any more.
+        Without `is_running` the task has ended, and nothing of the checkpoint can come any more.
         """
         if is_running:
             if checkpoint_id <= self._last_id:
@@ -258,7 +252,7 @@ class SubtaskCheckpointCoordinator:
         )
 
     def _send_barrier(self, barrier: CheckpointBarrier, *, is_input_empty: bool) -> bool:
-        """Send the barrier and capture what it passes; whether the checkpoint has in-flight data."""
+        """Send the barrier and capture what it passes; return whether the checkpoint has in-flight data."""
         if self._in_flight is None:
             self._outputs.broadcast_event(barrier)
             return False
@@ -322,7 +316,7 @@ class SubtaskCheckpointCoordinator:
         self._responder.decline(checkpoint_id, reason, detail)
 
     def _give_up_running(self, checkpoint_id: int) -> bool:
-        """Stop what runs beside the task for a checkpoint and remove what it wrote; whether anything ran."""
+        """Stop what runs beside the task and remove what it wrote; return whether anything ran."""
         running = self._running.pop(checkpoint_id, None)
         must_remove = running is not None and running.task.abandon()
         self._give_up_in_flight(checkpoint_id)

@@ -19,24 +19,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Seconds between a failed call and the next one.
-
-    Attributes:
-        first: After the first failure.
-        factor: Ratio of each pause to the one before.
-
-    Example:
-        >>> pauses = Pauses(first=0.1, factor=2.0, longest=0.5)
-        >>> [pauses.after(failures) for failures in (1, 2, 3, 4)]
-        [0.1, 0.2, 0.4, 0.5]
-    """
+    """Seconds between a failed call and the next one: `first`, and each `factor` times the one before."""
 
     first: float
     factor: float = 1.0
     longest: float = inf
 
     def after(self, failures: int) -> float:
-        """Seconds after this many failures in a row, at least one."""
         pause = self.first
         for _ in range(failures - 1):
             if pause >= self.longest:
@@ -54,13 +43,6 @@ class RetryDeadline:
 
     Args:
         present_after: A call that lasted this many seconds before it failed had reached its receiver.
-
-    Example:
-        >>> absence = RetryDeadline(Pauses(0.5))
-        >>> absence.failed(asked_at=10.0, now=10.0, patience=2.0)
-        0.5
-        >>> absence.failed(asked_at=10.5, now=12.5, patience=2.0) is None
-        True
     """
 
     def __init__(self, pauses: Pauses = BETWEEN_CALLS, present_after: float = inf) -> None:
@@ -70,15 +52,11 @@ class RetryDeadline:
         self._failures = 0
 
     def failed(self, asked_at: float, now: float, patience: float = inf) -> float | None:
-        """Count a failed call.
+        """Count a failed call; return the seconds until the next one, `None` for a receiver that is gone.
 
         Args:
             asked_at: Time of the call, in monotonic seconds.
-            now: Monotonic seconds.
             patience: Seconds that the receiver may be away.
-
-        Returns:
-            Seconds until the next call; `None` when the receiver counts as gone.
         """
         if self._since is None or now - asked_at > self._present_after:
             self._since, self._failures = now, 0
@@ -99,11 +77,6 @@ class Lease:
     Args:
         timeout: Seconds of silence after which the lease is over.
         now: Monotonic seconds.
-
-    Example:
-        >>> lease = Lease(timeout=4.0, now=0.0)
-        >>> [lease.is_over(now) for now in (1.0, 2.0, 3.0, 4.0, 4.1)]
-        [False, False, False, False, True]
     """
 
     def __init__(self, timeout: float, now: float) -> None:
@@ -118,11 +91,10 @@ class Lease:
 
     @property
     def silent(self) -> float:
-        """Seconds without a sign, as far as they count."""
         return self._silent
 
     def renew(self, now: float) -> None:
-        """The JobMaster gave a sign at `now`, in monotonic seconds: earlier silence no longer counts."""
+        """The JobMaster gave a sign: earlier silence no longer counts."""
         self._silent = 0.0
         self._looked_at = now
 
@@ -132,7 +104,7 @@ class Lease:
         self.renew(now)
 
     def is_over(self, now: float) -> bool:
-        """Whether the lease is over at `now`, in monotonic seconds; call it at every interval."""
+        """Whether the lease is over; call it at every interval."""
         self._silent += min(now - self._looked_at, 2 * self.interval)
         self._looked_at = now
         return self._silent > self._timeout

@@ -14,8 +14,15 @@ from typing import TypeAlias
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.failure_causes import cause_of, for_first_attempt
 from penstock.runtime.execution.fleet import Fleet, Member
-from penstock.runtime.execution.messages import SubtaskFailed
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Processes, Raised, Replies
+from penstock.runtime.execution.processes import (
+    Away,
+    CallFailure,
+    Died,
+    Processes,
+    Raised,
+    Replies,
+    SubtaskFailed,
+)
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
@@ -34,8 +41,6 @@ OnDeployed: TypeAlias = Callable[[FailureCause | None], None]
 
 
 class Deployer:
-    """Deploys subtasks of one job, and stops them."""
-
     def __init__(
         self,
         graph: CurrentGraph,

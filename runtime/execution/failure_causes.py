@@ -22,8 +22,17 @@ from penstock.runtime.errors import (
     RestoreError,
     SuppressRestartsError,
 )
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised
+from penstock.runtime.execution.processes import (
+    Away,
+    CallFailure,
+    Died,
+    Place,
+    Raised,
+    SubtaskFailed,
+    SubtaskFinished,
+    SubtaskOutcome,
+    SubtaskStopped,
+)
 from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.operators.user_code.failure import failure_details
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -85,18 +94,7 @@ def as_failure(error: BaseException) -> Exception:
 def cause_of_end(
     subtask: SubtaskId, place: Place, outcome: SubtaskOutcome | CallFailure, *, was_stopped: bool
 ) -> FailureCause | None:
-    """Why an attempt has failed whose `run` call has ended; `None` when it has not.
-
-    Args:
-        was_stopped: Whether the JobMaster has stopped the subtask.
-
-    Example:
-        >>> here = Place(7, "4f5a9c0d1e")
-        >>> cause_of_end(SubtaskId("count", 0), here, Died("killed"), was_stopped=False).message
-        'its process died (pid 7 on node 4f5a9c0d): killed'
-        >>> cause_of_end(SubtaskId("count", 0), here, SubtaskStopped(), was_stopped=True) is None
-        True
-    """
+    """Why an attempt has failed whose `run` call has ended; `None` when it has not."""
     where = f"pid {place.pid} on node {place.node_id[:8]}"
     match outcome:
         case Died(detail):

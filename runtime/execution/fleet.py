@@ -70,8 +70,6 @@ class _Spare:
 
 
 class StandbyPool:
-    """Has the spares of one job; see the module's docstring."""
-
     def __init__(self, wanted: int, processes: Processes) -> None:
         self._wanted = wanted
         self._processes = processes
@@ -83,7 +81,6 @@ class StandbyPool:
 
     @property
     def ready(self) -> int:
-        """Spares that can take a role at once."""
         return sum(spare.is_ready for spare in self._spares.values())
 
     def look(self, needs: Needs | None) -> None:
@@ -148,12 +145,7 @@ WARM_TIMEOUT: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process that holds a role.
-
-    Attributes:
-        role: The role, in the attempt that it had when the fleet got to know it. Calls name the attempt that
-            they are for.
-    """
+    """A process that holds a role; calls name the attempt that they are for."""
 
     process: ProcessId
     role: Role
@@ -177,14 +169,7 @@ class Placement:
 
 
 class Fleet:
-    """Has the processes of one job; see the module's docstring.
-
-    Args:
-        new_token: Makes a token that was never used.
-
-    Attributes:
-        spares: Processes that wait for a role of this job.
-    """
+    """Has the processes of one job; see the module's docstring."""
 
     def __init__(
         self,
@@ -265,11 +250,8 @@ class Fleet:
     def ensure(self, subtasks: Collection[SubtaskId], then: Callable[[str | None], None]) -> Cancellable:
         """Have a process for each of these subtasks, and for no others than the job has now.
 
-        Args:
-            then: Told `None` when all have one, or why some could not be placed.
-
-        Returns:
-            Calls it off: processes that were started for it are ended.
+        Calls `then` with `None`, or why some could not be placed. The returned function calls it off, and
+        ends the processes that were started for it.
         """
         self._end_unfit()
         needed = {s: Needs.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}
@@ -384,10 +366,7 @@ class Fleet:
                 self.lose(subtask)
 
     def lose(self, subtask: SubtaskId, why: str = "") -> None:
-        """The process of this subtask is dead or useless.
-
-        `why` is a warning for the log, if it is worth one.
-        """
+        """The process of this subtask is dead or useless; `why` is a warning for the log."""
         member = self.members.pop(subtask, None)
         if member is not None:
             self._processes.end(member.process, why)

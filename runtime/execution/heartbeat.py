@@ -1,57 +1,62 @@
-"""`Heartbeat`: whether a process that gives no answer hangs, is busy, or only was not heard for a moment.
+"""Judges the silence of a process: it hangs, is busy, or was only not heard for a moment.
 
 Ray reports a process that dies. It reports nothing of one that lives and does nothing. A signal may have
 stopped it, or its memory may be on a disk that does not answer. So the answers must be followed. Silence
-alone proves nothing, because C code may hold the interpreter's lock. One regular expression did that for
-25 s, and its process answered no call. Killing it would kill it again in every attempt. (Flink's
-`HeartbeatManager` has only the silence, and therefore waits 50 s. Kafka Streams sends its heartbeats from a
-thread of its own, which in Python waits for the same lock.)
+alone proves nothing: C code may hold the interpreter's lock, as one regular expression did for 25 s. Killing
+such a process would kill it again in every attempt. (Flink's `HeartbeatManager` has only the silence, and
+waits 50 s. A thread for heartbeats, as in Kafka Streams, waits for the same lock in Python.)
 
 Processor time distinguishes the two. A busy process uses it, and a hung one does not. A stopped process can't
 measure its own, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
-- After `named_after` seconds the process is reported to people (`SILENT`). By default that is after 4 s, when
-  it has missed two questions. A look comes every 0.5 s then, so people know within 5 s of its last answer.
+- After `named_after` seconds the process is reported to people (`SILENT`).
 - After `timeout` seconds it hangs (`HUNG`) if its processor time stood still for `still_for` seconds: the
-  same value was read twice, so far apart. The kernel counts hundredths of a second. A process that gets less
-  than one in two seconds is not merely starved: an answer takes a thousandth.
+  same value was read twice, so far apart. The kernel counts hundredths of a second. A process
+  that gets less than one in two seconds is not merely starved: an answer takes a thousandth.
 - A process whose processor time advances, or can't be read, is left alone until `overdue_after` (`OVERDUE`).
 
-Ray's own threads hardly count. They used four to six hundredths in 12 to 14 s, with pauses of two to four
-seconds. That was measured with Ray 2.60, in idle actors and in others whose event loop was blocked. So a
-process in a deadlock is `HUNG`, too, at the timeout or some seconds later. That is meant. But an event loop
-that waits for something outside looks the same. So none may do that: see `ClusterCalls` in `actors/master`.
+Ray's own threads hardly count: four to six hundredths in 12 to 14 s, with pauses of two to four seconds (Ray
+2.60). So a process in a deadlock is `HUNG`, too, at the timeout or some seconds later. But an event loop that
+waits for something outside looks the same. So none may do that: see `ClusterCalls` in `actors/master`.
 
-The kernel also says whether a signal has stopped a process. That is not read. A frozen container, memory that
-can't be read and a deadlock don't show there, and stopped processes stand still as well.
-
-The watching process may be frozen itself, and finds much time gone when it continues. As in `Lease`, the time
-between two looks counts for at most twice the time that was planned. So answers that wait are taken first.
+The watching process may be frozen itself. As in `Lease`, the time between two looks counts for at most twice
+the planned time, so answers that wait are taken first.
 
 What it must never do: call a process hung on an old reading. The second reading must have been asked for in
 this silence, and less than `still_for` seconds ago.
+
+`MasterGuard` follows the answers of a JobMaster, in a process of its job, and ends one that hangs. Ray brings
+back a JobMaster that has died; one that hangs must be killed first, and its own subtasks are there to notice.
+A few are its guards (`choose_guards`), so that a thousand subtasks don't look at it at once. The JobMaster
+says in each renewal whether the receiver guards it, so a guard that dies is soon replaced. A JobMaster that
+hangs together with its guards, or before its first renewal, is noticed by its clients only.
+
+A guard also hears nothing when the JobMaster has given its process up, or a connection is cut. So it asks the
+JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node. So a late
+guard never hits the JobMaster that has come back. It may hit one that works, when its answers to this guard
+were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
+decision log lets one of them decide.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
+
+from penstock.runtime.execution.fleet import Member
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Reply
+from penstock.runtime.ports import Cancellable, Clock, TimerService
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Seconds for which processor time must stand still at least. The kernel counts it in hundredths.
 _SHORTEST_STILLNESS: Final = 1.0
 
 
 class Pulse(Enum):
-    """The state of a process.
-
-    Attributes:
-        ANSWERS: It has answered a short while ago.
-        SILENT: It does not answer, and people know.
-        HUNG: It has not answered for the timeout, and its processor time stands still: it is killed.
-        OVERDUE: It has not answered for as long as a lease lasts, whatever it does: it is killed.
-    """
+    """The state of a process; one that is `HUNG` or `OVERDUE` is killed."""
 
     ANSWERS = "answers"
     SILENT = "silent"
@@ -66,12 +71,6 @@ class Pulse(Enum):
 @dataclass(frozen=True, slots=True)
 class HeartbeatLimits:
     """Limits of a silence, in seconds.
-
-    Attributes:
-        interval: Between two looks at a process that is a suspect.
-        suspect_after: The processor time is read from here on.
-        timeout: A process whose processor time stands still is killed.
-        still_for: So long the processor time must have stood still.
 
     Example:
         >>> limits = HeartbeatLimits.of(heartbeat_timeout=8.0, overdue_after=60.0)
@@ -103,15 +102,7 @@ class HeartbeatLimits:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A process does not answer.
-
-    Attributes:
-        uses_processor: Whether its processor time advances; `None` when that is not known.
-
-    Example:
-        >>> str(Silence(6.2, True))
-        'no answer for 6 s, its processor time advances'
-    """
+    """A process does not answer; `uses_processor` is `None` when that is not known."""
 
     seconds: float
     uses_processor: bool | None
@@ -132,16 +123,6 @@ class Heartbeat:
 
     Args:
         now: Monotonic seconds; the process counts as heard.
-
-    Example:
-        >>> beat = Heartbeat(HeartbeatLimits.of(8.0, 60.0), now=0.0)
-        >>> for tick in range(1, 17):
-        ...     pulse = beat.look(now=tick / 2, pause=0.5)
-        ...     if beat.wants_reading:
-        ...         beat.ask()
-        ...         beat.read(1.25)
-        >>> pulse, str(beat.silence)
-        (<Pulse.HUNG: 'hung'>, 'no answer for 8 s, its processor time stands still')
     """
 
     def __init__(self, limits: HeartbeatLimits, now: float) -> None:
@@ -156,7 +137,6 @@ class Heartbeat:
 
     @property
     def silence(self) -> Silence:
-        """The current silence of the process."""
         stands_still = self._still_until - self._still_from >= self._limits.still_for / 2
         return Silence(self._silent, False if stands_still else True if self._has_advanced else None)
 
@@ -167,7 +147,6 @@ class Heartbeat:
 
     @property
     def wants_reading(self) -> bool:
-        """Whether the processor time should be read now."""
         return self.is_suspect and self._asked_at is None
 
     def heard(self, now: float) -> None:
@@ -206,3 +185,118 @@ class Heartbeat:
     def _stands_still(self) -> bool:
         is_old = self._silent - self._still_until >= self._limits.still_for
         return not is_old and self._still_until - self._still_from >= self._limits.still_for
+
+
+#: Subtasks of a job that guard its JobMaster.
+GUARDS: Final = 3
+#: A JobMaster that is silent is killed after this share of a lease, before its subtasks leave.
+OVERDUE: Final = 0.9
+
+
+def choose_guards(members: Collection[Member]) -> frozenset[SubtaskId]:
+    """The subtasks that guard the JobMaster: on as many nodes as possible."""
+    by_node: dict[str, list[SubtaskId]] = {}
+    for member in sorted(members, key=lambda member: member.role.subtask):
+        by_node.setdefault(member.place.node_id, []).append(member.role.subtask)
+    ranked = [(rank, subtask) for on_node in by_node.values() for rank, subtask in enumerate(on_node)]
+    return frozenset(subtask for _, subtask in sorted(ranked)[:GUARDS])
+
+
+class GuardedMaster(Protocol):
+    """A guard's way to its JobMaster. No method blocks; a reply comes after its call has returned."""
+
+    def ask_master(self, reply: Reply[None]) -> None: ...
+
+    def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
+        """Read the processor time of this process on its node, in seconds."""
+        ...
+
+    def end_master(self, place: Place, why: str) -> None:
+        """Kill this process, and no other one; Ray then starts the JobMaster again."""
+        ...
+
+
+class MasterGuard:
+    """Guards the JobMaster of one role; see the module's docstring.
+
+    Args:
+        limits: `overdue_after` is shorter than the lease, see `OVERDUE`.
+        fell_silent: Called, once in a silence, when the JobMaster does not answer.
+    """
+
+    def __init__(
+        self,
+        limits: HeartbeatLimits,
+        clock: Clock,
+        timers: TimerService,
+        master: GuardedMaster,
+        fell_silent: Callable[[Place, Silence], None],
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._timers = timers
+        self._master = master
+        self._fell_silent = fell_silent
+        self._place: Place | None = None
+        self._heartbeat = Heartbeat(limits, 0.0)
+        self._is_named = False
+        self._has_asked = False
+        self._timer: Cancellable | None = None
+
+    def renewed(self, guarded: Place | None) -> None:
+        """The JobMaster has renewed the lease; `guarded` is its place if this process guards it."""
+        if guarded != self._place:
+            self.end()
+            if guarded is not None:
+                self._place = guarded
+                self._heartbeat = Heartbeat(self._limits, self._clock.monotonic())
+                self._look_later()
+        self._heard()
+
+    def end(self) -> None:
+        self._place, self._has_asked = None, False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _heard(self) -> None:
+        self._is_named = False
+        self._heartbeat.heard(self._clock.monotonic())
+
+    def _look_later(self) -> None:
+        self._timer = self._timers.call_later(self._limits.interval, self._look)
+
+    def _look(self) -> None:
+        place = self._place
+        if place is None:
+            return
+        heartbeat = self._heartbeat
+        pulse = heartbeat.look(self._clock.monotonic(), self._limits.interval)
+        self._look_later()
+        if pulse.is_over:
+            # The kill may fail, and then comes again; one that has come back renews from another place.
+            self._heartbeat = Heartbeat(self._limits, self._clock.monotonic())
+            self._master.end_master(place, f"the JobMaster hangs: {heartbeat.silence}")
+            return
+        if pulse is Pulse.SILENT and not self._is_named:
+            self._is_named = True
+            self._fell_silent(place, heartbeat.silence)
+        if heartbeat.wants_reading:
+            heartbeat.ask()
+            self._master.processor_time_of_master(
+                place, lambda answer: heartbeat.read(answer if isinstance(answer, float) else None)
+            )
+        if heartbeat.is_suspect and not self._has_asked:
+            self._ask(place)
+
+    def _ask(self, place: Place) -> None:
+        self._has_asked = True
+
+        def answered(answer: CallFailure | None) -> None:
+            if self._place != place:
+                return
+            self._has_asked = False
+            if not isinstance(answer, Died | Away):
+                self._heard()
+
+        self._master.ask_master(answered)

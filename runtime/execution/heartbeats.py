@@ -22,8 +22,7 @@ from typing import Final, Protocol
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.fleet import Fleet, Member
-from penstock.runtime.execution.heartbeat import Heartbeat, HeartbeatLimits, Pulse, Silence
-from penstock.runtime.execution.master_guard import choose_guards
+from penstock.runtime.execution.heartbeat import Heartbeat, HeartbeatLimits, Pulse, Silence, choose_guards
 from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
@@ -41,24 +40,16 @@ from penstock.runtime.time.durations import as_seconds
 
 
 class HeartbeatListener(Protocol):
-    """Reports silent processes to people."""
-
     def fell_silent(self, member: Member, silence: Silence) -> None:
         """A process has not answered for a while; called once in a silence."""
         ...
 
-    def answers_again(self, member: Member) -> None:
-        """A process that was reported as silent has answered."""
-        ...
+    def answers_again(self, member: Member) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class _Beat:
-    """The watch of one member.
-
-    Attributes:
-        is_named: Whether people know of this silence.
-    """
+    """The watch of one member; `is_named` when people know of this silence."""
 
     member: Member
     heartbeat: Heartbeat
@@ -66,8 +57,6 @@ class _Beat:
 
 
 class Heartbeats:
-    """Follows the processes of one job; see the module's docstring."""
-
     def __init__(
         self,
         fleet: Fleet,

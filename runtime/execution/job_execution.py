@@ -26,8 +26,16 @@ from penstock.runtime.execution.deadlines import RetryDeadline
 from penstock.runtime.execution.deployment import Deployer, Deployment
 from penstock.runtime.execution.failure_causes import cause_of_end
 from penstock.runtime.execution.fleet import Fleet, Member
-from penstock.runtime.execution.messages import SubtaskFinished, SubtaskOutcome
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
+from penstock.runtime.execution.processes import (
+    Away,
+    CallFailure,
+    Died,
+    Peer,
+    Processes,
+    Raised,
+    SubtaskFinished,
+    SubtaskOutcome,
+)
 from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
@@ -51,15 +59,12 @@ SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl, OnAnswer], No
 
 
 class ControlLanes:
-    """One lane a subtask."""
-
     def __init__(self, send: SendControl) -> None:
         self._send = send
         self._waiting: dict[SubtaskId, deque[tuple[int, SubtaskControl, OnAnswer | None]]] = {}
         self._numbers: dict[SubtaskId, int] = {}
 
     def next_number(self, subtask: SubtaskId) -> int:
-        """The number of the next event for a subtask."""
         self._numbers[subtask] = self._numbers.get(subtask, 0) + 1
         return self._numbers[subtask]
 
@@ -93,9 +98,7 @@ class ControlLanes:
 class Listener(Protocol):
     """Receives the outcomes of calls: the job's scheduler."""
 
-    def on_deployed(self, attempt: int) -> None:
-        """All subtasks of a deployment are ready."""
-        ...
+    def on_deployed(self, attempt: int) -> None: ...
 
     def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None: ...
 
@@ -107,23 +110,14 @@ class Listener(Protocol):
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None: ...
 
-    def on_all_stopped(self, attempt: int) -> None:
-        """Nothing of this attempt runs any more."""
-        ...
+    def on_all_stopped(self, attempt: int) -> None: ...
 
-    def on_region_stopped(self, attempt: int) -> None:
-        """Nothing of the region runs any more."""
-        ...
+    def on_region_stopped(self, attempt: int) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class OpenRun:
-    """An open `run` call.
-
-    Attributes:
-        has_ended: Whether the call has been answered.
-        afterwards: Called after that.
-    """
+    """An open `run` call; `afterwards` is called when it has been answered."""
 
     member: Member
     has_ended: bool = False

@@ -5,22 +5,81 @@
 A call is answered once, later, by its reply: with the process's answer, or with a `CallFailure`. Failures are
 values with three cases that every caller distinguishes. The process has died, it can't be reached, or the
 call raised.
+
+`Deliveries` answers the `deliver` calls of senders. A `deliver` call carries a frame of one channel. Its
+return is the sender's credit, so the call waits until the subtask has consumed everything below the call's
+last number. Calls come in any order, and more than once when a connection broke. Consumed elements never
+reach the subtask again. When the attempt ends, all calls are answered alike: as consumed when it has
+finished, because nothing after the end is missing; else as stale. Calls of another role or of an older
+attempt don't get here (`RoleHolder`).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
+from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionSubtask
-from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.ports import TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskFinished:
+    statistics: SubtaskStatistics | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskStopped: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskFailed:
+    """A subtask has failed.
+
+    Attributes:
+        error: One paragraph for people: what happened, where, what to do.
+        recoverable: Whether another attempt may succeed.
+        is_damage: Whether the state that it was to restore is damaged.
+        is_bad_input: Whether a source can't read what is stored; the same failure would come again.
+    """
+
+    error: str
+    traceback: str
+    location: OperatorLocation | None = None
+    recoverable: bool = True
+    is_damage: bool = False
+    raised_at: UserLocation | None = None
+    is_bad_input: bool = False
+
+    def cause(self, subtask: SubtaskId) -> FailureCause:
+        kind = FailureKind.STATE if self.is_damage else FailureKind.OTHER
+        where = self.location
+        return FailureCause(
+            self.error,
+            subtask,
+            self.traceback,
+            self.recoverable,
+            self.is_damage,
+            kind if where is None else FailureKind.OPERATOR,
+            None if where is None else where.operator,
+            None if where is None else where.defined_at,
+            self.raised_at,
+            self.is_bad_input,
+        )
+
+
+SubtaskOutcome: TypeAlias = SubtaskFinished | SubtaskStopped | SubtaskFailed
+
 
 T = TypeVar("T")
 
@@ -57,12 +116,7 @@ Reply: TypeAlias = Callable[[T | CallFailure], None]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Resources of a process, fixed when it starts.
-
-    Attributes:
-        inputs: Channels that may deliver to it at a time.
-        resources: Other resources that it occupies, by name.
-    """
+    """Resources of a process, fixed when it starts; `inputs` counts channels that deliver at a time."""
 
     num_cpus: float
     num_gpus: float
@@ -81,12 +135,7 @@ class Needs:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """The resources that it occupies by Ray's names, CPUs and GPUs first.
-
-        Example:
-            >>> Needs(1, 0, 64, {"host1": 2}).amounts
-            {'CPU': 1, 'GPU': 0, 'host1': 2}
-        """
+        """The resources that it occupies by Ray's names, CPUs and GPUs first."""
         return {"CPU": self.num_cpus, "GPU": self.num_gpus, **self.resources}
 
     @property
@@ -119,10 +168,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A process's answer about itself.
+    """A process's answer about itself; it has no role while it is free.
 
     Attributes:
-        role: Its role, in the attempt that was deployed last; `None` when it is free.
         is_prepared: Whether it has loaded the code of the job whose role it may take.
     """
 
@@ -138,10 +186,6 @@ class LongCall:
 
     Attributes:
         what: What is called, and where it stands: `map function parse (job.py:12)`.
-
-    Example:
-        >>> str(LongCall("map function parse (job.py:12)", 40.3))
-        'in map function parse (job.py:12) for 40 s'
     """
 
     what: str
@@ -153,13 +197,7 @@ class LongCall:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counters of a subtask.
-
-    Attributes:
-        attempt: The attempt that counted; 0 for none.
-        statistics: The counters; `None` before the attempt is built.
-        long_call: The call of a user's function that it is in, if that takes long.
-    """
+    """Counters of a subtask; attempt 0 stands for none, which has no statistics."""
 
     attempt: int
     statistics: SubtaskStatistics | None
@@ -195,8 +233,7 @@ class Processes(Protocol):
     def claim(self, needs: Needs) -> ProcessId | None:
         """Claim a warm process that fits; `None` when there is none.
 
-        A warm process has served this program before and holds no role. No other job can claim it then, but
-        it may have died, and it may refuse the role.
+        It has served this program before and holds no role, but it may have died, and it may refuse the role.
         """
         ...
 
@@ -205,7 +242,7 @@ class Processes(Protocol):
         ...
 
     def end(self, process: ProcessId, why: str = "") -> None:
-        """End a process at once, whatever it does; `why` is a warning for the log, if it is worth one.
+        """End a process at once, whatever it does; `why`, if given, is a warning for the log.
 
         Its open calls are answered with `Died`, and `why` if it was given.
         """
@@ -260,28 +297,23 @@ class Processes(Protocol):
         ...
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Renew the lease of a process, and request its counters.
-
-        Args:
-            guards: Whether the process guards the JobMaster until the next renewal.
-        """
+        """Renew the lease of a process, and request its counters; `guards` holds until the next renewal."""
         ...
 
     def processor_times(
         self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
     ) -> None:
-        """Read on a node the processor time of some of its processes, in seconds.
+        """Read on a node the processor time of its living processes, in seconds.
 
-        The answer leaves out a process that is gone. None of the processes takes part in this, so that it
-        works when they hang.
+        None of the processes takes part in this, so that it works when they hang.
         """
         ...
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
-        """Let a process stop its work and give its role back.
+        """Let a process stop its work and give its role back; `False` when it does not hold this one.
 
-        The answer is `True` when the process waits for another role, and `False` when it does not hold this
-        one. A process that may not serve again ends. No job can claim it before it is offered.
+        Otherwise it waits for another role, but no job can claim it before it is offered. A process that may
+        not serve again ends.
         """
         ...
 
@@ -290,11 +322,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Replies(Generic[K, T]):
-    """Collects one answer for each key; calls `done` once, when all are there or the time is over.
+    """Collects one answer for each key; calls `done` once, when all are there or after `timeout` seconds.
 
-    Args:
-        timeout: Seconds to wait at most.
-        done: Called with the answers; a key that is missing has not answered in time.
+    A key that is missing in the answers has not answered in time.
     """
 
     def __init__(
@@ -331,3 +361,79 @@ class Replies(Generic[K, T]):
         if not self._is_over:
             self.cancel()
             self._done(self._answers)
+
+
+class DeliveryAnswer(Enum):
+    """The receiver's answer to a `deliver` call; its value travels, because Ray would pickle a member.
+
+    Attributes:
+        CONSUMED: Everything was consumed: the credits are back.
+        STALE: The receiver does not hold the role, or has moved on to a newer attempt: stop sending.
+        NOT_YET: The receiver has not been deployed for this attempt: send again a little later.
+    """
+
+    CONSUMED = 0
+    STALE = 1
+    NOT_YET = 2
+
+
+class SenderStep(Enum):
+    """The sender's step after a `deliver` call.
+
+    Attributes:
+        SEND_AGAIN: The same elements with the same numbers, a little later; the receiver drops duplicates.
+        END_CHANNEL: Nothing more is sent, and a sender that leaves does not wait for this receiver. It has
+            finished, or the JobMaster sees its death itself.
+    """
+
+    TAKE_CREDIT = "take the credit"
+    SEND_AGAIN = "send again"
+    END_CHANNEL = "end the channel"
+
+
+def step_after(answer: DeliveryAnswer | Died | Away) -> SenderStep:
+    match answer:
+        case DeliveryAnswer.CONSUMED:
+            return SenderStep.TAKE_CREDIT
+        case DeliveryAnswer.NOT_YET | Away():
+            return SenderStep.SEND_AGAIN
+        case DeliveryAnswer.STALE | Died():
+            return SenderStep.END_CHANNEL
+
+
+class Deliveries:
+    """Waiting `deliver` calls of one attempt, by channel; single-threaded."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[tuple[int, int, Callable[[DeliveryAnswer], None]]]] = {}
+        self._consumed: dict[int, int] = {}
+        self._order = count()
+        self._closed_with: DeliveryAnswer | None = None
+
+    def wait(self, channel: int, next_sequence_number: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
+        """Answer when everything below this number is consumed; false if that happened at once."""
+        if self._closed_with is not None:
+            answer(self._closed_with)
+        elif self._consumed.get(channel, 0) >= next_sequence_number:
+            answer(DeliveryAnswer.CONSUMED)
+        else:
+            entry = (next_sequence_number, next(self._order), answer)
+            heapq.heappush(self._waiting.setdefault(channel, []), entry)
+            return True
+        return False
+
+    def consumed(self, channel: int, next_sequence_number: int) -> None:
+        if next_sequence_number <= self._consumed.get(channel, 0):
+            return
+        self._consumed[channel] = next_sequence_number
+        waiting = self._waiting.get(channel)
+        while waiting and waiting[0][0] <= next_sequence_number:
+            heapq.heappop(waiting)[2](DeliveryAnswer.CONSUMED)
+
+    def close(self, answer: DeliveryAnswer) -> None:
+        """Answer every call, now and from now on, the same way."""
+        self._closed_with = answer
+        waiting, self._waiting = self._waiting, {}
+        for calls in waiting.values():
+            for _, _, tell in calls:
+                tell(answer)

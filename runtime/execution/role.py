@@ -30,17 +30,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One subtask of one job, in one process.
-
-    Attributes:
-        attempt: The attempt; 0 before the first deployment.
-        token: Distinguishes this taking of the role from every other one.
-
-    Example:
-        >>> role = Role("words-1", SubtaskId("count", 0), 0, "7f3a")
-        >>> str(role.at(2)), role.at(2) == role, role.at(2).is_same_taking(role)
-        ('count[0] of words-1, attempt 2', False, True)
-    """
+    """One subtask of one job, in one process; attempt 0 stands before the first deployment."""
 
     job_id: str
     subtask: SubtaskId
@@ -59,13 +49,7 @@ class Role:
 
 
 class CallFit(Enum):
-    """The relation of a call to its receiver's role.
-
-    Attributes:
-        CURRENT: It is for the attempt that the receiver runs.
-        STALE: It is for a role that the receiver does not hold, or for an older attempt.
-        NOT_YET: It is for an attempt that the receiver has not been deployed for.
-    """
+    """The relation of a call to its receiver's role; see the module's docstring."""
 
     CURRENT = "current"
     STALE = "stale"

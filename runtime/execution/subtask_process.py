@@ -21,16 +21,20 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from penstock.runtime.execution.deadlines import Lease
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
-from penstock.runtime.execution.heartbeat import HeartbeatLimits
-from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
-from penstock.runtime.execution.messages import (
+from penstock.runtime.execution.heartbeat import OVERDUE, HeartbeatLimits, MasterGuard
+from penstock.runtime.execution.processes import (
+    Counters,
+    Deliveries,
+    DeliveryAnswer,
+    Held,
+    Needs,
+    Place,
+    Stale,
     SubtaskFailed,
     SubtaskFinished,
     SubtaskOutcome,
     SubtaskStopped,
 )
-from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import CallFit, Role, RoleHolder
 from penstock.runtime.ports import Clock
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
@@ -53,10 +57,10 @@ OnOutcome: TypeAlias = Callable[[SubtaskOutcome], None]
 
 
 class RunningAttempt(Protocol[_Peers_contra]):
-    """One attempt of a subtask, as its process drives it. Its callbacks come in the process's one thread."""
+    """One attempt of a subtask; its callbacks come in the process's one thread."""
 
     def build(self, on_built: OnBuilt) -> None:
-        """Build the subtask and restore its state; one that can't be built has ended, and tells no end."""
+        """Build the subtask and restore its state; one that can't be built calls no `ended`."""
         ...
 
     def start(self, peers: _Peers_contra) -> None:
@@ -67,30 +71,26 @@ class RunningAttempt(Protocol[_Peers_contra]):
         """Stop between two pieces of work and close the subtask; then `AttemptEvents.ended` is called."""
         ...
 
-    def deliver(self, channel: int, first: int, elements: list[bytes]) -> None:
-        """Hand a frame to the subtask."""
-        ...
+    def deliver(self, channel: int, first: int, elements: list[bytes]) -> None: ...
 
     def control(self, message: SubtaskControl) -> None: ...
 
-    def counters(self) -> Counters:
-        """Counters of the subtask."""
-        ...
+    def counters(self) -> Counters: ...
 
     def end_reports(self) -> None:
-        """Repeat no report any more: the JobMaster needs none."""
+        """Stop repeating reports: the JobMaster needs none."""
         ...
 
 
 class AttemptEvents(Protocol):
-    """Whom an attempt tells of what it does; in the process's one thread."""
+    """Callbacks of an attempt, in the process's one thread."""
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
         """The subtask has consumed everything below this number."""
         ...
 
     def ended(self, outcome: SubtaskOutcome) -> None:
-        """The subtask is closed; told once."""
+        """The subtask is closed; called once."""
         ...
 
 
@@ -98,14 +98,10 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
     """The machine of a `SubtaskRunner`, given by its shell."""
 
     @property
-    def clock(self) -> Clock:
-        """The process's clock."""
-        ...
+    def clock(self) -> Clock: ...
 
     @property
-    def place(self) -> Place:
-        """The process's id and node."""
-        ...
+    def place(self) -> Place: ...
 
     def new_attempt(
         self, role: Role, descriptor: TaskDescriptor, master: _Master_contra, events: AttemptEvents
@@ -113,20 +109,14 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         """Make an attempt that reports to this JobMaster; nothing of it runs before it is built."""
         ...
 
-    def new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
-        """Make what guards the JobMaster of a role."""
-        ...
+    def new_guard(self, limits: HeartbeatLimits) -> MasterGuard: ...
 
     def refuses(self) -> str | None:
         """Why the process can't take a role although it holds none; `None` when it can."""
         ...
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:
-        """The process serves this role from now on.
-
-        Args:
-            is_prepared: Whether the code of its job is loaded already.
-        """
+        """The process serves this role from now on; it may have loaded the code of the job already."""
         ...
 
     def role_given_back(self) -> None:
@@ -138,7 +128,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def note(self, what: str) -> None:
-        """Tell people."""
+        """Log a message for people."""
         ...
 
     def exit(self, why: str, *, is_failure: bool) -> None:
@@ -192,8 +182,6 @@ class _Deployed(Generic[PeersT]):
 
 
 class SubtaskRunner(Generic[MasterT, PeersT]):
-    """The process of a subtask; see the module's text."""
-
     def __init__(self, needs: Needs, host: ProcessHost[MasterT, PeersT]) -> None:
         self._needs = needs
         self._host = host
@@ -270,11 +258,9 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         answer(True)
 
     def leave_role(self, role: Role, stays: bool, answer: Callable[[bool | ProcessEnds], None]) -> None:
-        """Give the role back, and wait for another one if that is safe.
+        """Give the role back, and wait for another one if that is safe and the job allows it (`stays`).
 
-        Args:
-            role: The role; the answer is `False`, and nothing happens, when the process holds another one.
-            stays: Whether the job allows other jobs to use the process.
+        The answer is `False`, and nothing happens, when the process holds another role.
         """
 
         def given_back(is_given_back: bool) -> None:
@@ -297,7 +283,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
     def deploy_attempt(
         self, role: Role, descriptor: TaskDescriptor, master: MasterT, on_built: OnBuilt
     ) -> None:
-        """Build and restore the subtask of a new attempt; told why that failed, else `None`."""
+        """Build and restore the subtask of a new attempt; the answer is why that failed, or `None`."""
         self._renew(role)
         if self._holder.deploy(role):
             self._begin(role, descriptor, master, on_built)
@@ -323,7 +309,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         current.attempt.build(built)
 
     def run_attempt(self, role: Role, peers: PeersT, on_end: OnOutcome) -> None:
-        """Run a deployed attempt; told once when it has ended."""
+        """Run a deployed attempt; answered once when it has ended."""
         current = self._current_of(role)
         if current is None:
             on_end(SubtaskStopped())
@@ -343,12 +329,12 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         return True
 
     def stop_attempt(self, role: Role, on_stopped: Callable[[], None]) -> None:
-        """Stop this attempt, or an older one that still runs; told when nothing of them runs any more."""
+        """Stop this attempt, or an older one that still runs; answered when nothing of them runs any more."""
         self._renew(role)
         self._stop(role, on_stopped)
 
     def renew(self, role: Role, guarded: Place | None = None) -> Counters | Stale:
-        """Renew the lease; the answer is what the current attempt has counted.
+        """Renew the lease; the answer is the counters of the current attempt.
 
         Args:
             guarded: Where the JobMaster runs, if this process guards it.
@@ -388,7 +374,6 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
 
     @property
     def next_look(self) -> float:
-        """Seconds after which to look at the lease."""
         return min(self._lease.interval, _LONGEST_SLEEP)
 
     def look_at_lease(self) -> None:

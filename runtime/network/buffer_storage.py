@@ -37,11 +37,7 @@ from penstock.runtime.record.elements import StreamElement
 
 @dataclass(frozen=True, slots=True)
 class StoredElement:
-    """One element that was kept.
-
-    Attributes:
-        size: Bytes that it counts for, unless the storage counts pages.
-    """
+    """One element that was kept; `size` is the bytes that it counts for, unless the storage counts pages."""
 
     channel: int
     element: StreamElement
@@ -91,11 +87,7 @@ class _Sized:
 
 
 class BufferStorage(ABC):
-    """Keeps elements of blocked channels and hands them out again; see the module's docstring.
-
-    Args:
-        max_bytes: Above this it `is_full`; `None` for no limit.
-    """
+    """Keeps elements of blocked channels and hands them out again; `is_full` above `max_bytes`."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._max_bytes = max_bytes
@@ -189,18 +181,7 @@ class BufferStorage(ABC):
 
 
 class CachedBufferStorage(BufferStorage):
-    """A buffer storage in memory.
-
-    Example:
-        >>> from penstock.runtime.record.elements import Watermark
-        >>> storage = CachedBufferStorage(max_bytes=10)
-        >>> storage.add(StoredElement(0, Watermark(5), size=9))
-        >>> storage.poll() is None, storage.pending_bytes, storage.is_full
-        (True, 9, False)
-        >>> storage.roll_over()
-        >>> storage.poll().element
-        Watermark(timestamp=5)
-    """
+    """A buffer storage in memory."""
 
     def _new_sequence(self) -> StoredSequence:
         return _InMemory()

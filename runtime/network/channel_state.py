@@ -30,10 +30,7 @@ _NOT_CAPTURED = (CheckpointBarrier, CancelCheckpointMarker, EndOfPartition)
 
 
 class ChannelStateWriter(Protocol):
-    """Collects the in-flight data of one subtask's checkpoints; see the module's docstring.
-
-    No call blocks.
-    """
+    """Collects the in-flight data of one subtask's checkpoints; no call blocks."""
 
     def start(self, checkpoint_id: int) -> None:
         """In-flight data of this checkpoint will follow; does nothing when it was started before."""
@@ -59,13 +56,7 @@ class ChannelStateWriter(Protocol):
 
 
 def is_captured(element: StreamElement) -> bool:
-    """Whether an element in flight belongs into the channel state: data, and events that go with data.
-
-    Example:
-        >>> from penstock.runtime.record.elements import Watermark
-        >>> is_captured(Watermark(5)), is_captured(CheckpointBarrier(1, 0.0))
-        (True, False)
-    """
+    """Whether an element in flight belongs into the channel state: data, and events that go with data."""
     return not isinstance(element, _NOT_CAPTURED)
 
 

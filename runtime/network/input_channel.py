@@ -99,11 +99,7 @@ class InputChannel:
         return tuple(self._ready)
 
     def restore(self, elements: Sequence[StreamElement]) -> None:
-        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives.
-
-        Raises:
-            ValueError: Something has arrived already.
-        """
+        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives."""
         if self._expected or self._ready:
             msg = f"{self}: in-flight elements must be restored before anything arrives"
             raise ValueError(msg)

@@ -61,9 +61,6 @@ class InputGate:
     Args:
         channels: The channels, numbered 0, 1, 2, ... in this order.
         gap_timeout: Seconds for which an element may be missing while later ones are there.
-
-    Raises:
-        ValueError: The channels are not numbered that way.
     """
 
     def __init__(self, channels: Iterable[InputChannel], gap_timeout: float = 30.0) -> None:
@@ -103,26 +100,17 @@ class InputGate:
         self._watcher = watcher
 
     def waiting(self, channel: int) -> Sequence[StreamElement]:
-        """Elements that wait in a channel to be consumed, first one first."""
         return self._channel(channel).waiting
 
     def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
-        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives.
-
-        Raises:
-            ValueError: Something has arrived already.
-        """
+        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives."""
         restored = self._channel(channel)
         restored.restore(elements)
         if restored.has_restored:
             self._restored.append(restored)
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
-        """Take a frame that arrived on a channel; calls the watcher, if there is one.
-
-        Raises:
-            StreamCorruptError: The channel does not exist, or the frame breaks the protocol.
-        """
+        """Take a frame that arrived on a channel; calls the watcher, if there is one."""
         receiving = self._channel(channel)
         arrived = receiving.receive(first_sequence_number, elements)
         if receiving.gap_since is not None:
@@ -171,7 +159,6 @@ class InputGate:
         return channel.index, polled[1]
 
     def block(self, channel: int) -> None:
-        """Stop polling a channel until it is unblocked; what arrives on it waits."""
         self._blocked.add(self._channel(channel).index)
 
     def unblock(self, channel: int) -> None:
@@ -193,13 +180,7 @@ class InputGate:
         return progressed
 
     def check_gaps(self, now: float) -> float | None:
-        """Fail when an element has been missing for too long.
-
-        Args:
-            now: Monotonic seconds.
-
-        Returns:
-            Time of the next check: when the oldest gap will be too old; `None` without gaps.
+        """Fail when an element has been missing for too long; return the time of the next check, if any.
 
         Raises:
             MissingElementsError: A gap is too old; the message names channel, sender and number.

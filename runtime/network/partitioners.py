@@ -36,14 +36,7 @@ _FEW: Final = 4
 
 
 class ArrowSplitter:
-    """Finds the channel of each row by the key group of its key.
-
-    Example:
-        >>> splitter = ArrowSplitter(ColumnKey(("k",)), channels=2, max_parallelism=128)
-        >>> batch = ArrowBatch(pa.record_batch({"k": ["word", "line", "word"], "n": [1, 2, 3]}))
-        >>> [(channel, part.batch["n"].to_pylist()) for channel, part in splitter.split(batch)]
-        [(0, [2]), (1, [1, 3])]
-    """
+    """Finds the channel of each row by the key group of its key."""
 
     def __init__(self, key: ColumnKey, channels: int, max_parallelism: int) -> None:
         check_parallelism(channels, max_parallelism)
@@ -55,11 +48,7 @@ class ArrowSplitter:
         self._checked: pa.Schema | None = None
 
     def split(self, batch: ArrowBatch) -> Sequence[tuple[int, ArrowBatch]]:
-        """Pairs of channel and the rows that go there, in the batch's order; no empty ones.
-
-        Raises:
-            KeyTypeError: A key column is not there, or its type has no stable hash; names it.
-        """
+        """Pairs of channel and the rows that go there, in the batch's order; no empty ones."""
         if not len(batch):
             return []
         if self._channels == 1:
@@ -105,37 +94,21 @@ class ChannelSelector(Protocol):
 
 
 class SingleChannelSelector:
-    """Everything goes to channel 0: forward, global, and every edge to a single subtask.
-
-    Example:
-        >>> SingleChannelSelector().select(RowBatch([1, 2]))
-        [(0, RowBatch(rows=[1, 2], timestamps=None))]
-    """
+    """Everything goes to channel 0: forward, global, and every edge to a single subtask."""
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         return [(0, batch)]
 
 
 class RebalanceSelector:
-    """Spreads records evenly: contiguous pieces, beginning with another channel each time.
-
-    Args:
-        first: Channel of the first batch; taken modulo `channels`.
-
-    Example:
-        >>> [(c, b.rows) for c, b in RebalanceSelector(2, first=0).select(RowBatch([1, 2, 3, 4]))]
-        [(0, [1, 2]), (1, [3, 4])]
-    """
+    """Spreads records evenly: contiguous pieces, beginning with another channel each time."""
 
     def __init__(self, channels: int, first: int) -> None:
         self._channels = channels
         self._next = first % channels
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """Return one piece per channel; pieces of an Arrow batch are views.
-
-        Small batches go to fewer channels, in turn.
-        """
+        """Return one piece per channel (views of an Arrow batch); small batches go to fewer channels."""
         piece = max(1, -(-len(batch) // self._channels))
         selected: list[tuple[int, Batch]] = []
         for part in batch.slices(piece):
@@ -150,9 +123,6 @@ class KeyGroupSelector:
     The subtask of a key is looked up in a bounded cache. So a record costs one call of the key selector, one
     dictionary look-up and one append. An Arrow batch stays one where columns name the key; for a function it
     becomes rows.
-
-    Args:
-        key_selector: From a record to its key: the user's function, or a `ColumnKey`.
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
@@ -207,11 +177,7 @@ def channel_selector(
 ) -> ChannelSelector | None:
     """The selector of an edge; `None` for a broadcast, where every channel gets everything.
 
-    Args:
-        subtask: Index of the sender; senders begin their rounds at different channels.
-
-    Raises:
-        ValueError: The edge is partitioned by key and has no key selector.
+    `subtask` is the sender's index: senders begin their rounds at different channels.
     """
     kind = partitioner.partitioning
     if kind is Partitioning.BROADCAST:

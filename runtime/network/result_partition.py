@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
-from penstock.runtime.network.buffer_budget import BufferBudget, BufferDebloater
 from penstock.runtime.network.partitioners import channel_selector
 from penstock.runtime.network.result_subpartition import (
     BatchEncoder,
@@ -15,6 +14,7 @@ from penstock.runtime.network.result_subpartition import (
     ResultSubpartition,
     SubpartitionStatistics,
 )
+from penstock.runtime.network.send_queue import BufferBudget, BufferDebloater
 from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrier, Event, RowBatch
 
 #: Encoded elements that a barrier has overtaken on a channel, first one first.
@@ -23,14 +23,10 @@ Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
-    """Sizes of the data plane.
+    """Sizes of the data plane: those of buffers are limits in rows, and intended limits in bytes.
 
     Attributes:
-        buffer_rows: Maximum rows of a buffer.
-        buffer_bytes: Intended most bytes of a buffer.
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
-        arrow_buffer_rows: Maximum rows of a buffer that holds an Arrow batch.
-        arrow_buffer_bytes: Intended most bytes of a buffer that holds an Arrow batch.
         debloat_target: Seconds that a receiver is meant to need for all outstanding buffers of a channel; 0
             leaves them as large as they may be. Arrow batches have no such target.
     """
@@ -98,10 +94,7 @@ class ResultPartition:
                 self.subpartitions[channel].add_rows(part.rows, part.timestamps)
 
     def _broadcast(self, batch: Batch) -> None:
-        """Encode once, send everywhere; so nothing waits in the open buffer of each channel.
-
-        The slowest receiver decides how many rows a buffer has.
-        """
+        """Encode once, send everywhere; the slowest receiver decides how many rows a buffer has."""
         parts: Iterator[Batch] = (
             batch.slices(min(s.buffer_rows for s in self.subpartitions))
             if isinstance(batch, RowBatch)
@@ -119,10 +112,8 @@ class ResultPartition:
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
         """Put a barrier on every channel: ahead of what waits if it is unaligned, else behind it.
 
-        It stays behind on an edge that does not support unaligned checkpoints.
-
-        Returns:
-            What it has overtaken, by channel; channels on which that is nothing are left out.
+        It stays behind on an edge that does not support unaligned checkpoints. Returns what it has overtaken,
+        by channel.
         """
         if not (barrier.options.unaligned and self._lets_overtake):
             self.broadcast_event(barrier)
@@ -140,11 +131,7 @@ class ResultPartition:
         return [(spec, elements) for spec, elements in overtaken if elements]
 
     def restore(self, channel: int, elements: Sequence[bytes]) -> None:
-        """Queue elements on a channel that were overtaken in the restored checkpoint; `flush` sends them.
-
-        Raises:
-            ValueError: Something was added already.
-        """
+        """Queue elements on a channel that were overtaken in the restored checkpoint; `flush` sends them."""
         self.subpartitions[channel].restore(elements)
 
     def _by_spec(self) -> Iterable[tuple[OutputChannelSpec, ResultSubpartition]]:

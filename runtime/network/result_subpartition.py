@@ -31,8 +31,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.network.send_queue import SendQueue
+from penstock.runtime.network.send_queue import BufferBudget, SendQueue
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Batch,
@@ -44,18 +43,7 @@ from penstock.runtime.record.elements import (
 
 
 class OpenArrowBuffer:
-    """Collects batches up to a number of rows or of bytes.
-
-    Args:
-        max_rows: Maximum rows of a buffer.
-        max_bytes: Intended most bytes of a buffer, before it is encoded.
-
-    Example:
-        >>> buffer = OpenArrowBuffer(max_rows=5, max_bytes=1 << 20)
-        >>> one = ArrowBatch(pa.record_batch({"n": [1, 2]}))
-        >>> [len(full) for _ in range(4) for full in buffer.add(one)], len(buffer), len(buffer.take()[0])
-        ([4], 4, 4)
-    """
+    """Collects batches up to a number of rows or of bytes (before they are encoded)."""
 
     def __init__(self, max_rows: int = 256 * 1024, max_bytes: int = 4 * 1024 * 1024) -> None:
         self._max_rows = max_rows
@@ -159,7 +147,6 @@ class ResultSubpartition:
     Args:
         send: Hands a frame over; must not block.
         rest: Seconds between two buffers that leave because nothing is outstanding.
-        arrow: Collects Arrow batches; by default as many as `JobConfig` says.
     """
 
     def __init__(
@@ -249,11 +236,9 @@ class ResultSubpartition:
         return self.queue.has_barrier(checkpoint_id)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[bytes] | None:
-        """Let the waiting barrier of a checkpoint overtake what is in front of it.
+        """Let the waiting barrier of a checkpoint overtake what is in front of it, and return that.
 
-        Returns:
-            What it has overtaken, first one first. `None` when no such barrier waits: it has left, and the
-            receiver captures what was in front of it.
+        `None` when no such barrier waits: it has left, and the receiver captures what was in front of it.
         """
         taken = self.queue.take_barrier(checkpoint_id)
         if taken is None:
@@ -263,11 +248,7 @@ class ResultSubpartition:
         return overtaken
 
     def restore(self, elements: Sequence[bytes]) -> None:
-        """Queue elements that were overtaken in a checkpoint; before anything is added. `flush` sends them.
-
-        Raises:
-            ValueError: Something was added already.
-        """
+        """Queue elements that were overtaken in a checkpoint, before others; `flush` sends them."""
         if self._next_sequence_number or self.queue or self.has_open_rows:
             msg = "in-flight elements must be restored before anything is sent"
             raise ValueError(msg)
@@ -282,11 +263,7 @@ class ResultSubpartition:
     def flush_if_idle(self, now: float) -> float | None:
         """Send the open buffer when nothing is outstanding and the channel has rested.
 
-        Args:
-            now: Monotonic seconds.
-
-        Returns:
-            Time of the next check, if time is all that it waits for.
+        Returns the time of the next check, if time is all that it waits for.
         """
         if not self.has_open_rows or self._in_flight or self.queue:
             return None
@@ -299,8 +276,7 @@ class ResultSubpartition:
     def consumed(self, first_sequence_number: int, now: float) -> None:
         """The receiver has consumed the frame that begins with this number: its credits are back.
 
-        Args:
-            now: Monotonic time. Rows that waited for this leave at once.
+        Rows that waited for this leave at once.
         """
         frame = self._in_flight.pop(first_sequence_number, None)
         if frame is None:

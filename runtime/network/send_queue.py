@@ -1,15 +1,35 @@
-"""Queue of a channel that waits for credits: encoded elements in the order of emission, taken out as frames.
+"""Sending side of a channel: size of its buffers (`BufferBudget`), and the queue for credits (`SendQueue`).
 
-Buffers, watermarks and stream status need a credit each. Barriers, markers and ends of data need none. They
-do not pass what stands in front of them; only an unaligned barrier is put first.
+`SendQueue` has encoded elements in the order of emission, taken out as frames. Buffers, watermarks and stream
+status need a credit each. Barriers, markers and ends of data need none. They do not pass what stands in front
+of them; only an unaligned barrier is put first.
+
+`BufferBudget` has a row limit that follows a byte budget. The first buffer of a channel has none before it to
+learn from. So a few of its rows are encoded and weighed before it grows. Otherwise 4,096 rows of a megabyte
+each would make a first buffer of 4 GB.
+
+`BufferDebloater`: rows of a buffer follow what the receiver consumes (Flink's buffer debloating). A frame
+costs sender and receiver about a millisecond each, whatever its size, so large buffers are cheap. But an
+aligned barrier waits behind every outstanding buffer. In front of a slow receiver, large buffers are minutes
+of work. So all credits of the channel together hold `target` seconds of what its receiver consumes.
+
+What is measured: a receiver answers a frame when it begins with it. Until its next answer it was busy with
+that frame, and with other channels, if more was outstanding or waited for a credit. Only such time counts. An
+answer that leaves nothing behind ends the measurement: the receiver may wait for the sender from then on. A
+full buffer that did not keep the receiver busy shows that larger ones do no harm.
+
+The sender takes several answers at once, between two pieces of work. So answers are gathered for `_WINDOW`
+seconds. After that the size at most doubles or halves, so a pause of the receiver costs one step. A channel
+begins with small buffers.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.runtime.record.element_codec import ElementKind, encode_element, kind_of, rows_in
 from penstock.runtime.record.elements import (
@@ -18,6 +38,7 @@ from penstock.runtime.record.elements import (
     CheckpointBarrier,
     EndOfPartition,
     Event,
+    RowBatch,
     StreamStatus,
     Watermark,
 )
@@ -45,15 +66,7 @@ class _Queued:
 
 
 class SendQueue:
-    """The elements of one channel that wait to be sent.
-
-    Example:
-        >>> queue = SendQueue()
-        >>> queue.add_event(Watermark(5))
-        >>> queue.add_event(Watermark(7))  # in the place of the older one
-        >>> len(queue), len(queue.take_frame(0).elements), len(queue.take_frame(1).elements)
-        (1, 0, 1)
-    """
+    """The elements of one channel that wait to be sent."""
 
     def __init__(self) -> None:
         self._elements: deque[_Queued] = deque()
@@ -136,3 +149,93 @@ class SendQueue:
     def _place_of(self, checkpoint_id: int) -> int | None:
         barriers = ((place, queued.barrier) for place, queued in enumerate(self._elements))
         return next((place for place, b in barriers if b and b.checkpoint_id == checkpoint_id), None)
+
+
+#: Least seconds of a measurement.
+_WINDOW: Final = 0.05
+#: Maximum rows of a channel's first buffers.
+_FIRST: Final = 1024
+
+
+class BufferDebloater:
+    """Chooses the rows of a channel's buffers by what its receiver consumes; see the module's docstring.
+
+    Args:
+        max_rows: No buffer holds more rows.
+        target: Seconds that the receiver is meant to need for all outstanding buffers.
+
+    Attributes:
+        rows: Maximum rows of the next buffer, at least 1.
+    """
+
+    def __init__(self, max_rows: int, credits: int, target: float) -> None:
+        self._max_rows = max_rows
+        self._share = target / credits
+        self._busy_since: float | None = None
+        self._begun = 0
+        self._busy = 0.0
+        self._consumed = 0
+        self.rows = min(_FIRST, max_rows)
+
+    def consumed(self, rows: int, now: float, *, more: bool) -> None:
+        """The receiver has answered a frame: it begins with its rows.
+
+        `more` says whether others are outstanding, or wait for this one's credit.
+        """
+        if self._busy_since is not None:
+            self._busy += now - self._busy_since
+            self._consumed += self._begun
+        if self._busy >= _WINDOW:
+            self._approach(int(self._share * self._consumed / self._busy))
+            self._busy, self._consumed = 0.0, 0
+        elif not more and rows >= self.rows:
+            self._approach(self._max_rows)
+        self._busy_since = now if more else None
+        self._begun = rows
+
+    def _approach(self, rows: int) -> None:
+        """Change the size towards this many rows, at most to the double or the half."""
+        self.rows = max(1, self.rows // 2, min(rows, 2 * self.rows, self._max_rows))
+
+
+#: Rows that are weighed for the first buffer.
+_SAMPLE: Final = 16
+
+
+class BufferBudget:
+    """Turns a budget of bytes into a number of rows by what recent buffers weighed.
+
+    Args:
+        max_bytes: Intended most bytes of an encoded buffer.
+        debloater: Lowers the limit for a slow receiver; `None` for never.
+    """
+
+    def __init__(
+        self, max_rows: int = 16_384, max_bytes: int = 256 * 1024, debloater: BufferDebloater | None = None
+    ) -> None:
+        self._is_new = True
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._by_bytes = max_rows
+        self._debloater = debloater
+
+    @property
+    def rows(self) -> int:
+        debloater = self._debloater
+        return self._by_bytes if debloater is None else min(self._by_bytes, debloater.rows)
+
+    def consumed(self, rows: int, now: float, *, more: bool) -> None:
+        if self._debloater is not None:
+            self._debloater.consumed(rows, now, more=more)
+
+    def weigh_first(self, rows: Sequence[Any], encode: Callable[[RowBatch], Buffer]) -> None:
+        """Learn from a few rows, spread over those that wait, if no buffer has been encoded yet."""
+        if self._is_new and rows:
+            step = -(-len(rows) // _SAMPLE)
+            self.observe(encode(RowBatch(list(rows[::step]))))
+
+    def observe(self, buffer: Buffer) -> None:
+        self._is_new = False
+        if buffer.rows:
+            bytes_per_row = max(1.0, len(buffer.payload) / buffer.rows)
+            self._by_bytes = max(1, min(self._max_rows, int(self._max_bytes / bytes_per_row)))

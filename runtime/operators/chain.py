@@ -255,7 +255,6 @@ class OperatorChain:
         """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.
 
         Raises:
-            OperatorError: The operator failed to handle the event.
             ValueError: The chain has no operator of this id.
         """
         if self._source is not None and operator_id == self._source[0].operator:
@@ -285,11 +284,7 @@ class OperatorChain:
         return {operator: raw for operator, raw in found.items() if raw}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Let the source's system and the sinks commit what the checkpoint covers.
-
-        Raises:
-            OperatorError: A commit failed.
-        """
+        """Let the source's system and the sinks commit what the checkpoint covers."""
         if self._source is not None and permit.checkpoint_id is not None:
             self._source[1].notify_checkpoint_complete(permit.checkpoint_id)
         self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
@@ -322,8 +317,7 @@ class OperatorChain:
     ) -> Work:
         """Pull everything out of what `begin` starts in operator `start`, down through the chain.
 
-        Args:
-            passing: The watermark or status that the first operator receives, if any.
+        `passing` is the watermark or status that the first operator receives, if any.
         """
         if self._busy:
             msg = "the chain was given work before the last was finished"

@@ -44,11 +44,10 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 from penstock.runtime.task.channel_restore import restore_channels
-from penstock.runtime.task.coordinator_mail import SentEvents
 from penstock.runtime.task.descriptor import SnapshotFiles, SubtaskGateway, TaskDescriptor
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.subtask import Subtask
-from penstock.runtime.task.subtask_checkpoints import SubtaskParts
+from penstock.runtime.task.subtask_checkpoints import SentEvents, SubtaskParts
 from penstock.runtime.task.task_input import EndsOnlyInput, NetworkInput, SourceInput, TaskInput
 from penstock.runtime.task.task_time import TaskTimers
 from penstock.runtime.time.durations import as_seconds

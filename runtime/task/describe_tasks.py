@@ -34,7 +34,6 @@ def describe_tasks(
     """Make one descriptor per subtask; blocks, because it reads state and lists sources' splits.
 
     Args:
-        restore: The checkpoint to start from; `None` for a fresh start.
         subtasks: The subtasks to describe, as whole vertices; `None` for all.
         open_location: Opens the place of a snapshot that is not in the checkpoint storage.
         warn: Called with a source's warnings about its splits, for the user.

@@ -1,8 +1,5 @@
 """The input of a subtask: its descriptor, the files of its state, and its way to the JobMaster and back.
 
-`TaskDescriptor` is plain data, pickled once per deployment. `SubtaskControl` are the JobMaster's messages to
-a running subtask. `SubtaskGateway` is the port to the network and the JobMaster.
-
 `SnapshotFiles` opens the places of snapshots. Checkpoints go into the job's own storage. A savepoint may go
 to another place, and a job may start from a snapshot in another place. Such a place is opened at its first
 use, beside the task. If it can't be reached, the checkpoint is declined and the task continues.
@@ -35,10 +32,9 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 
 @dataclass(frozen=True, slots=True)
 class TaskDescriptor:
-    """One subtask of one attempt.
+    """One subtask of one attempt: plain data, pickled once per deployment.
 
     Attributes:
-        attempt: Number of the attempt; every call carries it.
         restore: State to begin with; `None` on a fresh start.
         splits: Fresh splits of the source at the head of the chain (none when restored).
         classes: Classes of records that no module here has, such as those of the user's `__main__`.
@@ -65,7 +61,6 @@ class TaskDescriptor:
 
     @property
     def locations(self) -> Sequence[OperatorLocation]:
-        """Locations of the operators, in their order, for errors."""
         return self.subtask.vertex.locations(self.id.index)
 
     @property
@@ -75,7 +70,6 @@ class TaskDescriptor:
 
     @property
     def restored_permit(self) -> CommitPermit | None:
-        """The permit of the restored checkpoint; `None` on a fresh start."""
         restore = self.restore
         if restore is None:
             return None
@@ -101,11 +95,7 @@ class NotifyAborted:
 
 @dataclass(frozen=True, slots=True)
 class EventForOperator:
-    """An event of an operator coordinator for one of its subtasks.
-
-    Attributes:
-        number: Sequence number of the event for this subtask, so that a repeated event is recognised.
-    """
+    """An event of an operator coordinator; its number, counted for each subtask, reveals a repeated one."""
 
     operator_id: str
     number: int
@@ -116,12 +106,7 @@ SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted |
 
 
 class OpenedLater:
-    """A storage that is opened once, at its first use. Every call may raise a `StorageError`.
-
-    Args:
-        open_location: Opens the storage; without it every call fails.
-        create: Whether the storage will be written, and may not exist yet.
-    """
+    """A storage that is opened at its first use (without an opener, every call fails)."""
 
     def __init__(self, url: str, open_location: StorageOpener | None, *, create: bool = False) -> None:
         self._url = url
@@ -159,7 +144,6 @@ class SnapshotFiles:
     """Makes the places for the files of one subtask.
 
     Args:
-        open_location: Opens other places.
         inline_limit: Maximum bytes of a state that stay in the metadata; `None` for the default.
     """
 
@@ -180,7 +164,6 @@ class SnapshotFiles:
         self._open_location = open_location
 
     def written(self, checkpoint_id: int, options: CheckpointOptions, operator: str) -> StateFiles:
-        """The place for one operator's state in one checkpoint."""
         next_path, place = self._next_path(checkpoint_id, options, operator), self._storage
         if options.location is not None:
             place = OpenedLater(options.location, self._open_location, create=True)
@@ -191,7 +174,6 @@ class SnapshotFiles:
         return StateFiles(self.place(location), _nowhere)
 
     def place(self, location: str | None) -> SnapshotStorage:
-        """The storage at a URL; the job's own for `None`."""
         return self._storage if location is None else OpenedLater(location, self._open_location)
 
     def _next_path(self, checkpoint_id: int, options: CheckpointOptions, operator: str) -> Callable[[], str]:

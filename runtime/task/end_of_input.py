@@ -59,8 +59,6 @@ class EventTime:
 
 
 class Phase(Enum):
-    """The phase of a subtask's life."""
-
     RUNNING = "running"
     ENDED = "waiting for the checkpoint of its end"
     LEAVING = "waiting for its receivers"
@@ -114,10 +112,8 @@ class EndOfInput:
     def finish(self, drain: bool) -> Work:
         """Finish the operators and send the end of data.
 
-        Args:
-            drain: Whether the data has really ended: event time advances to its end and the operators are
-                notified. Otherwise a savepoint stops the job, which may continue from it, so nothing may
-                fire.
+        With `drain` the data has really ended: event time advances to its end. Otherwise a savepoint stops
+        the job, which may continue from it, so nothing may fire.
         """
         savepoint_id = self._stop()
         if savepoint_id is not None:
@@ -140,9 +136,6 @@ class EndOfInput:
 
         All subtasks of the attempt are open by now, so the checkpoint's output is committed and sinks may
         clean up.
-
-        Raises:
-            OperatorError: A sink failed.
         """
         if permit is not None:
             self._chain.notify_checkpoint_complete(permit)

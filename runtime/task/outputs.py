@@ -30,8 +30,7 @@ class SubtaskOutputs:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
         have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so barriers
             and cancellation markers are dropped behind it.
-        watermark: The last watermark that was sent, in microseconds; `None` before the first one. A subtask
-        without outputs has one, too.
+        watermark: The last watermark that was sent, in microseconds; also without outputs.
         is_idle: Whether the last status that was sent is idle.
     """
 
@@ -82,11 +81,7 @@ class SubtaskOutputs:
         return all(p.is_drained for p in self.partitions)
 
     def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
-        """Send a batch on every edge of this output; without an edge the batch is dropped.
-
-        Raises:
-            OperatorError: A record has no key, or can't be encoded.
-        """
+        """Send a batch on every edge of this output; without an edge the batch is dropped."""
         for partition in self._routes.get((operator, tag), ()):
             self.records += len(batch)
             try:
@@ -119,12 +114,7 @@ class SubtaskOutputs:
         return [overtaken for p in self.partitions for overtaken in p.turn_unaligned(checkpoint_id)]
 
     def restore(self, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """Queue elements that the restored checkpoint's barrier had overtaken; `flush` sends them.
-
-        Raises:
-            KeyError: The channel does not exist.
-            ValueError: An element was sent already.
-        """
+        """Queue elements that the restored checkpoint's barrier had overtaken; `flush` sends them."""
         partition, index = self._by_channel[channel]
         partition.restore(index, elements)
 
@@ -143,10 +133,7 @@ class SubtaskOutputs:
         self._flush_at = None
 
     def flush_due(self, now: float) -> float | None:
-        """Send the buffers that are idle or have waited for the buffer timeout.
-
-        Return the time of the next check, if any.
-        """
+        """Send buffers that are idle or have waited for long enough; return the time of the next check."""
         waiting = [s for s in self._subpartitions if s.has_open_rows]
         if not waiting:
             self._flush_at = None
@@ -166,7 +153,6 @@ class SubtaskOutputs:
         return tuple(p.statistics() for p in self.partitions)
 
     def fills(self, edges: Sequence[Sequence[SubpartitionStatistics]]) -> tuple[OutputFill, ...]:
-        """Fill of the channels, by edge, from the result of `statistics`."""
         return tuple(
             OutputFill(
                 partition.spec.channels[0].receiver.vertex,

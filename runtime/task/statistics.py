@@ -114,13 +114,6 @@ class SubtaskStatistics:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskStatistics:
-        """Make counters from the output of `to_dict`.
-
-        Example:
-            >>> counters = SubtaskStatistics(10, 9, 80, 1, 0.5, 0.0, 0, 0, {"map": OperatorStatistics(10, 9)})
-            >>> SubtaskStatistics.from_dict(counters.to_dict()) == counters
-            True
-        """
         operators = {
             operator: OperatorStatistics.from_dict(counters)
             for operator, counters in data["operators"].items()
@@ -193,18 +186,7 @@ class SubtaskRates:
 
 
 def rates_between(earlier: SubtaskStatistics, later: SubtaskStatistics) -> SubtaskRates | None:
-    """The rates between two reports of one subtask.
-
-    Returns:
-        `None` when no time lies between them, or `earlier` is of another attempt.
-
-    Example:
-        >>> begun = SubtaskStatistics(100, 0, 0, 0, 1.0, 0.0, 0, 0, at=5.0)
-        >>> later = SubtaskStatistics(500, 0, 0, 0, 2.0, 0.5, 0, 0, at=7.0)
-        >>> rates = rates_between(begun, later)
-        >>> rates.records_in, rates.busy, rates.backpressured, rates.idle
-        (200.0, 0.5, 0.25, 0.25)
-    """
+    """The rates between two reports; `None` without time between them, or for different attempts."""
     seconds = later.at - earlier.at
     counted = [
         later.records_in - earlier.records_in,
@@ -239,15 +221,7 @@ def _share(spent: float, seconds: float) -> float:
 
 
 class RateWindow:
-    """The last reports of one subtask.
-
-    Example:
-        >>> window = RateWindow()
-        >>> for second in range(31):
-        ...     window.add(SubtaskStatistics(second * 5, 0, 0, 0, 0.0, 0.0, 0, 0, at=float(second)))
-        >>> window.rates.records_in, window.rates.seconds
-        (5.0, 10.0)
-    """
+    """The last reports of one subtask."""
 
     __slots__ = ("_reports",)
 
@@ -261,7 +235,6 @@ class RateWindow:
 
     @property
     def reports(self) -> int:
-        """Number of reports that it keeps."""
         return len(self._reports)
 
     def add(self, report: SubtaskStatistics) -> None:

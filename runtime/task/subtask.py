@@ -29,7 +29,6 @@ from penstock.runtime.operators.user_code.failure import close_all
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
-from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.descriptor import (
     EventForOperator,
     NotifyAborted,
@@ -40,7 +39,12 @@ from penstock.runtime.task.descriptor import (
 )
 from penstock.runtime.task.end_of_input import EndOfInput, EventTime, Phase
 from penstock.runtime.task.statistics import SubtaskStatistics
-from penstock.runtime.task.subtask_checkpoints import RequestedCheckpoints, SubtaskParts, SubtaskState
+from penstock.runtime.task.subtask_checkpoints import (
+    CoordinatorMail,
+    RequestedCheckpoints,
+    SubtaskParts,
+    SubtaskState,
+)
 from penstock.runtime.task.task_input import (
     BatchArrived,
     DataEnded,
@@ -76,11 +80,7 @@ _MORE: Final = StepResult(more=True)
 
 
 class Subtask:
-    """Runs one chain of operators; see the module's docstring.
-
-    Args:
-        parts: Operators, input and outputs, opened and restored (see `build_subtask`).
-    """
+    """Runs one chain of operators; see the module's docstring."""
 
     def __init__(
         self, parts: SubtaskParts, gateway: SubtaskGateway, runner: AsyncRunner, clock: Clock
@@ -141,7 +141,6 @@ class Subtask:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of blocked channels that the running alignment has stored."""
         return self._state.stored.stored
 
     @property
@@ -163,7 +162,6 @@ class Subtask:
         send.
 
         Raises:
-            OperatorError: An operator failed while work was finished or its state was taken.
             StreamCorruptError: The frame breaks the protocol.
             ValueError: The subtask has no input channels.
         """
@@ -185,8 +183,7 @@ class Subtask:
         """Carry out a message of the JobMaster.
 
         A message may come twice, because a call whose connection broke is repeated. Triggers and
-        notifications are idempotent. Events of operator coordinators are numbered: an event that is not newer
-        than the last one is dropped.
+        notifications are idempotent. An event that is not newer than the last one is dropped.
 
         Raises:
             ValueError: An event is for an operator that is not in this subtask, or has no coordinator.
@@ -211,12 +208,6 @@ class Subtask:
         self._requests.add(barrier)
 
     def operator_event(self, operator_id: str, event: Any) -> None:
-        """Take an event of an operator's coordinator.
-
-        Raises:
-            OperatorError: The operator failed to handle the event.
-            ValueError: The operator is not in this subtask, or has no coordinator.
-        """
         if isinstance(event, EventOfCoordinator):
             self._coordinator_mail.receive(operator_id, event)
             self._deliver_due()
@@ -234,9 +225,6 @@ class Subtask:
         """Commit the output that a completed checkpoint covers, and leave if it covers the end.
 
         A notice that is not newer than the last one does nothing.
-
-        Raises:
-            OperatorError: A commit failed.
         """
         if checkpoint_id <= self._completed_id:
             return
@@ -253,21 +241,12 @@ class Subtask:
         self._checkpoints.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
-        """Release everything; called once, in every case.
-
-        Raises:
-            OperatorError: An operator can't be closed; all others are. Notes name further failures.
-        """
+        """Release everything; called once, in every case. Raises the first failure, with notes of others."""
         close_all(self._checkpoints.close, self._work.close, self._state.close)
 
     # -- the step -----------------------------------------------------------------------------------------
 
     def step(self) -> StepResult:
-        """Do one piece of work.
-
-        Raises:
-            StreamCorruptError: The input breaks the protocol.
-        """
         if self._end.phase is Phase.FINISHED:
             return _FINISHED
         begun = self._time.begun = self._clock.monotonic()
@@ -399,7 +378,6 @@ class Subtask:
         return at if at is not None and self._end.is_running else None
 
     def _tick_at(self, now: float) -> float | None:
-        """Monotonic time of the next tick."""
         at = self._tick_seconds
         return None if at is None else self._input_time.monotonic_at(at, now)
 

@@ -30,6 +30,16 @@ left. A request waits here until its checkpoint can be taken:
 
 **State.** An unfinished call of an operator is in no snapshot. So work is finished before the barrier goes
 out (`prepare_barrier`), and pending slices become in-flight data (`capture_rest`).
+
+Events between the operators of a subtask and their coordinators, in order with its checkpoints.
+
+A coordinator takes its part of a checkpoint before the barrier reaches the subtask. An event that it sends
+afterwards names the checkpoint that it follows. The event waits here until the subtask has taken its part of
+that checkpoint, or will never take it. Right before the subtask takes its part of a newer checkpoint, it
+handles all older events, because the coordinator sent them before that checkpoint.
+
+Events are handed over while no operator is in the middle of a call. This holds for sources, too: a source
+takes a checkpoint at the next batch boundary, not at the request.
 """
 
 from __future__ import annotations
@@ -37,6 +47,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock.runtime.checkpoint.channel_state_writer import InFlight
 from penstock.runtime.checkpoint.operator_snapshot import (
@@ -50,6 +61,7 @@ from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
 )
 from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import close_all, located
@@ -59,7 +71,6 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.checkpoint_record import NOTHING_STORED, StoredBytes
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.state.state_backend import KeyedStateBackend
-from penstock.runtime.task.coordinator_mail import CoordinatorMail, SentEvents
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.end_of_input import EndOfInput
 from penstock.runtime.task.outputs import SubtaskOutputs
@@ -68,12 +79,93 @@ from penstock.runtime.task.task_time import TaskTimers
 from penstock.runtime.task.work_in_progress import WorkInProgress
 
 
-class RequestedCheckpoints:
-    """Requests that have not been handled yet; driven by the task thread alone.
+class SentEvents:
+    def __init__(self, send: Callable[[str, Any], None], codec: ValueCodec) -> None:
+        self._send = send
+        self._codec = codec
+        self._sent: dict[str, int] = {}
 
-    Args:
-        assigned_id: Highest checkpoint id assigned before this attempt.
+    def sender_of(self, operator_id: str, *, is_counted: bool = True) -> Callable[[Any], None]:
+        """Return the function that sends an operator's events.
+
+        Without `is_counted`, checkpoints hold none of them that are in flight: a restored reader asks again.
+        """
+        sent = 0
+        if is_counted:
+            self._sent[operator_id] = 0
+
+        def send(event: Any) -> None:
+            nonlocal sent
+            try:
+                data = self._codec.dumps(event)
+            except CodecError as error:
+                msg = f"an event can't be sent to the coordinator: {error}"
+                raise CodecError(msg) from error
+            sent += 1
+            if is_counted:
+                self._sent[operator_id] = sent
+            self._send(operator_id, EventOfSubtask(sent, data))
+
+        return send
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of sent events that checkpoints hold, by operator id."""
+        return dict(self._sent)
+
+
+class CoordinatorMail:
+    """Holds events of coordinators until their turn; driven by the task thread alone.
+
+    Attributes:
+        waiting: Events whose turn has not come, by operator id; no entry is empty.
     """
+
+    def __init__(self, deliver: Callable[[str, Any], None], codec: ValueCodec) -> None:
+        self._deliver = deliver
+        self._codec = codec
+        self.waiting: dict[str, deque[EventOfCoordinator]] = {}
+
+    def receive(self, operator_id: str, event: EventOfCoordinator) -> None:
+        self.waiting.setdefault(operator_id, deque()).append(event)
+
+    def deliver_due(self, is_past: Callable[[int], bool]) -> bool:
+        """Hand over events that wait for no checkpoint; return whether there were any.
+
+        `is_past` says whether a checkpoint was taken here or never will be.
+        """
+        return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
+
+    def deliver_before(self, checkpoint_id: int) -> None:
+        """Hand over the events that were sent before a checkpoint, right before it is taken."""
+        self._deliver_where(lambda event: event.after < checkpoint_id)
+
+    def close(self) -> None:
+        self.waiting.clear()
+
+    def _deliver_where(self, is_due: Callable[[EventOfCoordinator], bool]) -> bool:
+        found = False
+        for operator_id, events in list(self.waiting.items()):
+            while events and is_due(events[0]):
+                found = True
+                self._deliver(operator_id, self._decoded(operator_id, events.popleft()))
+            if not events:
+                self.waiting.pop(operator_id, None)
+        return found
+
+    def _decoded(self, operator_id: str, event: EventOfCoordinator) -> Any:
+        try:
+            return self._codec.loads(event.data)
+        except CodecError as error:
+            msg = (
+                f"an event of the coordinator of operator {operator_id!r} can't be read: {error}. Send plain "
+                "values, or objects of classes that every node can import"
+            )
+            raise CodecError(msg) from error
+
+
+class RequestedCheckpoints:
+    """Requests that have not been handled yet; driven by the task thread alone."""
 
     def __init__(
         self,
@@ -175,10 +267,7 @@ class SubtaskParts:
 
     Attributes:
         source: The source at the head of the chain, if there is one.
-        network: The input channels, if there are any.
         files: Makes the place for one operator's files of one checkpoint.
-        timers: Fired by `Subtask.step`.
-        sent_events: Numbers the events that operators send to their coordinators.
         in_flight: Parts for unaligned checkpoints; `None` when no checkpoint of the job is unaligned.
     """
 
@@ -197,22 +286,14 @@ class SubtaskParts:
     in_flight: InFlight | None = None
 
     def close(self) -> None:
-        """Close the operators and their state, and release what the input has stored.
-
-        Raises:
-            OperatorError: One of them can't be closed; all others are.
-        """
+        """Close all operators and their state, even if one fails; release what the input has stored."""
         inputs = () if self.network is None else (self.network.gate.close,)
         state = (backend.close for backend in self.backends.values())
         close_all(self.chain.close, *inputs, *state)
 
 
 class SubtaskState:
-    """The `CheckpointedState` of one subtask; driven by the task thread alone.
-
-    Args:
-        mail: Waiting events of operators' coordinators.
-    """
+    """The `CheckpointedState` of one subtask; driven by the task thread alone."""
 
     def __init__(
         self, parts: SubtaskParts, work: WorkInProgress, end: EndOfInput, mail: CoordinatorMail
@@ -255,11 +336,7 @@ class SubtaskState:
         parts.in_flight.writer.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        """Take the synchronous half of a checkpoint of all operators.
-
-        Raises:
-            OperatorError: An operator failed, or a value in its state can't be encoded.
-        """
+        """Take the synchronous half of a checkpoint of all operators."""
         parts, checkpoint_id = self._parts, barrier.checkpoint_id
         lists = parts.chain.snapshot(checkpoint_id)
         raw = parts.chain.snapshot_raw(checkpoint_id)
@@ -291,11 +368,7 @@ class SubtaskState:
             backend.forget(checkpoint_id)
 
     def close(self) -> None:
-        """Close the operators; after this no state can be taken.
-
-        Raises:
-            OperatorError: An operator can't be closed; all others are.
-        """
+        """Close the operators; after this no state can be taken."""
         self._is_closed = True
         self._mail.close()
         self._parts.close()

@@ -38,12 +38,7 @@ class SideBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchArrived:
-    """Records to process, and records of a side output beside them.
-
-    Attributes:
-        batch: Records for the operators; `None` if all went to the side output.
-        is_active_again: Whether the input was idle before these records.
-    """
+    """Records to process (`None` if all went to the side output); `is_active_again` after an idle time."""
 
     batch: Batch | None
     side: SideBatch | None = None
@@ -53,12 +48,7 @@ class BatchArrived:
 
 @dataclass(frozen=True, slots=True)
 class EventTimeAdvanced:
-    """The watermark of the whole input has advanced, or the input became idle or active.
-
-    Attributes:
-        watermark: The new watermark; `None` if only the status has changed.
-        status: Idle or active; `None` if only the watermark has changed.
-    """
+    """The watermark of the whole input has advanced, or the input became idle or active."""
 
     watermark: Watermark | None
     status: StreamStatus | None = None
@@ -66,12 +56,7 @@ class EventTimeAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class DataEnded:
-    """The end of the data of the whole input; no more records will come.
-
-    Attributes:
-        drain: Whether event time goes to its end.
-        is_active_again: Whether the input was idle before these records.
-    """
+    """The end of the data of the whole input; with `drain`, event time goes to its end."""
 
     drain: bool
     batch: Batch | None = None
@@ -86,11 +71,7 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The input has nothing now.
-
-    Attributes:
-        ready_at: Monotonic time of the next poll; `None` waits for an arrival.
-    """
+    """The input has nothing now; poll it at the monotonic time `ready_at`, or after an arrival."""
 
     ready_at: float | None = None
 
@@ -201,7 +182,6 @@ class SourceInput(TaskInput):
 
     @property
     def is_exhausted(self) -> bool:
-        """Always true, because a source has no channels to wait for."""
         return True
 
 
@@ -213,11 +193,6 @@ class EndsOnlyInput(TaskInput):
         self._network = network
 
     def poll(self, max_rows: int) -> InputProgress:
-        """Take the next event.
-
-        Raises:
-            StreamCorruptError: The channel delivered records.
-        """
         progress = NOTHING if self._network is None else self._network.poll(max_rows)
         if isinstance(progress, BatchArrived) or (
             isinstance(progress, DataEnded) and progress.batch is not None

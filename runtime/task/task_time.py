@@ -32,19 +32,7 @@ class _Timer:
 
 
 class TaskTimers:
-    """A `TimerService` that `Subtask.step` drives; it never fires by itself.
-
-    Example:
-        >>> from penstock.runtime.testing.manual_time import ManualClock
-        >>> clock = ManualClock()
-        >>> timers, fired = TaskTimers(clock), []
-        >>> _ = timers.call_later(5, lambda: fired.append("late"))
-        >>> timers.call_later(1, lambda: fired.append("never")).cancel()
-        >>> clock.advance(5)
-        >>> timers.fire(clock.monotonic())
-        >>> fired, timers.next_at
-        (['late'], None)
-    """
+    """A `TimerService` that `Subtask.step` drives; it never fires by itself."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -58,7 +46,7 @@ class TaskTimers:
         return timer
 
     def fire(self, now: float) -> None:
-        """Run the callbacks that are due at `now`, in monotonic seconds, the earliest first."""
+        """Run the callbacks that are due, the earliest first."""
         while self._heap and self._heap[0][0] <= now:
             callback = heappop(self._heap)[2].callback
             if callback is not None:
@@ -77,19 +65,7 @@ _MOST_OF_A_STEP: Final = 0.1
 
 
 class InputTime:
-    """Adds up the time between steps, and a bounded part of each step.
-
-    Example:
-        >>> time = InputTime()
-        >>> time.begin(10.0)
-        0.0
-        >>> time.end(10.0, available=True)
-        >>> time.begin(13.0)  # it has waited
-        3.0
-        >>> time.end(20.0, available=False)  # a long step
-        >>> round(time.begin(50.0), 3)  # back pressure
-        3.1
-    """
+    """Adds up the time between steps, and a bounded part of each step."""
 
     __slots__ = ("_begun", "_seconds", "_waits_since")
 
@@ -107,7 +83,7 @@ class InputTime:
         return self._seconds
 
     def end(self, now: float, *, available: bool) -> None:
-        """End a step at `now`, in monotonic seconds; `available` says whether all outputs take more."""
+        """End a step; `available` says whether all outputs take more."""
         self._seconds += min(now - self._begun, _MOST_OF_A_STEP)
         self._waits_since = now if available else None
 
@@ -117,21 +93,13 @@ class InputTime:
 
 
 class TimeAccount:
-    """Adds up the time at work and the time under back pressure.
+    """Adds up the time at work and the time under back pressure, in seconds.
 
     The task thread writes it; any thread may read it.
 
     Attributes:
-        busy: Seconds at work, in steps that have ended.
-        backpressured: Seconds in which an output had no credit, before the step that runs.
+        backpressured: Time in which an output had no credit, before the step that runs.
         begun: Monotonic time at which the running step began; `None` between two steps.
-
-    Example:
-        >>> account = TimeAccount()
-        >>> account.begun = 0.0
-        >>> account.step(begun=0.0, now=2.0, worked=True, available=False)
-        >>> account.busy, account.until(7.0)
-        (2.0, (2.0, 5.0))
     """
 
     __slots__ = ("_blocked_since", "backpressured", "begun", "busy")
@@ -143,12 +111,6 @@ class TimeAccount:
         self._blocked_since: float | None = None
 
     def step(self, *, begun: float, now: float, worked: bool, available: bool) -> None:
-        """Count a step.
-
-        Args:
-            begun: Monotonic time at its beginning.
-            available: Whether all outputs take more now.
-        """
         self.begun = None
         if worked:
             self.busy += now - begun

@@ -8,24 +8,152 @@ An unfinished generator is in no snapshot. So an aligned checkpoint waits until 
 unaligned one must not wait for credits: it *settles* the work, which runs the current generator to its end
 and ignores credits. That is at most a slice. Its output waits in the outputs and becomes part of the
 checkpoint there; so do the pending slices. Settling again before the outputs have moved does nothing, so
-consecutive checkpoints don't accumulate data.
+consecutive checkpoints don't accumulate data. A user's function may emit without end for one record. So
+`settle` emits a bounded number of records for a batch. Work beyond that continues as credits allow, and the
+checkpoint waits for its end.
 
-A user's function may emit without end for one record. So `settle` emits a bounded number of records for a
-batch. Work beyond that continues as credits allow, and the checkpoint waits for its end.
+**Slices.** Between slices of about ten milliseconds a subtask serves barriers and control. The size follows
+the measured time per row: whole batches for cheap operators, a few rows for a slow function. A list slice has
+at most a few thousand rows: more would gain nothing, leave the processor's cache and wake Python's cycle
+collector. An Arrow batch is a few objects whatever its size, so it may be larger.
+
+A slice has a fixed cost, too. An Arrow batch wakes every operator of the chain, and a model may need most of
+its time to begin. Where that cost is large, smaller slices are not faster, only more numerous. So a slice may
+take longer than ten milliseconds: its fixed cost is at most a fifth of its time. `SliceCosts` separates the
+two costs by a straight line through the times of the last slices (least squares; older slices count less).
+Slices of equal size determine no line. While they last, the estimate of the fixed cost decays, so the sizes
+change a little, and a line can be fitted again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.task.outputs import SubtaskOutputs
-from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer
+
+#: Decay of a slice's weight with each later slice; about fifteen slices count.
+_DECAY: Final = 15 / 16
+
+#: Number of slices before a line is fitted.
+_LEAST_SLICES: Final = 8
+
+#: Minimum spread of the sizes relative to their mean; with less the line follows noise.
+_LEAST_SPREAD: Final = 0.1
+
+#: Minimum share of the time attributed to rows; a nearly flat line follows noise, too.
+_LEAST_OF_ROWS: Final = 0.05
+
+
+class SliceCosts:
+    """Estimates the fixed cost of a slice and the cost of a row.
+
+    Attributes:
+        fixed: Seconds of a slice without rows; 0 while it is unknown.
+        per_row: Seconds of a row.
+    """
+
+    def __init__(self) -> None:
+        self.fixed = self.per_row = 0.0
+        self._seen = 0
+        self._weight = self._rows = self._seconds = self._squares = self._products = 0.0
+
+    def observe(self, rows: int, seconds: float) -> None:
+        self._seen += 1
+        self._weight = _DECAY * self._weight + 1
+        self._rows = _DECAY * self._rows + rows
+        self._seconds = _DECAY * self._seconds + seconds
+        self._squares = _DECAY * self._squares + rows * rows
+        self._products = _DECAY * self._products + rows * seconds
+        mean_rows, mean_seconds = self._rows / self._weight, self._seconds / self._weight
+        spread = self._squares / self._weight - mean_rows * mean_rows
+        if spread <= (_LEAST_SPREAD * mean_rows) ** 2:
+            self.fixed *= _DECAY
+        elif self._seen >= _LEAST_SLICES:
+            slope = (self._products / self._weight - mean_rows * mean_seconds) / spread
+            self.fixed = max(0.0, mean_seconds - slope * mean_rows)
+        self.fixed = min(self.fixed, (1 - _LEAST_OF_ROWS) * mean_seconds)
+        self.per_row = (mean_seconds - self.fixed) / mean_rows
+
+
+#: Maximum records of a slice of a list of records.
+MOST_ROWS: Final = 4_096
+
+#: Minimum time for rows beside the fixed cost of a slice.
+_TIMES_FIXED: Final = 4
+
+
+class SliceSizer:
+    """Chooses the size of the next slice from the time of the last ones.
+
+    Args:
+        target: Intended seconds of a slice.
+        maximum: Maximum rows of a slice of any kind.
+    """
+
+    def __init__(self, target: float = 0.01, initial: int = 256, maximum: int = 262_144) -> None:
+        self._target = target
+        self._maximum = maximum
+        self.overruns = 0
+        self._costs = SliceCosts()
+        self.rows = initial
+
+    def rows_of(self, batch: Batch) -> int:
+        return self.rows if isinstance(batch, ArrowBatch) else min(self.rows, MOST_ROWS)
+
+    def observe(self, rows: int, seconds: float) -> None:
+        if rows <= 0:
+            return
+        if seconds > 10 * self._target:
+            self.overruns += 1
+        costs = self._costs
+        costs.observe(rows, seconds)
+        fitting = self._maximum if seconds <= 0 else int(self._target * rows / seconds)
+        paying = int(_TIMES_FIXED * costs.fixed / costs.per_row) if costs.per_row > 0 else 1
+        self.rows = max(1, min(self._maximum, max(fitting, paying), self.rows * 4))
+
+
+class BatchRemainder:
+    """A batch that is processed slice by slice; its rest is available at every slice boundary."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._taken = 0
+
+    @property
+    def batch(self) -> Batch:
+        return self._batch
+
+    @property
+    def is_empty(self) -> bool:
+        return self._taken >= len(self._batch)
+
+    def take(self, rows: int) -> Batch:
+        """Take the next rows, at most `rows`; returns the whole batch without copying if it fits."""
+        batch, start = self._batch, self._taken
+        size = min(rows, len(batch) - start)
+        self._taken += size
+        if size == len(batch):
+            return batch
+        if isinstance(batch, ArrowBatch):
+            return batch.slice(start, size)
+        stamps = None if batch.timestamps is None else batch.timestamps[start : start + size]
+        return RowBatch(batch.rows[start : start + size], stamps)
+
+    def rest(self) -> Iterator[Batch]:
+        """The rows that were not taken, as one batch (none when empty)."""
+        if not self.is_empty:
+            left = BatchRemainder(self._batch)
+            left._taken = self._taken
+            yield left.take(len(self._batch))
+
 
 #: Maximum records that settling may emit for one batch; each output batch counts as several.
 MOST_SETTLED: Final = 65_536
+
 _LEAST_OF_A_BATCH: Final = 64
 
 _END: Final = object()
@@ -91,8 +219,7 @@ class WorkInProgress:
     def go_on(self, begun: float) -> None:
         """Work until everything is done, the time is over, an output has no credit, or a checkpoint can come.
 
-        Args:
-            begun: Monotonic time at which the step began.
+        `begun` is the monotonic time at which the step began.
         """
         monotonic, now = self._clock.monotonic, begun
         deadline = begun + self._duration
@@ -116,8 +243,7 @@ class WorkInProgress:
     def settle(self) -> bool:
         """Finish started work now, regardless of time and credits, unless it emits too much.
 
-        Returns:
-            Whether the work has ended. If not, it continues in its turn; call again in a later step.
+        Return whether it has ended. If not, it continues in its turn; call again in a later step.
         """
         monotonic = self._clock.monotonic
         while self._work is not None or (self._whole_batches and self._remainder is not None):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
-    from penstock.actors.shared.fault_injection import kill_process as kill_process
+    from penstock.actors.shared.node_processes import kill_process as kill_process
     from penstock.runtime.io.connectors.collect_sink import InMemoryCollector as InMemoryCollector
     from penstock.runtime.testing.coordinator_harness import CoordinatorHarness as CoordinatorHarness
     from penstock.runtime.testing.harness import OperatorHarness as OperatorHarness

@@ -25,7 +25,7 @@ from jobs.oracle import assert_exactly_once, committed_rows, committed_updates, 
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
 from penstock import FileSink, FileSource, FixedDelay, GraphError, JobConfig, NoRestart, StreamEnvironment
-from penstock.actors.shared.failure_text import failure_text
+from penstock.actors.shared.job_report import failure_text
 from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

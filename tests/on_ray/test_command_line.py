@@ -28,8 +28,7 @@ from jobs.talking import talking_job
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock import DiscardSink, JobStatus, StreamEnvironment
-from penstock.actors.shared.log_files import JOB_MASTER, log_file_name, log_file_pattern
-from penstock.actors.shared.output_capture import logs_folder
+from penstock.actors.shared.output_capture import JOB_MASTER, log_file_name, log_file_pattern, logs_folder
 from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

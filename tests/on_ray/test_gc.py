@@ -15,8 +15,7 @@ from jobs.talking import talking_job
 from penstock import JobStatus
 from penstock.actors.client.logs import read_files
 from penstock.actors.shared.archive import load_from_cluster
-from penstock.actors.shared.log_files import log_file_name, log_file_pattern
-from penstock.actors.shared.output_capture import logs_folder
+from penstock.actors.shared.output_capture import log_file_name, log_file_pattern, logs_folder
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -23,7 +23,7 @@ from jobs.talking import talking_job
 from penstock import DiscardSink, JobCancelledError, JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock import job as find_job
 from penstock.actors.client.logs import ask_node, read_files
-from penstock.actors.shared.log_files import log_file_pattern
+from penstock.actors.shared.output_capture import log_file_pattern
 from penstock.actors.shared.registry import has_master
 from penstock.cluster import RayJobHandle
 from penstock.runtime.errors import ConfigurationError, DeploymentError

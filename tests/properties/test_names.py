@@ -23,7 +23,7 @@ from penstock import (
     WatermarkStrategy,
 )
 from penstock.actors.client.executor import make_job_id
-from penstock.actors.shared.log_files import job_of_log_file, log_file_name
+from penstock.actors.shared.output_capture import job_of_log_file, log_file_name
 from penstock.actors.shared.telemetry import metric_tags
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.stream_graph import problem_with_id

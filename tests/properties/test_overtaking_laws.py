@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from penstock.runtime.barrier.factory import BarrierSettings, InFlightCapture, create_input_gate
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_subpartition import ResultSubpartition, SendFrame
+from penstock.runtime.network.send_queue import BufferBudget
 from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Buffer,

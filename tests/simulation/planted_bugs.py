@@ -51,11 +51,11 @@ from penstock.runtime.snapshot.handles import InlineHandle, StateHandle
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.state import keyed_chunk
 from penstock.runtime.task import channel_restore, describe_tasks
-from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.descriptor import SubtaskControl
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.subtask import Subtask
+from penstock.runtime.task.subtask_checkpoints import CoordinatorMail
 from penstock.runtime.testing.simulation.world.disks import KeptFolder, ModelDisk
 from penstock.runtime.time.watermarks import WatermarkValve
 

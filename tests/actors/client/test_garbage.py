@@ -19,7 +19,7 @@ from penstock.actors.client.garbage import (
 )
 from penstock.actors.shared import registry
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.log_files import log_file_name, log_file_pattern
+from penstock.actors.shared.output_capture import log_file_name, log_file_pattern
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.graph.executor import JobStatistics
 

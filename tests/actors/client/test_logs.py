@@ -21,13 +21,16 @@ from hypothesis import strategies as st
 
 from penstock.actors.client.logs import FilePart, LogLine, LogReader, read_files
 from penstock.actors.command_line.app import _print_lines
-from penstock.actors.shared.log_files import JOB_MASTER, log_file_name, log_file_pattern, sign
 from penstock.actors.shared.output_capture import (
+    JOB_MASTER,
     LogFile,
     OutputCapture,
     _Tee,
     capture_job_master,
     capture_subtask,
+    log_file_name,
+    log_file_pattern,
+    sign,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
 

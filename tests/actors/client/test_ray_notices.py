@@ -21,7 +21,7 @@ from penstock.actors.client.ray_notices import (
     take,
     take_notices_of_processes,
 )
-from penstock.actors.shared.log_files import RAY, log_file_name, log_file_pattern
+from penstock.actors.shared.output_capture import RAY, log_file_name, log_file_pattern
 
 NOTICE = "A worker died or was killed while executing a task."
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.actors.shared.failure_text import bounded, failure_text
+from penstock.actors.shared.job_report import bounded, failure_text
 from penstock.runtime.error_text import shortened
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, StorageError
 from penstock.runtime.execution.failure_causes import cause_of, describe_failure

@@ -16,12 +16,18 @@ from unsteady import Unsteady
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.subtask.attempt import Attempt
-from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer
+from penstock.actors.subtask.gateway import FirstArgument, RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.deliveries import DeliveryAnswer
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskStopped
-from penstock.runtime.execution.processes import Counters, Needs, Place
+from penstock.runtime.execution.processes import (
+    Counters,
+    DeliveryAnswer,
+    Needs,
+    Place,
+    SubtaskFailed,
+    SubtaskFinished,
+    SubtaskStopped,
+)
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof

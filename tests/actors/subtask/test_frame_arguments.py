@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.subtask.remote_channels import arguments_of, elements_of
+from penstock.actors.subtask.gateway import arguments_of, elements_of
 
 #: Bytes of an argument that Ray still copies into the call.
 IN_THE_CALL = 100 * 1024

@@ -15,10 +15,9 @@ import pytest
 import ray
 
 from penstock.actors.shared.node_processes import own_node, own_place
-from penstock.actors.subtask import master_link
-from penstock.actors.subtask.master_link import RayMaster
-from penstock.runtime.execution.heartbeat import HeartbeatLimits, Silence
-from penstock.runtime.execution.master_guard import MasterGuard
+from penstock.actors.subtask import gateway
+from penstock.actors.subtask.gateway import RayMaster
+from penstock.runtime.execution.heartbeat import HeartbeatLimits, MasterGuard, Silence
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
@@ -138,7 +137,7 @@ def asked_nodes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(node_id)
         return function(*arguments)
 
-    monkeypatch.setattr(master_link, "on_node", here)
+    monkeypatch.setattr(gateway, "on_node", here)
     return asked
 
 
@@ -199,7 +198,7 @@ def test_a_job_master_whose_node_can_not_be_reached_is_left_and_the_log_says_so(
     async def gone(node_id: str, *call: Any) -> None:
         raise ray.exceptions.TaskUnschedulableError(f"the node {node_id} is gone")
 
-    monkeypatch.setattr(master_link, "on_node", gone)
+    monkeypatch.setattr(gateway, "on_node", gone)
     done(lambda master: master.end_master(Place(4711, OTHER_NODE, 5), "no answer for 8 s"))
     [_, warning] = caplog.messages
     assert warning.startswith("the JobMaster (pid 4711) can't be killed: ")

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from unsteady import DEAD, Unsteady
 
-from penstock.actors.subtask.master_link import MasterLink
+from penstock.actors.subtask.gateway import MasterLink
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.job_state import Declined, SubtaskReport
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason

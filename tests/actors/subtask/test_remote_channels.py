@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from unsteady import DEAD, Unsteady
 
-from penstock.actors.subtask import remote_channels
-from penstock.actors.subtask.remote_channels import FirstArgument, RemoteChannels, RemotePeer, elements_of
-from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.actors.subtask import gateway
+from penstock.actors.subtask.gateway import FirstArgument, RemoteChannels, RemotePeer, elements_of
+from penstock.runtime.execution.processes import DeliveryAnswer
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -85,7 +85,7 @@ def test_a_frame_is_sent_again_with_its_number_when_the_connection_breaks(
     monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
     """A broken connection says nothing of the receiver: the channel continues."""
-    monkeypatch.setattr(remote_channels, "RESEND_DELAY", 0.001)
+    monkeypatch.setattr(gateway, "RESEND_DELAY", 0.001)
     told, receiver = threading.Event(), Receiver()
     sender = Sender(Unsteady(receiver, {"deliver": 2}, arrives=arrives), told.set)
     sender.channels.send(CHANNEL, 5, [b"row"])
@@ -98,7 +98,7 @@ def test_a_frame_is_sent_again_with_its_number_when_the_connection_breaks(
 def test_a_frame_that_waits_to_be_sent_again_is_dropped_with_the_channels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_channels, "RESEND_DELAY", 0.001)
+    monkeypatch.setattr(gateway, "RESEND_DELAY", 0.001)
     sender = Sender(Unsteady(Receiver(), {"deliver": 1}))
     sender.is_held = True
     sender.channels.send(CHANNEL, 0, [b"row"])
@@ -109,13 +109,13 @@ def test_a_frame_that_waits_to_be_sent_again_is_dropped_with_the_channels(
 
 
 def test_a_connection_that_is_back_is_used_within_a_second_and_not_asked_without_pause() -> None:
-    assert 0 < remote_channels.RESEND_DELAY < 1
+    assert 0 < gateway.RESEND_DELAY < 1
 
 
 def test_a_frame_that_waits_to_be_sent_again_does_not_keep_its_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_channels, "RESEND_DELAY", 300)
+    monkeypatch.setattr(gateway, "RESEND_DELAY", 300)
     before = threading.enumerate()
     Sender(Unsteady(Receiver(), {"deliver": 1})).channels.send(CHANNEL, 0, [b"row"])
     [timer] = [t for t in threading.enumerate() if isinstance(t, threading.Timer) and t not in before]

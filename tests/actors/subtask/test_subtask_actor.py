@@ -25,9 +25,15 @@ from penstock.actors.subtask import attempt as attempt_module
 from penstock.actors.subtask.attempt import Attempt
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.deliveries import DeliveryAnswer
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskStopped
-from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
+from penstock.runtime.execution.processes import (
+    Counters,
+    DeliveryAnswer,
+    Needs,
+    Place,
+    Stale,
+    SubtaskFailed,
+    SubtaskStopped,
+)
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import DiscardWriter

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.actors.subtask.master_link import MasterLink
+from penstock.actors.subtask.gateway import MasterLink
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job.job_state import (

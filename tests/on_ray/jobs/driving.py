@@ -9,7 +9,7 @@ import ray
 from ray.util import list_named_actors
 
 from penstock import JobFailedError, JobResult, JobStatus, StreamEnvironment
-from penstock.actors.shared.failure_text import failure_text
+from penstock.actors.shared.job_report import failure_text
 from penstock.actors.shared.registry import (
     NAMESPACE,
     master_name,

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer, SenderStep, step_after
-from penstock.runtime.execution.processes import Away, Died
+from penstock.runtime.execution.processes import (
+    Away,
+    Deliveries,
+    DeliveryAnswer,
+    Died,
+    SenderStep,
+    step_after,
+)
 
 
 class Call:

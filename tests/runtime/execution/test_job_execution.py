@@ -16,8 +16,16 @@ from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.job_execution import JobExecution
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Raised
+from penstock.runtime.execution.processes import (
+    Away,
+    CallFailure,
+    Died,
+    Raised,
+    SubtaskFailed,
+    SubtaskFinished,
+    SubtaskOutcome,
+    SubtaskStopped,
+)
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier

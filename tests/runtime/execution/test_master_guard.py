@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.fleet import Member
-from penstock.runtime.execution.heartbeat import HeartbeatLimits, Silence
-from penstock.runtime.execution.master_guard import GUARDS, MasterGuard, choose_guards
+from penstock.runtime.execution.heartbeat import GUARDS, HeartbeatLimits, MasterGuard, Silence, choose_guards
 from penstock.runtime.execution.processes import Away, CallFailure, Needs, Place, Reply
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -6,8 +6,7 @@ import pytest
 
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, UserLocation
 from penstock.runtime.execution.failure_causes import cause_of, cause_of_end, describe_failure
-from penstock.runtime.execution.messages import SubtaskOutcome
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Place
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, SubtaskOutcome
 from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.snapshot.ids import SubtaskId

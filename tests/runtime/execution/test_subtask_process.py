@@ -11,15 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.execution import subtask_process
-from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
-from penstock.runtime.execution.messages import (
+from penstock.runtime.execution.processes import (
+    Counters,
+    DeliveryAnswer,
+    Held,
+    Needs,
+    Place,
+    Stale,
     SubtaskFailed,
     SubtaskFinished,
     SubtaskOutcome,
     SubtaskStopped,
 )
-from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import (
     WARM,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.result_subpartition import OpenArrowBuffer, ResultSubpartition
+from penstock.runtime.network.send_queue import BufferBudget
 from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Batch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sending_channel import Channel
 
-from penstock.runtime.network.buffer_budget import BufferBudget
+from penstock.runtime.network.send_queue import BufferBudget
 from penstock.runtime.record.elements import Buffer, RowBatch
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sending_channel import Channel
 
-from penstock.runtime.network.buffer_budget import BufferBudget, BufferDebloater
 from penstock.runtime.network.result_subpartition import ResultSubpartition
+from penstock.runtime.network.send_queue import BufferBudget, BufferDebloater
 from penstock.runtime.record.element_codec import BatchCodec, rows_in
 from penstock.runtime.record.elements import Batch, Buffer, CheckpointBarrier, Watermark
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from penstock.runtime.task.slicing import SliceCosts, SliceSizer
+from penstock.runtime.task.work_in_progress import SliceCosts, SliceSizer
 
 TARGET = 0.01
 
@@ -27,7 +27,7 @@ def test_costs_are_found_of_slices_of_different_sizes() -> None:
     costs = SliceCosts()
     for rows in (10, 50, 200, 1000) * 4:
         costs.observe(rows, 0.02 + rows * 1e-4)
-    assert (costs.fixed, costs.each) == pytest.approx((0.02, 1e-4))
+    assert (costs.fixed, costs.per_row) == pytest.approx((0.02, 1e-4))
 
 
 def test_slices_of_one_size_tell_of_no_fixed_cost() -> None:
@@ -35,7 +35,7 @@ def test_slices_of_one_size_tell_of_no_fixed_cost() -> None:
     for number in range(20):
         costs.observe(100, 0.01 + number % 2 * 0.001)
     assert costs.fixed == 0
-    assert costs.each == pytest.approx(1.05e-4, rel=0.02)
+    assert costs.per_row == pytest.approx(1.05e-4, rel=0.02)
 
 
 def test_a_time_that_falls_with_the_size_is_put_down_to_the_fixed_cost_and_not_to_a_negative_one() -> None:
@@ -43,7 +43,7 @@ def test_a_time_that_falls_with_the_size_is_put_down_to_the_fixed_cost_and_not_t
     for rows in (10, 1000) * 8:
         costs.observe(rows, 0.02 if rows == 10 else 0.01)
     assert costs.fixed > 0
-    assert costs.each > 0
+    assert costs.per_row > 0
 
 
 def test_an_old_slice_counts_less_than_a_new_one() -> None:
@@ -51,7 +51,7 @@ def test_an_old_slice_counts_less_than_a_new_one() -> None:
     for each in (1e-3, 1e-5):
         for rows in (10, 50, 200, 1000) * 40:
             costs.observe(rows, rows * each)
-    assert costs.each == pytest.approx(1e-5, rel=0.01)
+    assert costs.per_row == pytest.approx(1e-5, rel=0.01)
 
 
 @pytest.mark.parametrize("fixed", [0.004, 0.009, 0.02])

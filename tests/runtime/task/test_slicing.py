@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer
+from penstock.runtime.task.work_in_progress import MOST_ROWS, BatchRemainder, SliceSizer
 
 
 def pieces(batch: Batch, size: int) -> list[Batch]:

@@ -24,8 +24,7 @@ from enum import Enum
 from itertools import count
 from typing import Final, Protocol
 
-from penstock.runtime.execution.deliveries import DeliveryAnswer, SenderStep, step_after
-from penstock.runtime.execution.processes import Died
+from penstock.runtime.execution.processes import DeliveryAnswer, Died, SenderStep, step_after
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.record.element_codec import ElementKind, decode_element, kind_of

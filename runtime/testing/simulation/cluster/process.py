@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.heartbeat import HeartbeatLimits
-from penstock.runtime.execution.master_guard import MasterGuard
+from penstock.runtime.execution.heartbeat import HeartbeatLimits, MasterGuard
 from penstock.runtime.execution.processes import CallFailure, Counters, Died, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
-from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
@@ -26,6 +25,8 @@ from penstock.runtime.execution.processes import (
     Reply,
     Room,
     Stale,
+    SubtaskFailed,
+    SubtaskOutcome,
 )
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failover import FailureCause

@@ -14,8 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from penstock.runtime.config.checkpointing import Alignment, CheckpointingMode
 from penstock.runtime.errors import CorruptSnapshotError, StorageError, StorageTimeoutError
 from penstock.runtime.execution.failure_causes import describe_failure
-from penstock.runtime.execution.messages import SubtaskFinished, SubtaskStopped
-from penstock.runtime.execution.processes import Counters
+from penstock.runtime.execution.processes import Counters, SubtaskFinished, SubtaskStopped
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, OnBuilt
 from penstock.runtime.graph.execution_graph import OutputChannelSpec

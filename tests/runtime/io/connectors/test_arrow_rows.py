@@ -5,7 +5,7 @@ import pytest
 
 from penstock import BadRecordError
 from penstock.runtime.io.connectors.arrow_batches import ARROW_ROWS, MOST_ASKED, arrow_rows, rows_of_arrow
-from penstock.runtime.task.slicing import MOST_ROWS
+from penstock.runtime.task.work_in_progress import MOST_ROWS
 
 
 def test_a_job_that_keeps_up_gets_large_arrow_batches():

@@ -19,7 +19,7 @@ from penstock.operators import (
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.operators.coordinator_host import CoordinatorHost
-from penstock.runtime.task.coordinator_mail import CoordinatorMail
+from penstock.runtime.task.subtask_checkpoints import CoordinatorMail
 from penstock.testing import SimulationFailedError, SimulationReport, simulate
 
 COUNT, EVERY = 60, 4
