@@ -119,6 +119,7 @@ class SubtaskInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskInfo:
+        """Make a report from the output of `to_dict`."""
         subtask = SubtaskId(data["vertex"], data["index"])
         process, statistics = data["process"], data["statistics"]
         silence, long_call = data.get("silence"), data.get("long_call")  # `get`: new in 0.2
