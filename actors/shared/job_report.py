@@ -119,7 +119,6 @@ class SubtaskInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskInfo:
-        """Make a report from the output of `to_dict`."""
         subtask = SubtaskId(data["vertex"], data["index"])
         process, statistics = data["process"], data["statistics"]
         silence, long_call = data.get("silence"), data.get("long_call")  # `get`: new in 0.2
@@ -299,6 +298,7 @@ class JobReport(NearestMembers):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobReport:
+        """Make a report from the output of `to_dict`."""
         failure, master, checkpoints = data["failure"], data["master"], data["checkpoints"]
         return cls(
             job_id=data["job_id"],
