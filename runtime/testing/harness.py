@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from penstock.runtime.config.job_config import ON_HEAP, HeapState, StateBackend
 from penstock.runtime.errors import GraphError, OperatorLocation
@@ -37,19 +37,11 @@ from penstock.runtime.testing.harness_state import FilesInHandles, HarnessSnapsh
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
 
-if TYPE_CHECKING:
-    pass
-
 
 def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
     """The operator that `build` adds to a stream.
 
-    Raises:
-        GraphError: `build` adds no operator, or several.
-
     Example:
-        >>> single_operator(lambda numbers: numbers.map(abs)).name
-        'map(abs)'
         >>> single_operator(lambda numbers: numbers.map(abs).map(str))
         Traceback (most recent call last):
         penstock.runtime.errors.GraphError: a harness drives one operator, but this adds map(abs), map(str)
@@ -83,16 +75,13 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     Args:
         operator: A new operator; the harness opens it and closes it.
-        parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
-        restored: Snapshots of all old subtasks, by index. The harness restores its share, also at another
-        parallelism. Together they are one completed checkpoint.
+        restored: Snapshots of all old subtasks, by index, which together are one completed checkpoint. The
+            harness restores its share, also at another parallelism.
         transactional: Whether the job takes checkpoints.
-        clock: The operator's clock.
-        state_backend: The backend of the operator's keyed state.
 
     Raises:
-        OperatorError: The operator can't be opened.
+        OperatorError: The operator failed; all calls raise this.
 
     Example:
         >>> def count(pairs):
@@ -156,7 +145,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
         Raises:
             GraphError: The function adds no operator, or several.
-            OperatorError: The operator can't be opened.
 
         Example:
             >>> count = lambda words: words.key_by(str).reduce("longest", max)
@@ -183,9 +171,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
         Returns:
             The emitted rows of the main output.
-
-        Raises:
-            OperatorError: The operator failed.
         """
         return self.push_batch(RowBatch(rows, timestamps), stop_after=stop_after)
 
@@ -205,29 +190,18 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Args:
             timestamp: Event time.
             stop_after: As for `push`.
-
-        Raises:
-            OperatorError: The operator failed.
         """
         return self._drain(self._chain.process_watermark(Watermark(timestamp)), stop_after)
 
     @checked_keywords
     def push_status(self, *, idle: bool) -> list[Any]:
-        """Let the input become idle or active; returns the emitted rows.
-
-        Raises:
-            OperatorError: The operator failed.
-        """
+        """Let the input become idle or active; returns the emitted rows."""
         status = StreamStatus.IDLE if idle else StreamStatus.ACTIVE
         return self._drain(self._chain.process_status(status))
 
     @checked_keywords
     def advance(self, duration: Duration) -> list[Any]:
-        """Let time pass without input, and run due work of the operator; returns the emitted rows.
-
-        Raises:
-            OperatorError: The operator failed.
-        """
+        """Let time pass without input, and run due work of the operator; returns the emitted rows."""
         until, rows = self.clock.monotonic() + seconds_in("duration", duration), self._tick()
         while (at := self._chain.tick_at) is not None and at <= until:
             self.clock.advance_to(at)
@@ -239,18 +213,11 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         """Let the operator emit held records that are due; returns these rows.
 
         Also deletes some of the expired state, as an idle job does.
-
-        Raises:
-            OperatorError: The operator failed.
         """
         return self._drain(self._chain.flush(self.clock.monotonic()))
 
     def end_of_data(self) -> list[Any]:
-        """End the input; returns the emitted rows.
-
-        Raises:
-            OperatorError: The operator failed.
-        """
+        """End the input; returns the emitted rows."""
         self._has_ended = True
         return self._drain(self._chain.end_of_data())
 
@@ -278,7 +245,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         """Hand an event of its coordinator to the operator.
 
         Raises:
-            OperatorError: The operator failed.
             CodecError: The event can't be encoded.
         """
         self._chain.handle_event(self._chain.ids[0], self._codec.loads(self._codec.dumps(event)))
@@ -309,7 +275,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             checkpoint_id: Greater than all before; the next one by default.
 
         Raises:
-            OperatorError: The operator failed.
             CodecError: A value can't be encoded.
         """
         self._last_id = self._last_id + 1 if checkpoint_id is None else checkpoint_id
@@ -327,11 +292,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return HarnessSnapshot(self._last_id, lists, keyed, next(iter(raw.values()), RawState()))
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Notify the operator that the checkpoint is complete: sinks commit.
-
-        Raises:
-            OperatorError: The operator failed.
-        """
+        """Notify the operator that the checkpoint is complete: sinks commit."""
         self._completed_id = snapshot.checkpoint_id
         if self._backend is not None:
             self._backend.confirm(snapshot.checkpoint_id)
@@ -340,11 +301,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         )
 
     def abort_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Notify the operator that the checkpoint was aborted.
-
-        Raises:
-            OperatorError: The operator failed.
-        """
+        """Notify the operator that the checkpoint was aborted."""
         self._chain.notify_checkpoint_aborted(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
@@ -353,11 +310,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return statistics
 
     def close(self) -> None:
-        """Close the operator; a second call does nothing.
-
-        Raises:
-            OperatorError: The operator failed.
-        """
+        """Close the operator; a second call does nothing."""
         try:
             self._chain.close()
         finally:

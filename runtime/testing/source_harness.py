@@ -33,21 +33,17 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
     If a source assigns splits on request, its reader gets its whole share at once.
 
     Args:
-        operator_id: Id of the source in the job.
-        parallelism: Number of subtasks.
         restored: Snapshots of all old subtasks, by index; the harness takes its share of their splits.
-        clock: The reader's clock.
         watermarks: The strategy that the source has in the job.
 
     Attributes:
-        clock: The reader's clock.
         watermarks: Timestamps of all watermarks of the subtask, in microseconds.
         is_idle: Whether the subtask is idle.
         is_finished: Whether all splits are read.
         dead_letters: Records that could not be read, so far.
 
     Raises:
-        OperatorError: The reader can't be made.
+        OperatorError: The reader failed; all calls raise this.
 
     Example:
         >>> from penstock import CollectionSource
@@ -104,11 +100,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def poll(self, max_rows: int = 1_000) -> list[Any]:
-        """Poll once for about `max_rows` records; returns the records, which may be none.
-
-        Raises:
-            OperatorError: The reader failed.
-        """
+        """Poll once for about `max_rows` records; returns the records, which may be none."""
         if self.is_finished:
             return []
         polled: Polled[Any] = self._operator.poll(max_rows)
@@ -121,11 +113,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def advance(self, duration: Duration) -> None:
-        """Let time pass without a poll, and detect idle splits.
-
-        Raises:
-            OperatorError: The generator of watermarks failed.
-        """
+        """Let time pass without a poll, and detect idle splits."""
         until = self.clock.monotonic() + seconds_in("duration", duration)
         self._changed(self._operator.tick(self.clock.monotonic()))
         while (at := self._operator.tick_at) is not None and at <= until:
@@ -142,7 +130,6 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
             most_polls: Maximum number of polls before the end.
 
         Raises:
-            OperatorError: The reader failed.
             AssertionError: The source has not reached its end.
         """
         rows: list[Any] = []
@@ -157,7 +144,6 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         """The unfinished splits, positioned after the last record that `poll` returned.
 
         Raises:
-            OperatorError: The reader failed.
             CodecError: A split can't be encoded.
         """
         self._last_id += 1
@@ -168,11 +154,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         return HarnessSnapshot(self._last_id, lists)
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Notify the reader that a checkpoint is complete.
-
-        Raises:
-            OperatorError: The reader failed.
-        """
+        """Notify the reader that a checkpoint is complete."""
         self._operator.notify_checkpoint_complete(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
