@@ -12,11 +12,12 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, HookLedger, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, SimulatedRun
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 from simulated_jobs.handover import Handover
+from simulated_jobs.observer import SimulatedObserver
 from simulated_jobs.operators import RunHooks
 from simulated_jobs.oracle import Oracle
 from simulated_jobs.records import ExternalSystem
@@ -92,8 +93,8 @@ class Simulation:
         self.scenario = scenario
         self.world = World(scenario.seed, scenario.conditions, write)
         self.system = ExternalSystem()
-        ledger = HookLedger(self.world)
-        around = Around(RunHooks(self.world), self.system, self.world.valves, ledger.make)
+        observer = self.world.observer = SimulatedObserver(self.world)
+        around = Around(RunHooks(self.world), self.system, observer.valves, observer.make_hook)
         self._program = scenario.shape.build(around)
         first = SimulatedJob(
             FIRST_JOB,
@@ -102,7 +103,7 @@ class Simulation:
             compact_every=scenario.compact_every,
             inline_limit=scenario.inline_limit,
         )
-        self._run = SimulatedRun(self.world, first, scenario.plan, ledger, take_back=self._take_back)
+        self._run = SimulatedRun(self.world, first, scenario.plan, take_back=self._take_back)
         self._is_whole = True
 
     @property

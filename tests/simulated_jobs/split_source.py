@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.operators.coordinator_host import CoordinatorHost
 from penstock.runtime.operators.coordinators import MasterHook
 from penstock.runtime.operators.source import ConnectorContext, SplitEnumeratorContext
 from penstock.runtime.operators.source_coordinator import OnRequest, OnRequestEnumerator, SourceCoordinator
+from simulated_jobs.observer import ValveWatch
 from simulated_jobs.operators import (
     CodeHooks,
     SimulatedReader,
@@ -27,26 +28,6 @@ from simulated_jobs.records import ExternalSystem, Record
 T = TypeVar("T")
 
 
-class SplitWatcher(Protocol):
-    """Hears what enumerators do."""
-
-    def enumerator_made(self, operator: str, is_shut: Callable[[], bool]) -> None:
-        """A JobMaster has made the enumerator of an operator; `is_shut` tells of the valve in front of it."""
-        ...
-
-    def coordinator_snapshot(self, operator: str) -> None:
-        """The enumerator has given its snapshot."""
-        ...
-
-    def split_assigned(self, operator: str) -> None:
-        """A split is assigned."""
-        ...
-
-    def splits_given_back(self, operator: str, splits: int) -> None:
-        """A reader has failed and gives splits back."""
-        ...
-
-
 class SplitsOnRequest(OnRequest[Record]):
     """Hands out the splits of a simulated source on request.
 
@@ -54,7 +35,7 @@ class SplitsOnRequest(OnRequest[Record]):
         watcher: Hears what its enumerator does.
     """
 
-    def __init__(self, source: SimulatedSource, watcher: SplitWatcher) -> None:
+    def __init__(self, source: SimulatedSource, watcher: ValveWatch) -> None:
         super().__init__(source)
         self._watcher = watcher
 
@@ -69,7 +50,7 @@ class _WatchedEnumerator(OnRequestEnumerator):
     """Says what it does."""
 
     def __init__(
-        self, source: Any, context: SplitEnumeratorContext, state: Any | None, watcher: SplitWatcher
+        self, source: Any, context: SplitEnumeratorContext, state: Any | None, watcher: ValveWatch
     ) -> None:
         super().__init__(source, context, state)
         self._watcher = watcher
@@ -87,7 +68,7 @@ class _WatchedEnumerator(OnRequestEnumerator):
 class _WatchedContext:
     """The enumerator's context; says when a split is assigned."""
 
-    def __init__(self, context: SplitEnumeratorContext, watcher: SplitWatcher) -> None:
+    def __init__(self, context: SplitEnumeratorContext, watcher: ValveWatch) -> None:
         self._context = context
         self._watcher = watcher
 
@@ -138,7 +119,7 @@ class Around:
 
     hooks: CodeHooks
     system: ExternalSystem
-    watcher: SplitWatcher
+    watcher: ValveWatch
     make_hook: Callable[[str], MasterHook]
 
 
@@ -166,7 +147,7 @@ class HookedSplitsOnRequest(SplitsOnRequest):
     """
 
     def __init__(
-        self, source: SimulatedSource, watcher: SplitWatcher, master_hook: Callable[[], MasterHook]
+        self, source: SimulatedSource, watcher: ValveWatch, master_hook: Callable[[], MasterHook]
     ) -> None:
         super().__init__(source, watcher)
         self.master_hook = master_hook

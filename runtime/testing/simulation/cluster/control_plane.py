@@ -16,7 +16,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.simulation.cluster.execution import SimulatedExecution
-from penstock.runtime.testing.simulation.cluster.job import HookLedger, RestartLedger, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.job import RestartLedger, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.network import Links
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
@@ -43,10 +43,9 @@ class ControlPlane:
         end: The job's final state and its cause; `None` while it runs.
     """
 
-    def __init__(self, world: World, job: SimulatedJob, ledger: HookLedger) -> None:
+    def __init__(self, world: World, job: SimulatedJob) -> None:
         self.job = job
         self._world = world
-        self._ledger = ledger
         self.links = Links(world)
         self.masters = Masters(world, job, self.links)
         self._table = ProcessTable(
@@ -68,7 +67,6 @@ class ControlPlane:
             self._world,
             master,
             self._table,
-            self._ledger,
             self._wake_the_replaced,
             self.restarts,
             known_attempt,
@@ -124,8 +122,7 @@ class ControlPlane:
 
     def _end_master(self, master: Master, *, work_goes_on: bool) -> None:
         self._world.trace.note(f"!! {master} dies")
-        self._world.valves.somebody_dies()
-        self._world.valves.master_is_gone()
+        self._world.observer.jobmaster_died()
         self._executions[master].leave(work_goes_on=work_goes_on)
 
     def abandon(self) -> None:

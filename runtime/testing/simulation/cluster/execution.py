@@ -33,7 +33,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.job import HookLedger, RestartLedger
+from penstock.runtime.testing.simulation.cluster.job import RestartLedger
 from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
@@ -60,7 +60,6 @@ class SimulatedExecution:
         world: World,
         master: Master,
         table: ProcessTable,
-        ledger: HookLedger,
         on_deploy: Callable[[], None],
         restarts: RestartLedger,
         known_attempt: int,
@@ -69,7 +68,6 @@ class SimulatedExecution:
         job, timers = master.job, master.timers
         self._world = world
         self._master = master
-        self._ledger = ledger
         self._on_deploy = on_deploy
         self._restarts = restarts
         self._known_attempt = known_attempt
@@ -191,7 +189,7 @@ class SimulatedExecution:
             adopted()
 
     def start_scheduler(self, *, is_restart: bool) -> StartedJob | StartFailure:
-        self._master.begin(self, self._ledger, self._known_attempt, is_restart=is_restart)
+        self._master.begin(self, self._known_attempt, is_restart=is_restart)
         self._watch.begin(_nothing)
         return StartedJob(self._master.scheduler, self._watch)
 
@@ -218,7 +216,7 @@ class SimulatedExecution:
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         self.running_checkpoints.clear()
-        self._ledger.check_restored(self._master.hooks, restore)
+        self._world.observer.job_deployed(self._master, restore)
         self._world.fallbacks.deployed(self._master.job.id, attempt, restore)
         self._note_deployment(attempt, "", restore)
         self._on_deploy()
@@ -250,7 +248,7 @@ class SimulatedExecution:
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
     ) -> None:
         self.running_checkpoints.append(barrier.checkpoint_id)
-        self._ledger.check_triggered(self._master.hooks, barrier.checkpoint_id)
+        self._world.observer.checkpoint_triggered(self._master, barrier.checkpoint_id)
         self._execution.trigger_checkpoint(attempt, subtasks, barrier)
         self._world.on_moment(Moment.TRIGGERED)
 

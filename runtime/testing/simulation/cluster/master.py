@@ -22,7 +22,7 @@ from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, HookLedger, SimulatedHook, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, Links, Reach
 from penstock.runtime.testing.simulation.cluster.process_resources import (
     ProcessTimers,
@@ -128,7 +128,6 @@ class Master:
     ) -> None:
         self.job = job
         self.graph = CurrentGraph(job.graph)
-        self.hooks: tuple[SimulatedHook, ...] = ()
         self.is_alive = True
         self.clock = world.clocks.new()
         self._world = world
@@ -157,9 +156,7 @@ class Master:
         assert self._scheduler is not None, f"{self} has not begun"
         return self._scheduler
 
-    def begin(
-        self, gateway: ExecutionGateway, ledger: HookLedger, known_attempt: int, *, is_restart: bool
-    ) -> None:
+    def begin(self, gateway: ExecutionGateway, known_attempt: int, *, is_restart: bool) -> None:
         world, job = self._world, self.job
         self._scheduler = JobScheduler(
             job.id,
@@ -177,7 +174,7 @@ class Master:
             submission=f"submission of {job.id}",
             compact_every=job.compact_every,
         )
-        self.hooks = ledger.take_made()
+        world.observer.jobmaster_begun(self)
         self._scheduler.start()
 
     def die(self, *, work_goes_on: bool) -> None:

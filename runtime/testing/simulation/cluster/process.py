@@ -144,7 +144,7 @@ class SimulatedProcess:
             return
         self._world.trace.note("!!", self, "dies:", kind.value)
         self._world.counts.happened(kind)
-        self._world.valves.somebody_dies()
+        self._world.observer.process_died()
         self._world.counts.happened(FaultKind.CRASH_WHILE_STORED, int(bool(self._world.storing)))
         scheduler = self._masters.last.scheduler
         is_restart = scheduler.attempt > 1 and scheduler.state is not JobState.RUNNING

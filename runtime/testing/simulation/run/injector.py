@@ -17,7 +17,6 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, Replaced
-from penstock.runtime.testing.simulation.cluster.job import HookLedger
 from penstock.runtime.testing.simulation.run.damage_faults import DAMAGE
 from penstock.runtime.testing.simulation.run.target import Plan, Strike, Target, User
 from penstock.runtime.testing.simulation.world.agenda import Happening
@@ -46,13 +45,17 @@ def _freeze_master(target: Target) -> None:
     target.control.freeze_master(seconds, successor_after, draws.pick(_WHEN_REPLACED))
 
 
+def _delay_hook(target: Target) -> None:
+    target.world.observer.delay_next_hook(target.draws.pick((0.005, 0.05, 0.5)))
+
+
 #: Strikes on JobMasters. Every seed draws the others in `draw_faults`, those of hooks in `draw_job`, and
 #: crashes in a compaction where the log is compacted soon.
 MASTER_FAULTS: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.MASTER_CRASH: lambda target: target.control.crash_master(),
     FaultKind.TWO_MASTERS: lambda target: target.control.doubt_master(),
-    FaultKind.HOOK_FAILED: lambda target: target.ledger.fail_next(),
-    FaultKind.HOOK_LATE: lambda target: target.ledger.delay_next(target.draws.pick((0.005, 0.05, 0.5))),
+    FaultKind.HOOK_FAILED: lambda target: target.world.observer.fail_next_hook(),
+    FaultKind.HOOK_LATE: _delay_hook,
     FaultKind.MASTER_FROZEN: _freeze_master,
     FaultKind.CRASH_IN_COMPACTION: lambda target: target.control.crash_in_compaction(target.draws.below(4)),
 }
@@ -261,8 +264,8 @@ class FaultInjector:
     Faults that wait for an event, such as the next write, count when they strike.
     """
 
-    def __init__(self, world: World, control: ControlPlane, ledger: HookLedger, plan: Plan) -> None:
-        self._target = Target(world, control, ledger, plan, User(world, control, plan))
+    def __init__(self, world: World, control: ControlPlane, plan: Plan) -> None:
+        self._target = Target(world, control, plan, User(world, control, plan))
         self._occurred: Counter[Moment] = Counter()
         self._waiting: dict[tuple[Moment, int], list[PlannedFault]] = {}
         self._due: list[tuple[int, PlannedFault]] = []

@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, describe_standstill
-from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.run.injector import FaultInjector
 from penstock.runtime.testing.simulation.run.target import Plan
 from penstock.runtime.testing.simulation.world.faults import FaultKind
@@ -67,7 +67,6 @@ class SimulatedRun:
 
     Args:
         plan: The faults and requests; none by default.
-        ledger: The ledger of master hooks; by default there are no hooks.
         take_back: Resets the external world to a checkpoint, as a user would. Called with a job's id, an
             attempt and its checkpoint; `None` for the newest one.
         most_moves: Maximum moves after the faults have stopped. `None` allows 60,000, and twenty times as
@@ -80,16 +79,14 @@ class SimulatedRun:
         world: World,
         job: SimulatedJob,
         plan: Plan | None = None,
-        ledger: HookLedger | None = None,
         *,
         take_back: Callable[[str, int, int | None], None] = lambda job_id, attempt, checkpoint_id: None,
         most_moves: int | None = None,
         most_seconds: float = MOST_CALM_SECONDS,
     ) -> None:
         self.world = world
-        self._ledger = ledger or HookLedger(world)
-        self._controls = [ControlPlane(world, job, self._ledger)]
-        self._injector = FaultInjector(world, self.control, self._ledger, plan or Plan())
+        self._controls = [ControlPlane(world, job)]
+        self._injector = FaultInjector(world, self.control, plan or Plan())
         checkpointing = job.config.checkpointing
         allow_older = checkpointing is not None and checkpointing.allow_older
         world.fallbacks.watch(take_back, allow_older=allow_older)
@@ -141,7 +138,7 @@ class SimulatedRun:
 
     def continue_with(self, job: SimulatedJob) -> None:
         """Continue with another job; processes of the last one may still live."""
-        self._controls.append(ControlPlane(self.world, job, self._ledger))
+        self._controls.append(ControlPlane(self.world, job))
         self._injector.continue_with(self.control)
         self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
 

@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
 from penstock.runtime.job.job_state import JobState, RescaleAnswer, RescaleStarted, StopRequest
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.job import HookLedger
 from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world.agenda import Draws, Happening
@@ -139,7 +138,6 @@ class Target:
 
     world: World
     control: ControlPlane
-    ledger: HookLedger
     plan: Plan
     user: User
 

@@ -1,4 +1,4 @@
-"""Notes of a run that its checks need: restores, damaged files, fallbacks, and the valves of coordinators."""
+"""Notes of a run that its checks need: restores, damaged files and fallbacks; and an observer for others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 
 
 class Restores:
@@ -152,31 +152,25 @@ class Fallbacks:
             self._on_deployment(job_id, attempt, checkpoint_id if is_older else None)
 
 
-class ValveWatch:
-    """Counts events at the valves of operator coordinators, which hold splits back during a checkpoint."""
+class RunObserver:
+    """Observes a run, for checks of the caller's own; does nothing here.
 
-    def __init__(self, counts: FaultCounts, on_moment: Callable[[Moment], None]) -> None:
-        self._counts = counts
-        self._on_moment = on_moment
-        self._is_shut: dict[str, Callable[[], bool]] = {}
+    The project's tests keep the external system behind their master hooks in one (`tests/simulated_jobs`).
+    """
 
-    def enumerator_made(self, operator: str, is_shut: Callable[[], bool]) -> None:
-        self._is_shut[operator] = is_shut
+    def process_died(self) -> None: ...
 
-    def coordinator_snapshot(self, operator: str) -> None:
-        """Note that the enumerator has returned its snapshot; the barriers follow."""
-        self._on_moment(Moment.COORDINATED)
+    def jobmaster_begun(self, master: object) -> None:
+        """Called when a JobMaster has made its scheduler, and not started it."""
 
-    def split_assigned(self, operator: str) -> None:
-        is_shut = self._is_shut.get(operator)  # `None` in a JobMaster that was believed to be dead
-        self._counts.happened(FaultKind.SPLIT_HELD, int(is_shut is not None and is_shut()))
+    def jobmaster_died(self) -> None: ...
 
-    def splits_given_back(self, operator: str, splits: int) -> None:
-        self._counts.happened(FaultKind.SPLITS_GIVEN_BACK, splits)
+    def job_deployed(self, master: object, restore: CompletedCheckpoint | None) -> None:
+        """Called before a JobMaster deploys the whole job."""
 
-    def somebody_dies(self) -> None:
-        any_shut = any(is_shut() for is_shut in self._is_shut.values())
-        self._counts.happened(FaultKind.CRASH_AT_VALVE, int(any_shut))
+    def checkpoint_triggered(self, master: object, checkpoint_id: int) -> None:
+        """Called before the barriers of a checkpoint are sent."""
 
-    def master_is_gone(self) -> None:
-        self._is_shut.clear()
+    def fail_next_hook(self) -> None: ...
+
+    def delay_next_hook(self, seconds: float) -> None: ...

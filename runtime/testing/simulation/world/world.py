@@ -19,7 +19,7 @@ from penstock.runtime.testing.simulation.world.agenda import (
 from penstock.runtime.testing.simulation.world.disks import SpillDisk
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage, Places
-from penstock.runtime.testing.simulation.world.watches import Damage, Fallbacks, Restores, ValveWatch
+from penstock.runtime.testing.simulation.world.watches import Damage, Fallbacks, Restores, RunObserver
 
 
 class Trace:
@@ -115,7 +115,7 @@ class World:
         self.before_effect: Callable[[], None] = _nothing_runs
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self.restores = Restores(self.counts)
-        self.valves = ValveWatch(self.counts, lambda moment: self.on_moment(moment))
+        self.observer = RunObserver()
         self._when_calm: list[Callable[[], None]] = []
         self._lateness: float | None = None
         self._slow_until = self._slowness = 0.0
