@@ -7,19 +7,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 from pydantic import ConfigDict, StringConstraints, with_config
 from typing_extensions import TypedDict
 
-from penstock.actors.web.openapi import (
-    Checkpoint,
-    CheckpointDetailsForm,
-    Edge,
-    Failure,
-    MasterInSnapshot,
-    OperatorInSnapshot,
-    Report,
-    SampleForm,
-    SubtaskInSnapshot,
-    Trend,
-    Vertex,
-)
+from penstock.actors.web.openapi import Checkpoint, Failure, LogLineForm, Report, SampleForm, Trend
 
 
 class InfoAnswer(TypedDict):
@@ -67,14 +55,6 @@ class JobAnswer(TypedDict):
     answering: bool
     live: bool
     lag_trend: Trend | None
-
-
-class PlanAnswer(TypedDict):
-    """The job graph."""
-
-    name: str
-    vertices: list[Vertex]
-    edges: list[Edge]
 
 
 class ExceptionsAnswer(TypedDict("ExceptionsAnswer", {"root-exception": Failure | None})):
@@ -131,10 +111,6 @@ class CheckpointsAnswer(TypedDict):
     history: list[Checkpoint]
 
 
-#: One checkpoint and what each subtask measured; `penstock checkpoints --json` prints a list of such.
-CheckpointDetailsAnswer = CheckpointDetailsForm
-
-
 class ConfigurationAnswer(TypedDict):
     """The settings of a job as text."""
 
@@ -147,38 +123,12 @@ class SamplesAnswer(TypedDict):
     samples: list[SampleForm]
 
 
-class LineOfLog(TypedDict):
-    """One line; `at` is in ISO 8601, `subtask` `null` for a line of the JobMaster or of Ray."""
-
-    at: str
-    vertex: str
-    subtask: int | None
-    stream: str
-    text: str
-
-
 class LogAnswer(TypedDict):
     """Lines, and the `offset` with which to ask for those behind them."""
 
-    lines: list[LineOfLog]
+    lines: list[LogLineForm]
     next: int
     silent_nodes: list[str]
-
-
-class SavedStateAnswer(TypedDict):
-    """The newest snapshot; `penstock inspect --json` prints the same."""
-
-    location: str
-    kind: str
-    checkpoint_id: int
-    attempt: int
-    triggered_at: float
-    completed_at: float
-    size: int
-    files: int
-    operators: list[OperatorInSnapshot]
-    masters: list[MasterInSnapshot]
-    by_subtask: list[SubtaskInSnapshot]
 
 
 class KeyEntry(TypedDict):

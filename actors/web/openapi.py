@@ -18,17 +18,18 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
+from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, Takeover
 from penstock.actors.shared.job_summaries import Bottleneck, EdgeSummary, VertexSummary
 from penstock.actors.web.samples import LagTrend, Sample
 from penstock.actors.web.server import Route
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import LongCall
-from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, VertexInfo
+from penstock.runtime.graph.graph_info import GraphInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, RescaleRecord
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CheckpointRecord
-from penstock.runtime.state_processor.inspection import MasterSummary, OperatorSummary
+from penstock.runtime.state_processor.inspection import SnapshotSummary
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
 _NAME = re.compile(r"{([a-z]+)}")
@@ -271,7 +272,7 @@ Checkpoint: TypeAlias = Annotated[dict[str, Any], _As(_CHECKPOINT)]
 
 CheckpointOfSubtask: TypeAlias = Annotated[dict[str, Any], _As(_SUBTASK_CHECKPOINT)]
 
-CheckpointDetailsForm: TypeAlias = Annotated[
+CheckpointDetailsAnswer: TypeAlias = Annotated[
     dict[str, Any],
     _As(
         _form(
@@ -283,23 +284,23 @@ CheckpointDetailsForm: TypeAlias = Annotated[
     ),
 ]
 
-Graph: TypeAlias = Annotated[dict[str, Any], _As(GraphInfo)]
-
-Vertex: TypeAlias = Annotated[dict[str, Any], _As(VertexInfo)]
-
-Edge: TypeAlias = Annotated[dict[str, Any], _As(EdgeInfo)]
+PlanAnswer: TypeAlias = Annotated[dict[str, Any], _As(GraphInfo)]
 
 SampleForm: TypeAlias = Annotated[dict[str, Any], _As(Sample)]
+
+LogLineForm: TypeAlias = Annotated[dict[str, Any], _As(LogLine)]
 
 Trend: TypeAlias = Annotated[
     dict[str, Any],
     _As(_form(LagTrend, direction=Literal["grows", "shrinks", "stays"], text=str)),
 ]
 
-OperatorInSnapshot: TypeAlias = Annotated[dict[str, Any], _As(OperatorSummary)]
-
-MasterInSnapshot: TypeAlias = Annotated[dict[str, Any], _As(MasterSummary)]
-
-SubtaskInSnapshot: TypeAlias = Annotated[
-    dict[str, Any], _As(_form(CheckpointMetrics, "SubtaskInSnapshot", vertex=str, subtask=int))
+SavedStateAnswer: TypeAlias = Annotated[
+    dict[str, Any],
+    _As(
+        _form(
+            SnapshotSummary,
+            by_subtask=_many(_form(CheckpointMetrics, "SubtaskInSnapshot", vertex=str, subtask=int)),
+        )
+    ),
 ]

@@ -30,6 +30,7 @@ from penstock.actors.web.answers import (
 )
 from penstock.actors.web.inspections import flame_graph, newest_snapshot, value_of_key
 from penstock.actors.web.job_watcher import JobWatcher, filter_lines
+from penstock.actors.web.openapi import CheckpointDetailsAnswer, PlanAnswer, SavedStateAnswer
 from penstock.actors.web.server import Handler, Problem, Route, WebServer
 from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
@@ -82,7 +83,7 @@ async def job(server: WebServer, request: web.Request) -> Any:
     return {"report": report.to_dict(), **watcher.status()}
 
 
-@_route("GET", f"{_JOB}/plan", "Its graph", forms.PlanAnswer)
+@_route("GET", f"{_JOB}/plan", "Its graph", PlanAnswer)
 async def plan(server: WebServer, request: web.Request) -> Any:
     return (await server.report(request)).graph.to_dict()
 
@@ -120,7 +121,7 @@ async def checkpoint_config(server: WebServer, request: web.Request) -> Any:
 _DETAILS: Final = f"{_JOB}/checkpoints/details/{{checkpoint}}"
 
 
-@_route("GET", _DETAILS, "One checkpoint, by subtask", forms.CheckpointDetailsAnswer)
+@_route("GET", _DETAILS, "One checkpoint, by subtask", CheckpointDetailsAnswer)
 async def checkpoint_details(server: WebServer, request: web.Request) -> Any:
     wanted = request.match_info["checkpoint"]
     watcher = await server.watcher(request)
@@ -137,7 +138,7 @@ async def checkpoint_details(server: WebServer, request: web.Request) -> Any:
     "GET",
     f"{_DETAILS}/subtasks/{{vertex}}",
     "One checkpoint, the subtasks of a vertex",
-    forms.CheckpointDetailsAnswer,
+    CheckpointDetailsAnswer,
 )
 async def checkpoint_subtasks(server: WebServer, request: web.Request) -> Any:
     found = await checkpoint_details(server, request)
@@ -166,7 +167,7 @@ async def log(server: WebServer, request: web.Request) -> Any:
     return await server.in_thread(opened.page, offset, wanted)
 
 
-@_route("GET", f"{_JOB}/state", "What its newest snapshot contains", forms.SavedStateAnswer)
+@_route("GET", f"{_JOB}/state", "What its newest snapshot contains", SavedStateAnswer)
 async def state(server: WebServer, request: web.Request) -> Any:
     return await server.in_thread(newest_snapshot, await server.report(request))
 

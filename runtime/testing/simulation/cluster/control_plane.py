@@ -106,7 +106,7 @@ class ControlPlane:
         if newest is None or not self._takes_checkpoints:
             return
         self._world.counts.happened(FaultKind.MASTER_CRASH)
-        self._end_master(newest, work_goes_on=draws.chance(0.5))
+        self._end_master(newest, work_continues=draws.chance(0.5))
         self._begin_later(newest, draws.real(0.01, 0.5))
 
     def crash_in_compaction(self, calls: int) -> None:
@@ -116,19 +116,19 @@ class ControlPlane:
     def _died_compacting(self, master: Master) -> None:
         self._world.counts.happened(FaultKind.CRASH_IN_COMPACTION)
         was_newest = self.masters.newest is master
-        self._end_master(master, work_goes_on=False)
+        self._end_master(master, work_continues=False)
         if self.end is None and was_newest:
             self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
-    def _end_master(self, master: Master, *, work_goes_on: bool) -> None:
+    def _end_master(self, master: Master, *, work_continues: bool) -> None:
         self._world.trace.note(f"!! {master} dies")
         self._world.observer.jobmaster_died()
-        self._executions[master].leave(work_goes_on=work_goes_on)
+        self._executions[master].leave(work_continues=work_continues)
 
     def abandon(self) -> None:
         self.masters.is_abandoned = True
         for master in self.masters.alive:
-            self._executions[master].leave(work_goes_on=False)
+            self._executions[master].leave(work_continues=False)
         for process in self.alive:
             process.end()
 
@@ -164,7 +164,7 @@ class ControlPlane:
                 self._replaced.append(wake)
             if replaced is Replaced.IS_KILLED and newest.is_frozen and newest.is_alive:
                 self._world.trace.note(f"!! {newest} is killed")
-                self._executions[newest].leave(work_goes_on=False)
+                self._executions[newest].leave(work_continues=False)
 
         self._later(wake, seconds, f"{newest} wakes up")
         self._world.when_calm(wake)
@@ -235,20 +235,20 @@ class ControlPlane:
             self._world.trace.note(f"!! {master} is killed by a guard")
             # An earlier one may still be frozen.
             was_newest = self.masters.newest is master
-            self._executions[master].leave(work_goes_on=False)
+            self._executions[master].leave(work_continues=False)
             if self._takes_checkpoints and self.end is None and was_newest:
                 self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def process_ends(self, master: Master, *, is_restarted: bool) -> None:
         """End a JobMaster that gives way, and restart it unless the cluster has replaced it already."""
-        self._executions[master].leave(work_goes_on=True)
+        self._executions[master].leave(work_continues=True)
         if is_restarted and master not in self._succeeded:
             self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def _end_all(self, names: Collection[str]) -> None:
         for master in self.masters.alive:
             if str(master) in names:
-                self._executions[master].leave(work_goes_on=self._world.draws.chance(0.5))
+                self._executions[master].leave(work_continues=self._world.draws.chance(0.5))
         for process in self.alive:
             if process.id in names:
                 process.end()

@@ -112,8 +112,8 @@ class SimulatedExecution:
         """Refuse the deployment in progress, or else the next one: no node has room."""
         self._processes.refuse_next_deployment()
 
-    def leave(self, *, work_goes_on: bool) -> None:
-        self._master.die(work_goes_on=work_goes_on)
+    def leave(self, *, work_continues: bool) -> None:
+        self._master.die(work_continues=work_continues)
         self._watch.end()
         self._execution.call_off()
 
@@ -134,7 +134,7 @@ class SimulatedExecution:
                 restore,
                 world.storage,
                 subtasks,
-                world.places(world.storage),
+                world.locations(world.storage),
             )
         except CorruptSnapshotError as error:
             # A fenced JobMaster that does not know it yet may find that a later attempt has deleted files.
@@ -210,7 +210,7 @@ class SimulatedExecution:
         then(stays)
 
     def ended(self) -> None:
-        self._world.trace.note(f"{self._master}: its clients hear of the end")
+        self._world.trace.note(f"{self._master}: its clients learn of the end")
 
     # -- ExecutionGateway ---------------------------------------------------------------------------------
 

@@ -168,7 +168,7 @@ class Master:
             self.timers,
             self.runner,
             known_attempt,
-            open_location=world.places(self._storage),
+            open_location=world.locations(self._storage),
             is_new=job.is_new and not is_restart,
             writer=self._name,
             submission=f"submission of {job.id}",
@@ -177,12 +177,12 @@ class Master:
         world.observer.jobmaster_begun(self)
         self._scheduler.start()
 
-    def die(self, *, work_goes_on: bool) -> None:
+    def die(self, *, work_continues: bool) -> None:
         """End its process; its writes in progress may still reach the storage."""
         self.is_alive = False
         self.timers.close()
         self._suspension.wake()
-        if work_goes_on:
+        if work_continues:
             self.runner.close()
         else:
             self.runner.die()

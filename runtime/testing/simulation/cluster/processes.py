@@ -213,13 +213,13 @@ class MasterProcesses:
     ) -> None:
         receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
 
-        def hear(outcome: Any) -> None:
+        def receive(outcome: Any) -> None:
             reply(outcome)
             self._table.get(process).end_is_known()
 
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
             what = self._line("the run of", role, "has ended:", type(outcome).__name__)
-            self._answer(process, Happening.REPORT, what, hear, outcome)
+            self._answer(process, Happening.REPORT, what, receive, outcome)
 
         def arrive() -> None:
             called = self._table.get(process)
@@ -333,14 +333,15 @@ class MasterProcesses:
     ) -> None:
         master, name = self._master, self._name
 
-        def hear(heard: Any) -> None:
-            if master.is_alive and not master.holds(kind, lambda: hear(heard), what):
-                reply(heard)
+        def receive(received: Any) -> None:
+            if master.is_alive and not master.holds(kind, lambda: receive(received), what):
+                reply(received)
 
         def arrive() -> None:
             is_lost = process and self._table.get(process).answers_are_lost
-            heard = _GONE if is_lost else answer
-            self._links.carry(kind, name, process, lambda: hear(heard), lambda: hear(COUNTS_AS_DEAD), what)
+            received = _GONE if is_lost else answer
+            arrives, gone = lambda: receive(received), lambda: receive(COUNTS_AS_DEAD)
+            self._links.carry(kind, name, process, arrives, gone, what)
 
         self._world.send(kind, arrive, self._line(f"{name}:", what))
 

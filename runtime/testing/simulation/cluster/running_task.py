@@ -181,7 +181,7 @@ class RunningTask:
                 self._runner,
                 self._process.clock,
                 self._storage,
-                world.places(self._storage),
+                world.locations(self._storage),
                 self._spill_files,
                 self._state_backends,
                 inline_limit=self._inline_limit,

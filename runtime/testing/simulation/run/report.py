@@ -95,7 +95,7 @@ def _has_rows(output: Any) -> bool:
 def _frozen(value: Any) -> Hashable:
     """A hashable equivalent of a value; its text if there is no other."""
     if isinstance(value, Mapping):
-        return "mapping", frozenset((_frozen(key), _frozen(each)) for key, each in value.items())
+        return "mapping", frozenset((_frozen(key), _frozen(entry)) for key, entry in value.items())
     if isinstance(value, list | tuple):
         return type(value).__name__, tuple(map(_frozen, value))
     if isinstance(value, set | frozenset):
@@ -219,7 +219,7 @@ class SimulationReport(NearestMembers):
             f"{self.checkpoints} checkpoints, {self.restarts} restarts"
         )
         lines.append("failures that really happened: " + _counted(self.failures))
-        lines += [f"not under control: {each}" for each in self.uncontrolled]
+        lines += [f"not under control: {use}" for use in self.uncontrolled]
         return "\n".join(lines)
 
 

@@ -71,7 +71,7 @@ class User:
         wanted = self._draw_parallelism(master) if given is None else given
 
         def answered(answer: RescaleAnswer) -> None:
-            self._world.trace.note("** the user hears:", answer)
+            self._world.trace.note("** the answer to the user:", answer)
             self._world.counts.happened(FaultKind.RESCALED, int(isinstance(answer, RescaleStarted)))
 
         self._world.trace.note("** the user wants", wanted)
@@ -91,11 +91,11 @@ class User:
     def _stop(self, master: Master, request: StopRequest) -> None:
         if master.scheduler.state in (JobState.STOPPING, JobState.CANCELLING):
             return
-        heard: list[CheckpointAnswer] = []
+        answers: list[CheckpointAnswer] = []
 
         def answered(answer: CheckpointAnswer) -> None:
-            heard.append(answer)
-            self._world.trace.note("** the user hears:", type(answer).__name__)
+            answers.append(answer)
+            self._world.trace.note("** the answer to the user:", type(answer).__name__)
             kind = FaultKind.DRAINED if request.drain else FaultKind.STOPPED
             has_stopped = isinstance(answer, CheckpointSucceeded)
             self._world.counts.happened(kind, int(has_stopped))
@@ -103,9 +103,9 @@ class User:
                 self._later(lambda: self._when_settled(lambda other: self._stop(other, request)), "once more")
 
         def check() -> None:
-            if not heard and not master.is_alive:
+            if not answers and not master.is_alive:
                 self._when_settled(lambda other: self._stop(other, request))
-            elif not heard:
+            elif not answers:
                 self._later(check, "the user waits")
 
         self._world.trace.note("** the user asks", request)

@@ -103,14 +103,14 @@ def checked_faults(names: Iterable[str]) -> tuple[Fault, ...]:
     Raises:
         ConfigurationError: A fault is unknown.
     """
-    asked = [names] if isinstance(names, str) else list(names)
-    for name in asked:
+    wanted = [names] if isinstance(names, str) else list(names)
+    for name in wanted:
         if name not in _KINDS:
             hint = nearest_name(str(name), _KINDS) or "."
             msg = f"there is no fault {name!r}{hint} These are known: {', '.join(_KINDS)}"
             raise ConfigurationError(msg)
     every: tuple[Fault, ...] = get_args(Fault)
-    return tuple(name for name in every if name in asked)
+    return tuple(name for name in every if name in wanted)
 
 
 def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[PlannedFault, ...]:

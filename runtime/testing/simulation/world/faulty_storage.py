@@ -6,7 +6,7 @@ while, a full one every write. A call that hangs is given up, and may be done mu
 in the middle of a write: its writer gets no answer, and what was not synced is lost. A listing of the
 decision log may be an old one, and any listing may leave out the newest names.
 
-`Places` opens folders of savepoints and of whole jobs as separate storages. They fail whenever the storage
+`Locations` opens folders of savepoints and of whole jobs as separate storages. They fail whenever the storage
 fails, because they are the same storage.
 """
 
@@ -198,14 +198,14 @@ class Folder:
         self._storage.delete([self._prefix + path for path in paths])
 
 
-class Places:
+class Locations:
     """Opens the folders of a storage by their URL, and hands other URLs to `elsewhere`; a `StorageOpener`.
 
     Example:
         >>> from penstock.runtime.snapshot.storage import MemoryStorage
-        >>> places = Places(MemoryStorage("memory:"))
-        >>> places("memory:/saved").put("a", b"1")
-        >>> places("memory:").list("saved/")
+        >>> locations = Locations(MemoryStorage("memory:"))
+        >>> locations("memory:/saved").put("a", b"1")
+        >>> locations("memory:").list("saved/")
         ['saved/a']
     """
 
@@ -220,6 +220,6 @@ class Places:
         if not url.startswith(f"{root}/"):
             if self._elsewhere is not None:
                 return self._elsewhere(url, create=create)
-            msg = f"{url} is no place of {root}"
+            msg = f"{url} is no location of {root}"
             raise StorageError(msg)
         return Folder(self._storage, url.removeprefix(f"{root}/"))

@@ -18,7 +18,7 @@ from penstock.runtime.testing.simulation.world.agenda import (
 )
 from penstock.runtime.testing.simulation.world.disks import SpillDisk
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
-from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage, Places
+from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage, Locations
 from penstock.runtime.testing.simulation.world.watches import Damage, Fallbacks, Restores, RunObserver
 
 
@@ -135,9 +135,9 @@ class World:
         """Call `end` when the world calms down, to end a fault that lasts, such as a network cut."""
         self._when_calm.append(end)
 
-    def places(self, storage: SnapshotStorage) -> StorageOpener:
+    def locations(self, storage: SnapshotStorage) -> StorageOpener:
         """The opener of a process that sees the checkpoint storage as `storage`."""
-        return Places(storage, self._open_location)
+        return Locations(storage, self._open_location)
 
     def arrival(self, slowness: float = 0.0) -> float | None:
         """Arrival time of a message that is sent now; `None` for at once."""
