@@ -23,7 +23,6 @@ from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState
-from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
@@ -33,7 +32,13 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range, own_parts, redistribute
 from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
-from penstock.runtime.testing.harness_state import FilesInHandles, HarnessSnapshot, open_state_backend
+from penstock.runtime.testing.harness_state import (
+    FilesInHandles,
+    HarnessSnapshot,
+    connector_of,
+    encoded_lists,
+    open_state_backend,
+)
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
 
@@ -281,9 +286,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         if not self._has_ended:
             self._drain(self._chain.prepare_snapshot_pre_barrier())
         (states,) = self._chain.snapshot(self._last_id).values()
-        lists = {
-            name: (state.mode, tuple(map(self._codec.dumps, state.values))) for name, state in states.items()
-        }
+        lists = encoded_lists(states, self._codec)
         keyed = None
         if self._backend is not None:
             keyed = self._backend.snapshot(self._last_id, self._completed_id).finish(self._files)
@@ -353,15 +356,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self, location: OperatorLocation, restored: Sequence[HarnessSnapshot], transactional: bool
     ) -> OperatorContext:
         subtask = location.subtask or 0
-        connector = ConnectorContext(
-            job_id="harness",
-            job_name="harness",
-            operator_id=location.operator,
-            subtask=subtask,
-            parallelism=location.parallelism,
-            attempt=self._attempt,
-            clock=self.clock,
-        )
         old = [s.old_states for s in restored]
         shares = redistribute(old, location.parallelism)
         unasked = {n: part for n, part in own_parts(old, shares)[subtask].items() if n != RAW}
@@ -371,7 +365,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         decoded = {name: list(map(loads, atoms)) for name, atoms in lists.items()}
         return OperatorContext(
             location=location,
-            connector=connector,
+            connector=connector_of(location, self._attempt, self.clock),
             keyed_state=self._backend,
             restored=decoded,
             is_restored=bool(restored),

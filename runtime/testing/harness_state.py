@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.runtime.config.job_config import StateBackend
-from penstock.runtime.operators.operator_state import RawState
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.operators.operator_state import RawState, SavedList
+from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyedStateHandle,
@@ -17,6 +20,10 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.metadata import RAW
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
+from penstock.runtime.testing.manual_time import ManualClock
+
+#: Each list state's mode and encoded values.
+ListsInSnapshot: TypeAlias = Mapping[str, tuple[RedistributionMode, Sequence[bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +31,36 @@ class HarnessSnapshot:
     """One checkpoint of one harness, encoded as in a job.
 
     Attributes:
-        lists: Each list state's mode and encoded values.
         keyed: Keyed state, if the operator has any.
         raw: State that the operator has encoded itself.
     """
 
     checkpoint_id: int
-    lists: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] = field(default_factory=dict)
+    lists: ListsInSnapshot = field(default_factory=dict)
     keyed: KeyedStateHandle | None = None
     raw: RawState = field(default_factory=RawState)
 
     @property
-    def old_states(self) -> dict[str, tuple[RedistributionMode, Sequence[bytes]]]:
+    def old_states(self) -> ListsInSnapshot:
         """List states and raw operator state, in the form of `redistribute`."""
         return {**self.lists, RAW: (RedistributionMode.SPLIT_DISTRIBUTE, self.raw.operator)}
+
+
+def connector_of(location: OperatorLocation, attempt: int, clock: ManualClock) -> ConnectorContext:
+    """The context of a connector in a harness."""
+    return ConnectorContext(
+        job_id="harness",
+        job_name="harness",
+        operator_id=location.operator,
+        subtask=location.subtask or 0,
+        parallelism=location.parallelism,
+        attempt=attempt,
+        clock=clock,
+    )
+
+
+def encoded_lists(states: Mapping[str, SavedList], codec: ValueCodec) -> ListsInSnapshot:
+    return {name: (state.mode, tuple(map(codec.dumps, state.values))) for name, state in states.items()}
 
 
 class FilesInHandles:

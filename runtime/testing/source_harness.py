@@ -15,13 +15,13 @@ from penstock.runtime.names import NearestMembers, NearestNames, checked_keyword
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.source import ConnectorContext, DeadLetter, Polled, Source
+from penstock.runtime.operators.source import DeadLetter, Polled, Source
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.source_watermarks import TimeChange
 from penstock.runtime.record.elements import StreamStatus
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_groups import redistribute
-from penstock.runtime.testing.harness_state import HarnessSnapshot
+from penstock.runtime.testing.harness_state import HarnessSnapshot, connector_of, encoded_lists
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.time.watermarks import WatermarkStrategy
@@ -74,19 +74,11 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         self._operator = SourceOperator(source, watermarks)
         self.watermarks: tuple[int, ...] = ()
         self.is_idle = False
-        connector = ConnectorContext(
-            job_id="harness",
-            job_name="harness",
-            operator_id=operator_id,
-            subtask=subtask,
-            parallelism=parallelism,
-            attempt=attempt,
-            clock=self.clock,
-        )
+        location = OperatorLocation(operator_id, subtask, parallelism)
         lists = redistribute([snapshot.lists for snapshot in restored], parallelism)[subtask]
         context = OperatorContext(
-            OperatorLocation(operator_id, subtask, parallelism),
-            connector,
+            location,
+            connector_of(location, attempt, self.clock),
             restored={name: [self._codec.loads(atom) for atom in atoms] for name, atoms in lists.items()},
             is_restored=bool(restored),
         )
@@ -148,10 +140,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         """
         self._last_id += 1
         states = self._operator.snapshot(self._last_id)
-        lists = {
-            name: (state.mode, tuple(map(self._codec.dumps, state.values))) for name, state in states.items()
-        }
-        return HarnessSnapshot(self._last_id, lists)
+        return HarnessSnapshot(self._last_id, encoded_lists(states, self._codec))
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
         """Notify the reader that a checkpoint is complete."""
