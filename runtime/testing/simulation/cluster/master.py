@@ -1,7 +1,7 @@
 """`Master`: one process of the JobMaster with the real scheduler, its guard, and its death in a compaction.
 
-A run may have several: one after the other because they die, or two at once because one was believed to be
-dead. Writes that a dead one began may still succeed. Messages to it reach its successor.
+A run may have several: one after the other because they die, or two at once because one was declared dead
+by mistake. Writes that a dead one began may still succeed. Messages to it reach its successor.
 
 A compaction of the decision log writes its record, then the hint, and then deletes the earlier slots in
 several calls. The JobMaster may die before any call after the record, and in the middle of a call that
@@ -28,6 +28,7 @@ from penstock.runtime.testing.simulation.cluster.process_resources import (
     ProcessTimers,
     SimulatedRunner,
     Suspension,
+    WatchedStorage,
 )
 from penstock.runtime.testing.simulation.cluster.running_task import ProcessDied
 from penstock.runtime.testing.simulation.world.agenda import Happening
@@ -39,11 +40,7 @@ _HINT = "/log/compaction"
 
 
 class CompactionCrash:
-    """The moment at which a JobMaster dies that compacts the log; one for all JobMasters of a job.
-
-    Args:
-        world: The world; no process dies after it has calmed down.
-    """
+    """The planned death of a JobMaster that compacts the log; one for all JobMasters of a job."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -63,38 +60,23 @@ class CompactionCrash:
         return True
 
 
-class StorageOfMaster:
-    """The checkpoint storage as a JobMaster sees it; see the module's text.
-
-    Args:
-        crash: The moment at which the JobMaster dies.
-    """
+class StorageOfMaster(WatchedStorage):
+    """The checkpoint storage as a JobMaster sees it; see the module's text."""
 
     def __init__(self, storage: SnapshotStorage, crash: CompactionCrash) -> None:
-        self._storage = storage
+        super().__init__(storage, self._die_before_hint)
         self._crash = crash
 
-    @property
-    def url(self) -> str:
-        return self._storage.url
-
-    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+    def _die_before_hint(self, path: str) -> None:
         if path.endswith(_HINT) and self._crash.comes_now():
             raise ProcessDied
-        self._storage.put(path, data, create=create)
-
-    def get(self, path: str) -> bytes:
-        return self._storage.get(path)
-
-    def list(self, prefix: str) -> list[str]:
-        return self._storage.list(prefix)
 
     def delete(self, paths: Iterable[str]) -> None:
-        doomed = list(paths)
-        if any("/log/" in path for path in doomed) and self._crash.comes_now():
-            self._storage.delete(doomed[: len(doomed) // 2])
+        deleted = list(paths)
+        if any("/log/" in path for path in deleted) and self._crash.comes_now():
+            super().delete(deleted[: len(deleted) // 2])
             raise ProcessDied
-        self._storage.delete(doomed)
+        super().delete(deleted)
 
 
 #: Seconds of processor time that a JobMaster gains between two reads.
@@ -109,7 +91,6 @@ class Master:
 
     Args:
         number: Sequence number of the JobMaster, from 1.
-        compaction_crash: The moment at which it dies in a compaction of its log.
         on_death: Called with the JobMaster that has died in the middle of its work.
 
     Attributes:
@@ -178,7 +159,7 @@ class Master:
         self._scheduler.start()
 
     def die(self, *, work_continues: bool) -> None:
-        """End its process; its writes in progress may still reach the storage."""
+        """End its process; with `work_continues`, its writes in progress still reach the storage."""
         self.is_alive = False
         self.timers.close()
         self._suspension.wake()
@@ -189,7 +170,6 @@ class Master:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is frozen now."""
         return self._suspension.is_frozen
 
     def processor_time(self) -> float:
@@ -206,11 +186,10 @@ class Master:
             self._world.trace.note(f"!! {self} wakes up")
         self._suspension.wake()
 
-    def hear(self, attempt: int, act: Callable[[JobScheduler], Any], subtask: SubtaskId | None) -> None:
-        scheduler = self.scheduler
-        current = scheduler.attempt if subtask is None else scheduler.attempt_of(subtask)
-        self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(attempt < current))
-        act(scheduler)
+    def receive(self, attempt: int, act: Callable[[JobScheduler], Any], subtask: SubtaskId) -> None:
+        is_old = attempt < self.scheduler.attempt_of(subtask)
+        self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(is_old))
+        act(self.scheduler)
 
     def _on_work(self) -> None:
         if self._scheduler is not None and self._scheduler.state is JobState.RUNNING:
@@ -228,14 +207,14 @@ class Masters:
 
     Attributes:
         is_abandoned: Whether no JobMaster is restarted any more.
+        on_kill: Called with a JobMaster that its guard kills.
         on_death: Called with a JobMaster that has died in the middle of its work.
-        compaction_crash: The moment at which a JobMaster dies that compacts the log.
     """
 
     def __init__(self, world: World, job: SimulatedJob, links: Links) -> None:
         self._links = links
-        self.on_kill: Callable[[Master], None] = _nobody_kills
-        self.on_death: Callable[[Master], None] = _nobody_kills
+        self.on_kill: Callable[[Master], None] = _ignore
+        self.on_death: Callable[[Master], None] = _ignore
         self.compaction_crash = CompactionCrash(world)
         self._world = world
         self._job = job
@@ -254,7 +233,7 @@ class Masters:
 
     @property
     def answering(self) -> Master | None:
-        """The JobMaster that a client would call, if it can answer now; else `None`."""
+        """The JobMaster that a client would call, if it can answer now."""
         newest = self.newest
         return None if newest is None or newest.is_frozen else newest
 
@@ -284,7 +263,7 @@ class Masters:
         what: str,
         subtask: SubtaskId,
     ) -> None:
-        """Deliver a subtask's report, which may come late, out of order, and twice.
+        """Deliver a subtask's report, which may arrive late, out of order, and twice.
 
         Args:
             process: The process of the subtask.
@@ -293,13 +272,13 @@ class Masters:
 
         def arrive() -> None:
             is_there = master.is_alive and links.reach(process, str(master)) is not Reach.GONE
-            hearing = master if is_there else self.newest
-            if hearing is None:
+            receiver = master if is_there else self.newest
+            if receiver is None:
                 repeat()
                 return
-            if not hearing.holds(Happening.REPORT, arrive, what):
-                hear = partial(hearing.hear, attempt, act, subtask)
-                links.carry(Happening.REPORT, process, str(hearing), hear, repeat, what)
+            if not receiver.holds(Happening.REPORT, arrive, what):
+                receive = partial(receiver.receive, attempt, act, subtask)
+                links.carry(Happening.REPORT, process, str(receiver), receive, repeat, what)
 
         def repeat() -> None:
             if not self.is_abandoned:
@@ -312,8 +291,7 @@ class Masters:
             self._world.send(Happening.REPORT, arrive, "again:", what)
 
 
-def _nobody_kills(master: Master) -> None:
-    """Default for a run without processes."""
+def _ignore(master: Master) -> None: ...
 
 
 def _run(callback: Callable[[], None]) -> None:
@@ -324,14 +302,7 @@ _DIED = Died("the JobMaster has died")
 
 
 class GuardedBy:
-    """The `GuardedMaster` of one process.
-
-    Args:
-        suspension: Tells whether the guard can run.
-
-    Attributes:
-        master: The JobMaster that last renewed the guard's lease.
-    """
+    """The `GuardedMaster` of one process; `master` is the JobMaster that last renewed the process's lease."""
 
     def __init__(
         self, world: World, process: str, suspension: Suspension, masters: Masters, links: Links
@@ -368,7 +339,6 @@ class GuardedBy:
         self._travel(f"kills its JobMaster: {why}", kill, lambda answer: None)
 
     def note_silence(self, place: Place, silence: Silence) -> None:
-        """Note that the JobMaster does not answer."""
         self._world.trace.note(f"{self._process}: {self.master} is silent: {silence}")
 
     def _travel(self, what: str, arrive: Callable[[Master], None], reply: Callable[[Any], None]) -> None:
@@ -389,12 +359,12 @@ class GuardedBy:
         self._world.send(Happening.OPERATION, reach, self._process, what)
 
     def _answer(self, master: Master, reply: Callable[[Any], None], answer: Any) -> None:
-        def hear() -> None:
-            if not self._suspension.holds(Happening.OPERATION, hear, "an answer of its JobMaster"):
+        def receive() -> None:
+            if not self._suspension.holds(Happening.OPERATION, receive, "an answer of its JobMaster"):
                 reply(answer)
 
         def arrive() -> None:
             name = str(master)
-            self._links.carry(Happening.OPERATION, self._process, name, hear, hear, "an answer")
+            self._links.carry(Happening.OPERATION, self._process, name, receive, receive, "an answer")
 
         self._world.send(Happening.OPERATION, arrive, f"{self._process}: an answer of {master}")

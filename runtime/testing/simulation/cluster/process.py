@@ -45,7 +45,7 @@ _USED = 0.01
 
 
 class WarmFlaw(Enum):
-    """Faults of a warm process when it is claimed."""
+    """The fault of a warm process when it is claimed."""
 
     NONE = "nothing"
     DEAD = "it has died"
@@ -55,8 +55,6 @@ class WarmFlaw(Enum):
 
 @dataclass(eq=False, slots=True)
 class _OpenCall:
-    """A call that has not been answered yet."""
-
     caller: str
     answer: Callable[[Any], None]
 
@@ -70,7 +68,6 @@ class SimulatedProcess:
     Attributes:
         clock: Its clock; monotonic time may run faster or slower than the world's.
         place: Its id for the node, which reports its processor time.
-        is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
         answers_are_lost: Whether it died before its last answers left.
         stops_take_time: Whether other moves may happen between a stop and the end of the stopped attempt.
@@ -129,7 +126,6 @@ class SimulatedProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether it lives and runs an attempt that has not ended."""
         return self.is_alive and self.task is not None and self.task.state.is_open
 
     @property
@@ -161,7 +157,7 @@ class SimulatedProcess:
         self.die(FaultKind.CRASH_AFTER_END)
 
     def die_when_its_end_is_known(self) -> None:
-        """Die so when the JobMaster knows the end of its work; the senders may not know it yet."""
+        """Do the same when the JobMaster knows the end of its work; the senders may not know it yet."""
         self._dies_when_its_end_is_known = True
         if self._known_end is self.task:
             self.end_is_known()
@@ -187,7 +183,6 @@ class SimulatedProcess:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is frozen now."""
         return self._suspension.is_frozen
 
     def freeze(self, seconds: float) -> None:
@@ -224,22 +219,14 @@ class SimulatedProcess:
         self._dies_after_uploads = files
 
     def before_effect(self) -> None:
-        """Die here if planned, before an external effect.
-
-        Raises:
-            ProcessDied: The process dies now.
-        """
+        """Die here if planned, before an external effect."""
         if self._dies_after_effects is not None and not self._world.is_calm:
             self._dies_after_effects -= 1
             if self._dies_after_effects < 0:
                 raise ProcessDied
 
-    def before_upload(self) -> None:
-        """Die here if planned, before a file is written.
-
-        Raises:
-            ProcessDied: The process dies now.
-        """
+    def before_upload(self, path: str) -> None:
+        """Die here if planned, before a file is written."""
         if self._dies_after_uploads is not None and not self._world.is_calm:
             self._dies_after_uploads -= 1
             if self._dies_after_uploads < 0:
@@ -287,11 +274,7 @@ class SimulatedProcess:
             call.answer(answer)
 
     def renew(self, role: Role, master: Master, *, guards: bool) -> Counters | Stale:
-        """Renew the lease of a JobMaster.
-
-        Args:
-            guards: Whether this process guards that JobMaster.
-        """
+        """Renew the lease of a JobMaster, which this process guards if `guards`."""
         if self.process.role is not None and self.process.role.is_same_taking(role):
             self._guarded.master = master
         return self.process.renew(role, master.place if guards else None)

@@ -178,9 +178,9 @@ class SimulatedRunner:
 
 
 class WatchedStorage:
-    """The storage of one process, which may die before any write."""
+    """The storage of one process, which may die before it writes a path."""
 
-    def __init__(self, storage: SnapshotStorage, before_write: Callable[[], None]) -> None:
+    def __init__(self, storage: SnapshotStorage, before_write: Callable[[str], None]) -> None:
         self._storage = storage
         self._before_write = before_write
 
@@ -189,7 +189,7 @@ class WatchedStorage:
         return self._storage.url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        self._before_write()
+        self._before_write(path)
         self._storage.put(path, data, create=create)
 
     def get(self, path: str) -> bytes:

@@ -92,7 +92,7 @@ class TaskProcess(Protocol):
         """Called before an effect outside the process; raises `ProcessDied` if the process dies first."""
         ...
 
-    def before_upload(self) -> None:
+    def before_upload(self, path: str) -> None:
         """Called before a file is written; raises `ProcessDied` if the process dies first."""
         ...
 
