@@ -15,7 +15,8 @@ from typing import Annotated, Final
 import typer
 
 from penstock.actors.command_line.common import AddressOption, StorageOption, join, warn
-from penstock.actors.web.application import ServerOptions, description, serve
+from penstock.actors.web.application import ServerOptions, serve
+from penstock.actors.web.routes import description
 from penstock.runtime.errors import ConfigurationError
 
 #: Environment variable with the standing token.

@@ -17,7 +17,6 @@ from aiohttp import web
 
 from penstock.actors.web.access import SAFE_HEADERS, Access, Refusal, check_bind
 from penstock.actors.web.answers import dumps
-from penstock.actors.web.openapi import describe_routes
 from penstock.actors.web.routes import ROUTES
 from penstock.actors.web.server import JobDirectory, Problem, Route, WebServer
 from penstock.runtime.error_text import error_text
@@ -45,11 +44,6 @@ _STATUS: Final = (
 )
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def description() -> dict[str, Any]:
-    """The body of `/v1/openapi.json`."""
-    return describe_routes(ROUTES)
 
 
 def make_application(server: WebServer) -> web.Application:
@@ -177,13 +171,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     access = Access(port, [*names, *_LOOPBACK, *options.allowed_hosts], options.token)
     shown = "127.0.0.1" if options.host in _EVERYWHERE else options.host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-    server = WebServer(
-        JobDirectory(options.storage),
-        access,
-        address,
-        read_only=options.read_only,
-        description=description(),
-    )
+    server = WebServer(JobDirectory(options.storage), access, address, read_only=options.read_only)
     runner = web.AppRunner(make_application(server), access_log=None, shutdown_timeout=_CLOSING)
     await runner.setup()
     ended = asyncio.Event()

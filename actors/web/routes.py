@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 from aiohttp import web
@@ -30,7 +31,7 @@ from penstock.actors.web.answers import (
 )
 from penstock.actors.web.inspections import flame_graph, newest_snapshot, value_of_key
 from penstock.actors.web.job_watcher import JobWatcher, filter_lines
-from penstock.actors.web.openapi import CheckpointDetailsAnswer, PlanAnswer, SavedStateAnswer
+from penstock.actors.web.openapi import CheckpointDetailsAnswer, PlanAnswer, SavedStateAnswer, describe_routes
 from penstock.actors.web.server import Handler, Problem, Route, WebServer
 from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
@@ -61,6 +62,12 @@ def _route(
     return add
 
 
+@cache
+def description() -> dict[str, Any]:
+    """The body of `/v1/openapi.json`."""
+    return describe_routes(ROUTES)
+
+
 @_route("GET", "/v1/info", "The server itself", forms.InfoAnswer)
 async def info(server: WebServer, _: web.Request) -> Any:
     return server.info()
@@ -68,7 +75,7 @@ async def info(server: WebServer, _: web.Request) -> Any:
 
 @_route("GET", "/v1/openapi.json", "This description")
 async def openapi(server: WebServer, _: web.Request) -> Any:
-    return server.description
+    return description()
 
 
 @_route("GET", "/v1/jobs/overview", "All jobs, the newest first", forms.JobsOverviewAnswer)

@@ -218,13 +218,11 @@ class WebServer:
         address: str,
         *,
         read_only: bool = False,
-        description: Mapping[str, Any] | None = None,
     ) -> None:
         self.directory = directory
         self.access = access
         self.address = address
         self.read_only = read_only
-        self.description = description or {}
         self.triggers = RequestTriggers()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="web")
         self._watchers: dict[str, JobWatcher] = {}

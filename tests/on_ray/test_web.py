@@ -21,7 +21,7 @@ from serving.client import PATIENCE, Client
 
 from penstock import DiscardSink, JobStatus, StreamEnvironment
 from penstock.actors.client.cluster import open_interfaces
-from penstock.actors.web.application import ROUTES, description
+from penstock.actors.web.routes import ROUTES, description
 from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

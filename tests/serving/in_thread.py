@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from penstock.actors.web.access import Access
-from penstock.actors.web.application import bind, description, make_application
+from penstock.actors.web.application import bind, make_application
 from penstock.actors.web.server import JobDirectory, WebServer
 
 
@@ -28,7 +28,7 @@ def served(
     address = f"http://127.0.0.1:{port}/"
 
     async def begin() -> tuple[WebServer, web.AppRunner]:
-        server = WebServer(directory, access, address, read_only=read_only, description=description())
+        server = WebServer(directory, access, address, read_only=read_only)
         runner = web.AppRunner(make_application(server), access_log=None, shutdown_timeout=5.0)
         await runner.setup()
         await web.SockSite(runner, bound).start()

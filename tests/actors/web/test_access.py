@@ -10,7 +10,7 @@ from serving.client import Answer, Client
 from serving.in_thread import served
 
 from penstock.actors.web.access import Access, check_bind
-from penstock.actors.web.application import ROUTES
+from penstock.actors.web.routes import ROUTES
 from penstock.actors.web.server import JobDirectory, WebServer
 from penstock.runtime.errors import ConfigurationError
 

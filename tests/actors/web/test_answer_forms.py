@@ -24,7 +24,7 @@ from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web import inspections
-from penstock.actors.web.application import description
+from penstock.actors.web.routes import description
 from penstock.runtime.errors import CheckpointError, DeploymentError, JobTimeoutError, RequestLostError
 from penstock.runtime.operators.metrics import Gauge, Histogram, Metrics, OperatorStatistics
 from penstock.runtime.task.statistics import OutputFill

@@ -22,7 +22,7 @@ from serving.reports import TOKEN, leave, report_of
 
 from penstock.actors.client.logs import LogLine
 from penstock.actors.web import inspections
-from penstock.actors.web.application import description
+from penstock.actors.web.routes import description
 from penstock.actors.web.server import JobDirectory
 
 schemathesis = pytest.importorskip("schemathesis")

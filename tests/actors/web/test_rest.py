@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from serving.client import Client
 
-from penstock.actors.web.application import ROUTES, description
+from penstock.actors.web.routes import ROUTES, description
 from penstock.actors.web.server import Route
 
 ROOT = Path(__file__).resolve().parents[3]

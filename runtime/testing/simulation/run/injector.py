@@ -1,8 +1,7 @@
 """`FaultInjector`: injects the planned faults at their moments.
 
-Each part of the world has its strikes: processes, JobMasters, the storage, the network, clocks, requests. A
-new kind needs a name in `FaultKind` and a strike here. A single fault counts itself when it really happens. A
-condition that lasts, such as a cut network, ends when the world calms down: see `World.when_calm`.
+A new kind needs a name in `FaultKind` and a strike in `STRIKES`. A single fault counts itself when it really
+happens. A condition that lasts, such as a cut network, ends when the world calms down: see `World.when_calm`.
 """
 
 from __future__ import annotations
@@ -30,10 +29,6 @@ def _set_clock(target: Target) -> None:
     target.world.clocks.set_wall_clocks(by)
 
 
-#: Strikes on clocks.
-CLOCK_FAULTS: Final[Mapping[FaultKind, Strike]] = {FaultKind.CLOCK_SET: _set_clock}
-
-
 #: Fates of a frozen JobMaster whose successor begins, weighted by their number of entries.
 _WHEN_REPLACED: Final = (*(Replaced.WAKES_EARLY,) * 2, Replaced.WAKES_LATE, Replaced.IS_KILLED)
 
@@ -47,18 +42,6 @@ def _freeze_master(target: Target) -> None:
 
 def _delay_hook(target: Target) -> None:
     target.world.observer.delay_next_hook(target.draws.pick((0.005, 0.05, 0.5)))
-
-
-#: Strikes on JobMasters. Every seed draws the others in `draw_faults`, those of hooks in `draw_job`, and
-#: crashes in a compaction where the log is compacted soon.
-MASTER_FAULTS: Final[Mapping[FaultKind, Strike]] = {
-    FaultKind.MASTER_CRASH: lambda target: target.control.crash_master(),
-    FaultKind.TWO_MASTERS: lambda target: target.control.doubt_master(),
-    FaultKind.HOOK_FAILED: lambda target: target.world.observer.fail_next_hook(),
-    FaultKind.HOOK_LATE: _delay_hook,
-    FaultKind.MASTER_FROZEN: _freeze_master,
-    FaultKind.CRASH_IN_COMPACTION: lambda target: target.control.crash_in_compaction(target.draws.below(4)),
-}
 
 
 #: Probability that the JobMaster is cut off, too.
@@ -80,13 +63,6 @@ def _believe_dead(target: Target) -> None:
     victim = target.victim()
     if victim is not None:
         target.control.believe_dead(victim, target.draws.pick((0.01, 0.3, 5.0, 1000.0)))
-
-
-#: Strikes on the network.
-NETWORK_FAULTS: Final[Mapping[FaultKind, Strike]] = {
-    FaultKind.NETWORK_CUT: _cut,
-    FaultKind.ZOMBIE: _believe_dead,
-}
 
 
 def _crash(target: Target) -> None:
@@ -129,20 +105,6 @@ def _crash_after_end(target: Target) -> None:
         victim.die_when_its_end_is_known()
 
 
-#: Strikes on processes. Every seed draws the others in `draw_faults`.
-PROCESS_FAULTS: Final[Mapping[FaultKind, Strike]] = {
-    FaultKind.CRASH: _crash,
-    FaultKind.CRASH_IN_STEP: _crash_in_step,
-    FaultKind.CRASH_IN_UPLOAD: _crash_in_upload,
-    FaultKind.USER_ERROR: lambda target: target.world.fail_user_code(target.draws.below(10)),
-    FaultKind.DEPLOYMENT_FAILED: _refuse_deployment,
-    FaultKind.SUBTASK_FROZEN: _freeze,
-}
-
-#: Strikes on processes whose subtasks have finished.
-FINISHED_PROCESS_FAULTS: Final[Mapping[FaultKind, Strike]] = {FaultKind.CRASH_AFTER_END: _crash_after_end}
-
-
 def _cancel_checkpoint(target: Target) -> None:
     newest, running = target.control.masters.answering, target.control.running_checkpoints
     if newest is None or not running:
@@ -173,18 +135,6 @@ def _cancel_job(target: Target) -> None:
     if newest is not None and not newest.scheduler.state.is_terminal:
         target.counts.happened(FaultKind.JOB_CANCELLED)
         newest.scheduler.cancel()
-
-
-#: Requests of the user. The scenario draws them, in `draw_faults`, `draw_job` and for the end of the first
-#: job.
-REQUESTS: Final[Mapping[FaultKind, Strike]] = {
-    FaultKind.CHECKPOINT_CANCELLED: _cancel_checkpoint,
-    FaultKind.SAVEPOINT: _take_savepoint,
-    FaultKind.JOB_CANCELLED: _cancel_job,
-    FaultKind.RESCALED: lambda target: target.user.rescale(),
-    FaultKind.STOPPED: lambda target: target.user.stop(drain=False),
-    FaultKind.DRAINED: lambda target: target.user.stop(drain=True),
-}
 
 
 def _fail_next(kind: FaultKind) -> Strike:
@@ -220,36 +170,46 @@ def _list_in_part(target: Target) -> None:
         target.control.crash_master()  # the next JobMaster lists
 
 
-#: Strikes on the storage. Every seed draws the first four kinds in `draw_faults`.
-STORAGE_FAULTS: Final[Mapping[FaultKind, Strike]] = {
+#: The strike of each kind of planned fault. `draw_faults` and the tests' scenarios draw their moments.
+STRIKES: Final[Mapping[FaultKind, Strike]] = {
+    # -- processes --
+    FaultKind.CRASH: _crash,
+    FaultKind.CRASH_IN_STEP: _crash_in_step,
+    FaultKind.CRASH_IN_UPLOAD: _crash_in_upload,
+    FaultKind.CRASH_AFTER_END: _crash_after_end,
+    FaultKind.USER_ERROR: lambda target: target.world.fail_user_code(target.draws.below(10)),
+    FaultKind.DEPLOYMENT_FAILED: _refuse_deployment,
+    FaultKind.SUBTASK_FROZEN: _freeze,
+    # -- JobMasters --
+    FaultKind.MASTER_CRASH: lambda target: target.control.crash_master(),
+    FaultKind.CRASH_IN_COMPACTION: lambda target: target.control.crash_in_compaction(target.draws.below(4)),
+    FaultKind.TWO_MASTERS: lambda target: target.control.doubt_master(),
+    FaultKind.MASTER_FROZEN: _freeze_master,
+    FaultKind.HOOK_FAILED: lambda target: target.world.observer.fail_next_hook(),
+    FaultKind.HOOK_LATE: _delay_hook,
+    # -- the storage, with its weak guarantees --
     FaultKind.WRITE_REFUSED: _fail_next(FaultKind.WRITE_REFUSED),
     FaultKind.WRITE_UNSURE: _fail_next(FaultKind.WRITE_UNSURE),
     FaultKind.READ_REFUSED: _fail_next(FaultKind.READ_REFUSED),
     FaultKind.STORAGE_AWAY: _go_away,
     FaultKind.STORAGE_HANGS: _hang,
+    FaultKind.STORAGE_SLOW: _slow_down,
     FaultKind.LISTED_LATE: lambda target: target.world.storage.list_late(target.draws),
+    FaultKind.LISTED_IN_PART: _list_in_part,
     FaultKind.POWER_CUT: lambda target: target.world.storage.cut_power_at_next_write(target.draws),
     FaultKind.DISK_FULL: lambda target: target.world.storage.fill_up(target.draws.real(0.01, 0.5)),
-}
-
-#: Weak guarantees of a storage, which are not faults.
-WEAK_STORAGE: Final[Mapping[FaultKind, Strike]] = {
-    FaultKind.STORAGE_SLOW: _slow_down,
-    FaultKind.LISTED_IN_PART: _list_in_part,
-}
-
-
-#: The strike of each kind of planned fault.
-STRIKES: Final[Mapping[FaultKind, Strike]] = {
-    **PROCESS_FAULTS,
-    **FINISHED_PROCESS_FAULTS,
-    **MASTER_FAULTS,
-    **STORAGE_FAULTS,
-    **WEAK_STORAGE,
     **DAMAGE,
-    **NETWORK_FAULTS,
-    **CLOCK_FAULTS,
-    **REQUESTS,
+    # -- the network, and clocks --
+    FaultKind.NETWORK_CUT: _cut,
+    FaultKind.ZOMBIE: _believe_dead,
+    FaultKind.CLOCK_SET: _set_clock,
+    # -- what the user requests --
+    FaultKind.CHECKPOINT_CANCELLED: _cancel_checkpoint,
+    FaultKind.SAVEPOINT: _take_savepoint,
+    FaultKind.JOB_CANCELLED: _cancel_job,
+    FaultKind.RESCALED: lambda target: target.user.rescale(),
+    FaultKind.STOPPED: lambda target: target.user.stop(drain=False),
+    FaultKind.DRAINED: lambda target: target.user.stop(drain=True),
 }
 
 
