@@ -118,12 +118,7 @@ _NEW: Final = 0.2
 
 
 class JobWatcher:
-    """The newest report of a job and its curves.
-
-    Attributes:
-        report: The newest one; `None` before the first answer.
-        error: Why the last poll failed; `None` when it succeeded.
-    """
+    """The newest report of a job, its curves, and why the last poll failed, if it did."""
 
     def __init__(self, handle: RayJobHandle, in_thread: InThread) -> None:
         self.handle = handle

@@ -337,11 +337,8 @@ class WebServer:
     ) -> dict[str, str]:
         """Begin a request to the job that a path names; the answer has its trigger id.
 
-        Args:
-            body: The request's body; a request with the same `triggerId` begins once.
-
-        Raises:
-            Problem: The job does not exist or has ended, or another request has this trigger id.
+        A repeated request with the same `triggerId` in its `body` begins once. It is a `Problem` if the job
+        does not exist or has ended, or if another request has this trigger id.
         """
         watcher = await self.watcher(request)
         known = watcher.report or await watcher.fresh()

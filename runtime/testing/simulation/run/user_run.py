@@ -1,11 +1,10 @@
-"""Runs a user's job once: without failures, in a random interleaving, or with failures of a seed or by name.
+"""Runs a user's job once: in a random interleaving, without failures or with those of a seed.
 
 The user may stop the job with a savepoint on the way, and start another one from there. The second program is
 built for the world of the first, so what both have written is compared.
 
 Every run with failures has the usual faults (`draw_faults`). A user may request more by name: damaged or lost
-files, a storage that hangs, nodes that are cut off. Not every job is made for these. A run has each of them
-once, twice, or not at all.
+files, a storage that hangs, nodes that are cut off. A run has each of them once, twice, or not at all.
 
 A job may end because a file of its checkpoints was damaged; it must name that file. If it may start from an
 older checkpoint (`Checkpointing(allow_older=True)`), it may repeat rows that its sinks had committed since.

@@ -296,17 +296,7 @@ class _CutFolder:
 
 
 class SpillDisk:
-    """Makes spill files in memory; a `SpillFileOpener`. Asks `has_room` before each write.
-
-    Example:
-        >>> disk = SpillDisk(lambda: True)
-        >>> file = disk()
-        >>> file.append(b"stored")
-        >>> file.read(3), file.read(9)
-        (b'sto', b'red')
-        >>> disk.open_files, file.close(), disk.open_files
-        (1, None, 0)
-    """
+    """Makes spill files in memory; a `SpillFileOpener`. Asks `has_room` before each write."""
 
     def __init__(self, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room

@@ -71,7 +71,6 @@ class FaultyStorage:
         self._stale = draws
 
     def list_in_part(self, draws: Draws, listings: int) -> None:
-        """Let a number of listings leave out some of the newest names."""
         self._in_part = draws, listings
 
     def damage(self, path: str, kind: FaultKind, draws: Draws | None) -> bool:
