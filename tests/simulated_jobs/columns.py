@@ -44,7 +44,7 @@ from simulated_jobs.operators import (
     SimulatedWriter,
 )
 from simulated_jobs.records import ExternalSystem
-from simulated_jobs.split_source import Around
+from simulated_jobs.split_source import JobPorts
 from simulated_jobs.timed import UNIT
 
 #: Ids of the source, of the aggregation and of its sink.
@@ -90,9 +90,9 @@ class ColumnShape:
     combines: bool = False
     length: int = 0
 
-    def build(self, key_groups: int, around: Around) -> tuple[tuple[JobVertex, ...], JobEdge]:
+    def build(self, key_groups: int, ports: JobPorts) -> tuple[tuple[JobVertex, ...], JobEdge]:
         """Its two vertices, and the edge between them."""
-        senders, keyed = self._senders(around), self._keyed(around)
+        senders, keyed = self._senders(ports), self._keyed(ports)
         vertices = tuple(
             JobVertex(chain[0].id, tuple(chain), parallelism, key_groups)
             for chain, parallelism in zip((senders, keyed), self.parallelism, strict=True)
@@ -115,7 +115,7 @@ class ColumnShape:
         key = (3 * split + index) % self.keys
         return f"key-{key}" if self.text_keys else key
 
-    def _senders(self, around: Around) -> list[OperatorSpec]:
+    def _senders(self, ports: JobPorts) -> list[OperatorSpec]:
         chain = [OperatorSpec(SOURCE, SOURCE, None, ColumnSource(self), stateful=True)]
         if self.length:
             strategy = WatermarkStrategy.for_bounded_out_of_orderness(
@@ -139,8 +139,8 @@ class ColumnShape:
     def _windows(self) -> TumblingEventTimeWindows:
         return TumblingEventTimeWindows(timedelta(microseconds=self.length * UNIT))
 
-    def _keyed(self, around: Around) -> list[OperatorSpec]:
-        sink = partial(SinkOperator, ColumnSink(around.system, around.hooks))
+    def _keyed(self, ports: JobPorts) -> list[OperatorSpec]:
+        sink = partial(SinkOperator, ColumnSink(ports.system, ports.hooks))
         return [
             replace(_spec(AGGREGATE, self._aggregate), stateful=True, keyed=True),
             replace(_spec(SINK, sink), stateful=True, is_sink=True),

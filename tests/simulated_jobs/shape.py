@@ -27,9 +27,9 @@ from simulated_jobs.operators import (
 )
 from simulated_jobs.records import Copies, Key, Record, key_of
 from simulated_jobs.split_source import (
-    Around,
     HookedSource,
     HookedSplitsOnRequest,
+    JobPorts,
     SplitsOnRequest,
 )
 from simulated_jobs.timed import TimedShape, timestamps, windows
@@ -182,11 +182,11 @@ class Shape:
                 yield path
             open_paths += [(*path, reader) for reader in readers[path[-1]]]
 
-    def build(self, around: Around) -> JobGraph:
+    def build(self, ports: JobPorts) -> JobGraph:
         """The job graph."""
         vertices, edges = [], []
         for vertex in self.vertices:
-            specs = tuple(_spec(operator, vertex, around) for operator in vertex.operators)
+            specs = tuple(_spec(operator, vertex, ports) for operator in vertex.operators)
             vertices.append(JobVertex(vertex.head.id, specs, vertex.parallelism, self.key_groups))
             for where, how in vertex.inputs:
                 sender = self.vertices[where]
@@ -203,11 +203,11 @@ class Shape:
                     )
                 )
         if self.columns is not None:
-            of_columns, edge = self.columns.build(self.key_groups, around)
+            of_columns, edge = self.columns.build(self.key_groups, ports)
             vertices += of_columns
             edges.append(edge)
         if self.timed is not None:
-            of_time, to_them = self.timed.build(self.key_groups, around)
+            of_time, to_them = self.timed.build(self.key_groups, ports)
             vertices += of_time
             edges += to_them
         return JobGraph("simulated", tuple(vertices), tuple(edges))
@@ -220,22 +220,22 @@ def _key_selector(operator: OperatorShape) -> Callable[[Record], Key]:
     return select
 
 
-def _source(vertex: VertexShape, around: Around) -> Source[Record]:
+def _source(vertex: VertexShape, ports: JobPorts) -> Source[Record]:
     source = SimulatedSource(
         vertex.head.number, vertex.counts, vertex.chunk, vertex.pause, in_order=vertex.reads_in_order
     )
-    make_hook = partial(around.make_hook, f"hook of {vertex.head.id}")
+    make_hook = partial(ports.make_hook, f"hook of {vertex.head.id}")
     if vertex.is_on_request and vertex.has_hook:
-        return HookedSplitsOnRequest(source, around.watcher, make_hook)
+        return HookedSplitsOnRequest(source, ports.watcher, make_hook)
     if vertex.is_on_request:
-        return SplitsOnRequest(source, around.watcher)
+        return SplitsOnRequest(source, ports.watcher)
     return HookedSource(source, make_hook) if vertex.has_hook else source
 
 
-def _spec(operator: OperatorShape, vertex: VertexShape, around: Around) -> OperatorSpec:
-    name, number, hooks = operator.id, operator.number, around.hooks
+def _spec(operator: OperatorShape, vertex: VertexShape, ports: JobPorts) -> OperatorSpec:
+    name, number, hooks = operator.id, operator.number, ports.hooks
     if operator.kind is OperatorKind.SOURCE:
-        return OperatorSpec(name, name, None, _source(vertex, around), stateful=True)
+        return OperatorSpec(name, name, None, _source(vertex, ports), stateful=True)
     if operator.kind is OperatorKind.STEP:
         return OperatorSpec(name, name, partial(StepOperator, number, operator.copies, hooks), stateful=True)
     if operator.kind is OperatorKind.TIMES:
@@ -244,7 +244,7 @@ def _spec(operator: OperatorShape, vertex: VertexShape, around: Around) -> Opera
         windowed = partial(windows, number, _key_selector(operator), operator.length)
         return OperatorSpec(name, name, windowed, stateful=True, keyed=True)
     if operator.kind is OperatorKind.SINK:
-        sink = partial(SinkOperator, SimulatedSink(around.system, hooks))
+        sink = partial(SinkOperator, SimulatedSink(ports.system, hooks))
         return OperatorSpec(name, name, sink, stateful=True, is_sink=True)
 
     def keyed() -> KeyedProcessOperator:

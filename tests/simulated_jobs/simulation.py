@@ -32,7 +32,7 @@ from simulated_jobs.rules import (
     used_restarts,
 )
 from simulated_jobs.scenario import HandlerMode, Scenario, draw_scenario
-from simulated_jobs.split_source import Around
+from simulated_jobs.split_source import JobPorts
 
 #: Failures of checkpoints that nothing injects by name: they follow from what happens.
 _SEEN_IN_HISTORY: Final = {
@@ -94,8 +94,8 @@ class Simulation:
         self.world = World(scenario.seed, scenario.conditions, write)
         self.system = ExternalSystem()
         observer = self.world.observer = SimulatedObserver(self.world)
-        around = Around(RunHooks(self.world), self.system, observer.valves, observer.make_hook)
-        self._program = scenario.shape.build(around)
+        ports = JobPorts(RunHooks(self.world), self.system, observer.valves, observer.make_hook)
+        self._program = scenario.shape.build(ports)
         first = SimulatedJob(
             FIRST_JOB,
             build_execution_graph(self._program),

@@ -107,13 +107,13 @@ def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """The events that users' code meets.
+class JobPorts:
+    """The parts of the simulation that the code of a simulated job calls.
 
     Attributes:
         hooks: Make it slow, fail it, let its process die.
         system: The external system behind sinks.
-        watcher: Hears what enumerators do.
+        watcher: Watches the enumerators.
         make_hook: Makes a master hook of this name.
     """
 

@@ -47,7 +47,7 @@ from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import EventTimeSessionWindows, TimeWindow, TumblingEventTimeWindows
 from simulated_jobs.operators import CodeHooks, SimulatedSink, Split
 from simulated_jobs.records import ExternalSystem, Identity, Key, Origin, Record
-from simulated_jobs.split_source import Around
+from simulated_jobs.split_source import JobPorts
 
 #: Microseconds from one position of a split to the next one.
 UNIT: Final = 1000
@@ -188,16 +188,16 @@ class TimedShape:
     is_quiet_beside: bool = False
     waits: bool = True
 
-    def build(self, key_groups: int, around: Around) -> tuple[tuple[JobVertex, ...], tuple[JobEdge, ...]]:
+    def build(self, key_groups: int, ports: JobPorts) -> tuple[tuple[JobVertex, ...], tuple[JobEdge, ...]]:
         """Its vertices and edges."""
-        sources = [self._source(around.system)]
+        sources = [self._source(ports.system)]
         if self.is_quiet_beside:
             strategy = _strategy().with_idleness(0.02)
-            quiet = TimedSource(self, around.system, is_quiet=True)
+            quiet = TimedSource(self, ports.system, is_quiet=True)
             sources.append(OperatorSpec(QUIET, QUIET, None, quiet, stateful=True, watermarks=strategy))
-        sink = partial(SinkOperator, SimulatedSink(around.system, around.hooks))
+        sink = partial(SinkOperator, SimulatedSink(ports.system, ports.hooks))
         keyed = (
-            OperatorSpec(TIMED, TIMED, partial(self._keyed, around.hooks), stateful=True, keyed=True),
+            OperatorSpec(TIMED, TIMED, partial(self._keyed, ports.hooks), stateful=True, keyed=True),
             OperatorSpec(SINK, SINK, sink, stateful=True, is_sink=True),
         )
         by_key = Partitioner(Partitioning.KEY_GROUP, self.key_of)
