@@ -1,8 +1,8 @@
-"""Texts of errors that users' code has raised: always present, of limited length, and safe for every output.
+"""Texts of errors that users' code has raised: always present, bounded, and safe for every output.
 
 An exception is a user's object. Its `__str__` may raise. Its message may have 50 MB, halves of surrogate
-pairs that no JSON holds, or sequences that a terminal obeys. Its chain of causes may be a circle. The failure
-must be reported all the same. So nothing here raises, and every text has a limit.
+pairs that no JSON holds, or control sequences of terminals. Its chain of causes may be a circle. The failure
+must be reported anyway. So nothing here raises, and every text has a limit.
 """
 
 from __future__ import annotations
@@ -50,12 +50,11 @@ def error_text(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
 
 
 def cause_text(error: BaseException) -> str:
-    """Like `error_text`, but an error of Penstock gives only its message, which says all."""
+    """Like `error_text`, but an error of Penstock gives only its message."""
     return message_of(error) if isinstance(error, PenstockError) else error_text(error)
 
 
 def _errors_of(group: BaseExceptionGroup[Any], most: int) -> str:
-    """The first errors of a group; a group in a group stands with its own message."""
     try:
         errors = tuple(group.exceptions)
     except BaseException as other:
@@ -68,15 +67,7 @@ def _errors_of(group: BaseExceptionGroup[Any], most: int) -> str:
 
 
 def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
-    """The result of `str(error)`, or the reason why it has none.
-
-    Example:
-        >>> class Broken(Exception):
-        ...     def __str__(self):
-        ...         raise TypeError
-        >>> message_of(Broken())
-        '(its text is not available: str() raised TypeError)'
-    """
+    """The result of `str(error)`, or the reason why it has none."""
     try:
         text = str(error)
     except BaseException as other:
@@ -85,10 +76,7 @@ def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
 
 
 def traceback_text(error: BaseException, trace: TracebackType | None = None) -> str:
-    """The traceback with all causes, as Python prints it.
-
-    `trace` is its start, by default the error's own.
-    """
+    """The traceback from `trace` on, by default the error's own, with all causes, as Python prints it."""
     try:
         lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     except BaseException as other:  # attributes of the user's exception may raise
@@ -99,12 +87,7 @@ def traceback_text(error: BaseException, trace: TracebackType | None = None) -> 
 
 
 def fit_text(text: str, most: int) -> str:
-    r"""A text of at most `most` characters for every place, without secrets and characters that act.
-
-    Example:
-        >>> fit_text("\x1b[31mred\ud800", 100)
-        '\\x1b[31mred\\ud800'
-    """
+    """A text of at most `most` characters for every output, without secrets and control characters."""
     # Half a secret can't be distinguished from other text, so what is cut here lies far from the text that
     # stays.
     text = shortened(redacted(shortened(text, _SEEN_FOR_SECRETS * most)), most)
@@ -114,12 +97,7 @@ def fit_text(text: str, most: int) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""A text with everything written out that a terminal would obey and not show.
-
-    Example:
-        >>> escaped("count\x1b[2J"), escaped("Zähler")
-        ('count\\x1b[2J', 'Zähler')
-    """
+    """A text with escapes for characters that a terminal obeys instead of showing."""
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
@@ -127,12 +105,6 @@ def shortened(text: str, most: int) -> str:
     """A text of at most `most` characters (at least some dozens); leaves out its middle.
 
     The beginning of a traceback shows the call, and its end shows the error.
-
-    Example:
-        >>> print(shortened("a" * 50 + "b" * 50, 60))
-        aaaaaa
-        ... (75 characters left out) ...
-        bbbbbbbbbbbbbbbbbbb
     """
     if len(text) <= most:
         return text

@@ -16,8 +16,8 @@ class UserLocation:
     """A line of the user's program.
 
     Attributes:
-        line: The line in it, from 1.
-        function: The function that the line is in.
+        line: From 1.
+        function: The function around the line.
 
     Example:
         >>> str(UserLocation("job.py", 12, "main"))
@@ -81,8 +81,7 @@ class OperatorError(PenstockError):
     """An operator failed; the message names operator, subtask and the user's line.
 
     Attributes:
-        location: Where it happened.
-        cause_text: The user's traceback as text (the cause itself may not survive a pickle).
+        cause_text: The user's traceback as text; the cause itself may not survive a pickle.
         what: What happened, without the place.
         raised_at: The user's line that raised, if it is known.
     """
@@ -140,7 +139,7 @@ class ObjectExistsError(StorageError):
 
 
 class StorageTimeoutError(StorageError):
-    """A call to a storage was given up because it hung; it may still be done at any later time."""
+    """A call to a storage hung and was abandoned; it may still take effect at any later time."""
 
 
 class JobIdTakenError(StorageError):
@@ -162,8 +161,8 @@ class SuppressRestartsError(PenstockError):
 class BadInputError(PenstockError):
     """A source's input can't be read; the message names the place, such as a file and an offset.
 
-    What is stored does not change. So the second failure with the same message ends the job, whatever the
-    restart strategy says. A source of your own may raise it, too.
+    The data there does not change. So the second failure with the same message ends the job, whatever the
+    restart strategy says. Users' sources may raise it, too.
     """
 
 
@@ -196,15 +195,6 @@ class SavepointStillNeededWarning(UserWarning):
 
     Attributes:
         path: URL of the savepoint.
-
-    Args:
-        path: URL of the savepoint.
-        job_id: The job that still needs it.
-        why: Why it does, for people.
-
-    Example:
-        >>> str(SavepointStillNeededWarning("/saved/savepoint-j-7-1", "j", "disk full"))[:54]
-        'the savepoint /saved/savepoint-j-7-1 is complete, but '
     """
 
     def __init__(self, path: str, job_id: str, why: str) -> None:
@@ -232,7 +222,7 @@ class StateMismatchError(RestoreError):
 
 
 class JobTimeoutError(PenstockError, TimeoutError):
-    """The wait for an event ended before it happened; the job continues. The message says what to do."""
+    """An event did not happen in time; the job continues. The message says what to do."""
 
 
 class JobFailedError(PenstockError):

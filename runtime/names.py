@@ -1,17 +1,17 @@
 """Names: the rule for names that users give, and the nearest known name for a misspelt one.
 
-A name is text of any alphabet: of a job, a state, a side output, a group, a hook. It goes to places with
-rules of their own: file names, labels of Prometheus, spans of OpenTelemetry, JSON, terminals, pages. Each of
-them escapes what it must. Only names with characters that can't be seen or can't be encoded are refused.
+A name of a job, a state, a side output, a group or a hook is text of any alphabet. It goes to file names,
+labels of Prometheus, spans of OpenTelemetry, JSON, terminals and pages, and each of them escapes what it
+must. Only invisible characters and those that can't be encoded are refused.
 
-All names are in Unicode's normal form C, so two spellings of one name are one name. An editor or a file
-system may change the form of a text, and the state under a name would be lost with it. Letters that only look
-alike stay different, and so do upper and lower case.
+All names are in Unicode's normal form C, because an editor or a file system may change the form of a text,
+and the state under a name would be lost with it. Letters that only look alike stay different, and so do upper
+and lower case.
 
-Python's own errors name what is misspelt, but their hints reach only tracebacks that Python prints itself.
-Notebooks, logs and job reports show the message alone. So the hint is part of the message here. Nothing runs
-for a name that is spelt right, except one look at the keywords of a constructor. Classes of the record path
-must not use `NearestNames`.
+Python's hints for misspelt names reach only tracebacks that Python prints itself. Notebooks, logs and job
+reports show the message alone, so the hint is part of the message here. A name that is spelt right costs
+nothing, except one look at the keywords of a constructor. Classes of the record path must not use
+`NearestNames`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,7 @@ _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-
 
 
 def problem_with_name(name: object) -> str | None:
-    """Return why this can't be a name; `None` when it can.
-
-    Example:
-        >>> problem_with_name("注文 – 2"), problem_with_name("")
-        (None, 'a name must not be empty')
-    """
+    """Return why this can't be a name; `None` when it can."""
     if not isinstance(name, str):
         return f"a name must be a string, not {type(name).__name__}"
     if not name:
@@ -57,32 +52,15 @@ def problem_with_name(name: object) -> str | None:
 
 
 def normal_name(name: str) -> str:
-    r"""Return the normal form of a name, by which it is compared and stored.
-
-    Example:
-        >>> normal_name("U\N{COMBINING DIAERESIS}bung")
-        'Übung'
-    """
+    """Return the normal form of a name, by which it is compared and stored."""
     return unicodedata.normalize("NFC", name)
 
 
 def checked_name(what: str, name: object) -> str:
-    """Return the name in its normal form.
-
-    Args:
-        what: Begins the message: `OutputTag`.
+    """Return the name in its normal form; `what` begins the message of an error.
 
     Raises:
         ConfigurationError: The name is invalid; the message says why, and what to do.
-
-    Example:
-        >>> checked_name("OutputTag", "zu spät")
-        'zu spät'
-        >>> checked_name("OutputTag", "late ")
-        Traceback (most recent call last):
-        ...
-        penstock.runtime.errors.ConfigurationError: OutputTag: a name must not begin or end with a space: \
-leave it out ('late ')
     """
     problem = problem_with_name(name)
     if problem is not None:
@@ -115,10 +93,6 @@ def unknown_attribute(owner: object, name: str) -> AttributeError:
     """Return the error for an attribute that an object or a class does not have.
 
     Names that begin with an underscore get no hint: protocols such as pickle, copy and IPython look for them.
-
-    Example:
-        >>> str(unknown_attribute(dict, "form_keys"))
-        "type object 'dict' has no attribute 'form_keys'; did you mean 'fromkeys'?"
     """
     is_class = inspect.isclass(owner)
     cls: type = owner if is_class else type(owner)  # type: ignore[assignment]
@@ -131,14 +105,7 @@ def unknown_attribute(owner: object, name: str) -> AttributeError:
 
 
 def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None) -> None:
-    """Refuse a keyword argument that a call does not have.
-
-    Args:
-        known: The accepted keywords; `None` accepts any.
-
-    Raises:
-        ConfigurationError: Names the unknown keyword and the nearest known one.
-    """
+    """Refuse a keyword argument that is not in `known`; `None` accepts any."""
     for name in given:
         if known is not None and name not in known:
             msg = f"{call} has no argument {name!r}{nearest_name(name, known)}"
@@ -146,16 +113,7 @@ def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None)
 
 
 def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function answer an unknown keyword argument with the nearest known one.
-
-    Example:
-        >>> @checked_keywords
-        ... def read(path: str, encoding: str = "utf-8") -> None: ...
-        >>> read("a", encodng="ascii")
-        Traceback (most recent call last):
-        ...
-        penstock.runtime.errors.ConfigurationError: read has no argument 'encodng'; did you mean 'encoding'?
-    """
+    """Make a function answer an unknown keyword argument with the nearest known one."""
     known = keywords_of(function)
 
     @functools.wraps(function)
@@ -178,7 +136,7 @@ def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
 class NearestNames(type):
     """Metaclass of classes that users construct: answers misspelt members and constructor arguments.
 
-    A class can name members that are called otherwise here, in `_renamed`: the old or foreign name and ours.
+    `_renamed` of a class maps old or foreign names of members to ours.
 
     Example:
         >>> class Window(metaclass=NearestNames):
@@ -188,10 +146,6 @@ class NearestNames(type):
         ...
         ...     @staticmethod
         ...     def tumbling() -> None: ...
-        >>> Window.tumblin()
-        Traceback (most recent call last):
-        ...
-        AttributeError: type object 'Window' has no attribute 'tumblin'; did you mean 'tumbling'?
         >>> Window.of_size(1)
         Traceback (most recent call last):
         ...
@@ -214,7 +168,7 @@ class NearestNames(type):
 
         @property
         def __signature__(cls) -> inspect.Signature:
-            """The constructor's; `inspect` would take that of `__call__` below."""
+            """The constructor's; `inspect` would take that of `__call__`."""
             signature = inspect.signature(cls.__init__)
             return signature.replace(parameters=list(signature.parameters.values())[1:])
 
@@ -225,22 +179,12 @@ class NearestNames(type):
 
 
 class NearestEnumMembers(EnumMeta):
-    """Metaclass of users' enums: answers a misspelt member.
-
-    Example:
-        >>> from enum import Enum
-        >>> class Color(Enum, metaclass=NearestEnumMembers):
-        ...     GREEN = "green"
-        >>> Color.GREN
-        Traceback (most recent call last):
-        ...
-        AttributeError: type object 'Color' has no attribute 'GREN'; did you mean 'GREEN'?
-    """
+    """Metaclass of users' enums: answers a misspelt member."""
 
     if not TYPE_CHECKING:  # a type checker continues refusing unknown names
 
         def __getattr__(cls, name: str) -> Any:
-            """The member of this name; Python 3.11 finds some members only here."""
+            """Find a member; Python 3.11 finds some members only here."""
             members = cls.__dict__.get("_member_map_", {})
             if name in members:
                 return members[name]

@@ -33,8 +33,6 @@ class TimerService(Protocol):
 
 
 class AsyncRunner(Protocol):
-    """Runs blocking work elsewhere and calls back in the caller's thread."""
-
     def run(
         self,
         work: Callable[[], T],
@@ -60,20 +58,12 @@ class SnapshotStorage(Protocol):
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         """Store `data` under `path`.
 
-        Args:
-            create: Store only if the path is free; atomic among all writers.
-
-        Raises:
-            ObjectExistsError: `create` is set and the path is taken.
+        With `create` the path must be free, atomically among all writers, or `ObjectExistsError` is raised.
         """
         ...
 
     def get(self, path: str) -> bytes:
-        """Read the object under `path`.
-
-        Raises:
-            ObjectNotFoundError: The path is free.
-        """
+        """Read an object; raises `ObjectNotFoundError` when the path is free."""
         ...
 
     def list(self, prefix: str) -> list[str]:
@@ -109,11 +99,7 @@ class Disk(Protocol):
         ...
 
     def link(self, path: str, to: str) -> None:
-        """Give a file a second name, atomically.
-
-        Raises:
-            FileExistsError: The name is taken.
-        """
+        """Give a file a second name, atomically; raises `FileExistsError` when the name is taken."""
         ...
 
     def rename(self, path: str, to: str) -> None:
@@ -125,11 +111,7 @@ class Disk(Protocol):
     def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes: ...
 
     def make_folder(self, path: str) -> None:
-        """Make one folder; the root with all missing parents.
-
-        Raises:
-            FileExistsError: The name is taken.
-        """
+        """Make one folder, the root with its parents; raises `FileExistsError` when the name is taken."""
         ...
 
     def remove_folder(self, path: str) -> None:
@@ -149,7 +131,7 @@ class Disk(Protocol):
 
 class SpillFile(Protocol):
     def append(self, data: bytes) -> None:
-        """Write `data` behind what was written before; all of it or nothing.
+        """Append `data`, all of it or nothing.
 
         Raises:
             StorageError: The disk is full or fails. Earlier content is still there.
@@ -164,8 +146,6 @@ class SpillFile(Protocol):
 
 
 class SpillFileOpener(Protocol):
-    """Makes files for data that does not fit into memory."""
-
     def __call__(self) -> SpillFile:
         """Make a new, empty file."""
         ...
@@ -179,7 +159,7 @@ class StagesFiles(Protocol):
         """Delete leftovers of killed writers; return the number of files.
 
         Args:
-            is_past: Whether the writer of an object, given by its path, can no longer be writing it.
+            is_past: Whether the writer of the object at a path can no longer be writing it.
         """
         ...
 
@@ -191,7 +171,7 @@ class StorageOpener(Protocol):
         """Open the storage behind a URL; blocks.
 
         Args:
-            create: The storage will be written, and may not exist yet.
+            create: Whether the storage will be written, and may not exist yet.
 
         Raises:
             StorageError: The URL leads to no storage.

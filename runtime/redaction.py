@@ -1,7 +1,7 @@
 """`redacted`: a text without the secrets that are recognizable by their form.
 
-Errors, settings and reports go to logs, pages, metrics and tickets, where many people read them. Secrets are
-removed where a text is made, so that no place that shows it has to.
+Errors, settings and reports go to logs, pages, metrics and tickets. Secrets are removed where a text is made,
+so that no output has to.
 """
 
 from __future__ import annotations
@@ -147,17 +147,7 @@ def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
 
 
 def without_secrets(cls: type[_T]) -> type[_T]:
-    """Class decorator: the `repr` of instances is `redacted`. It stands above `@dataclass`.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> @without_secrets
-        ... @dataclass
-        ... class Place:
-        ...     url: str
-        >>> Place("s3://me:word@bucket")
-        Place(url='s3://***@bucket')
-    """
+    """Class decorator: the `repr` of instances is `redacted`. It stands above `@dataclass`."""
     shown = cls.__repr__
 
     def __repr__(self: _T) -> str:
@@ -168,10 +158,5 @@ def without_secrets(cls: type[_T]) -> type[_T]:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL is signed or contains a user and a password.
-
-    Example:
-        >>> has_password("s3://key:secret@bucket/path"), has_password("abfss://container@account/path")
-        (True, False)
-    """
+    """Return whether a URL is signed or contains a user and a password."""
     return any(_without_users(chunk) != chunk for chunk in _CHUNK.findall(url))

@@ -1,8 +1,7 @@
 """The line of the user's program that made an operator.
 
-A graph is built far from where it runs, so every operator remembers the user's line that made it. That line
-is the first frame outside of this package. It is found by module name, not by path, so it does not matter
-how the package is installed.
+A graph is built far from where it runs, so every operator remembers that line: the first frame outside of
+this package. Frames are told apart by module name, so it does not matter how the package is installed.
 
 A file is shown relative to where its module is imported from (`jobs/words.py`). A script is shown by its
 name, and a cell of a notebook by its number.
@@ -36,12 +35,7 @@ def user_location() -> UserLocation:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """The name of a user's function in names and messages.
-
-    Example:
-        >>> function_name(str.split), function_name(lambda x: x), function_name(functools.partial(len))
-        ('str.split', 'lambda', 'len')
-    """
+    """The name of a user's function in names and messages."""
     function = _innermost(function)
     own = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     name = own or type(function).__qualname__
@@ -97,7 +91,6 @@ def file_of(code: CodeType, module: Mapping[str, Any]) -> str:
 
 
 def _notebook_cell(filename: str, module: Mapping[str, Any]) -> str:
-    """`In[3]` if the notebook's shell knows the cell."""
     get_shell = module.get("get_ipython")
     compiler = getattr(get_shell(), "compile", None) if callable(get_shell) else None
     number = getattr(compiler, "_filename_map", {}).get(filename)

@@ -1,5 +1,4 @@
-"""Everything that a user can set: frozen dataclasses whose fields are checked when they are made.
+"""Settings of checkpoints, restarts and whole jobs: frozen dataclasses that check their fields.
 
-Settings of checkpoints, restarts and whole jobs, and the checks that they share. A setting names its unit
-and its allowed values in its error. Imports `record` and the ground (`errors`).
+An error names the setting, its unit and its allowed values. Imports `record` and the ground (`errors`).
 """

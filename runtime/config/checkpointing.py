@@ -15,12 +15,7 @@ from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 
 class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
-    """The promise that a checkpoint keeps when a job is restored from it.
-
-    Example:
-        >>> CheckpointingMode("exactly_once").name
-        'EXACTLY_ONCE'
-    """
+    """The promise that a checkpoint keeps when a job is restored from it."""
 
     #: Every record has an effect on state exactly once. Channels wait for each other at barriers.
     EXACTLY_ONCE = "exactly_once"
@@ -38,12 +33,7 @@ class KeepAfter(Enum, metaclass=NearestEnumMembers):
 
 
 class Alignment(Enum, metaclass=NearestEnumMembers):
-    """Treatment of a channel whose barrier has come before those of others, in an aligned checkpoint.
-
-    Example:
-        >>> Alignment("store").name
-        'STORE'
-    """
+    """Treatment of a channel whose barrier has come before those of others, in an aligned checkpoint."""
 
     #: The channel is not read, and its sender stops when it has no credit left.
     HOLD = "hold"
@@ -52,11 +42,6 @@ class Alignment(Enum, metaclass=NearestEnumMembers):
 
 
 def refuse_without_store(name: str, value: int) -> NoReturn:
-    """Refuse a setting that only a stored alignment follows.
-
-    Raises:
-        ConfigurationError: Always.
-    """
     msg = (
         f"{name}={value} without alignment='store': an alignment that holds its channels stores nothing, "
         "and the credits of a channel bound what waits in it. Set alignment='store', or leave it out"
@@ -73,26 +58,25 @@ class Checkpointing(Settings):
         every: Time from the start of one periodic checkpoint to the start of the next; over 0.
         storage: Path or URL of the checkpoint storage; `None` for the default of the executor.
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
-        timeout: A checkpoint that takes longer is aborted (default 10 minutes).
+        timeout: A checkpoint that takes longer is aborted.
         min_pause: Least time between the end of a checkpoint and the start of the next periodic one.
-        max_concurrent: How many checkpoints may run at a time.
-        retain: How many completed checkpoints are kept.
+        max_concurrent: Maximum number of checkpoints in progress.
+        retain: Number of completed checkpoints that are kept.
         keep_after: After which end of the job its checkpoints stay.
-        tolerable_failures: How many failed checkpoints in a row are tolerated before the job fails and
-            restarts; `None` for any number.
+        tolerable_failures: Failed checkpoints in a row before the job fails and restarts; `None` for any
+            number.
         allow_older: When the newest checkpoint is damaged, start from the one before. Sinks may then repeat
             what was committed since.
-        unaligned: Barriers overtake data, which becomes part of the checkpoint: a checkpoint then takes no
+        unaligned: Barriers overtake data, which becomes part of the checkpoint. A checkpoint then takes no
             longer under back pressure, but is larger. Only with exactly once, and one checkpoint at a time.
             Savepoints are always aligned.
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.
-        alignment: What an aligned checkpoint does with a channel whose barrier has come. `hold` (the default)
-            does not read it. `store` keeps what it brings until the other barriers have come. So a sender
-            that also feeds others is not held back by one slow alignment. Only with exactly once, without
-            `unaligned`.
-        max_alignment_bytes: With `store`: a checkpoint is given up when a subtask has to store more than
-            this; what was stored is processed. `None` for no limit but the disk's.
+        alignment: What an aligned checkpoint does with a channel whose barrier has come. `hold` does not read
+            it. `store` keeps its data until the other barriers have come. So a sender that also feeds others
+            is not held back by one slow alignment. Only with exactly once, without `unaligned`.
+        max_alignment_bytes: With `store`: a checkpoint is aborted when a subtask has to store more than this;
+            the stored data is then processed. `None` for no limit but the disk's.
 
     Raises:
         ConfigurationError: A value is not allowed; the message says what is.
@@ -148,7 +132,7 @@ class Checkpointing(Settings):
         self._check_alignment()
 
     def _check_alignment(self) -> None:
-        """Settings that nothing would follow are refused, not quietly ignored."""
+        """Refuse settings that have no effect."""
         if self.alignment is Alignment.HOLD:
             if self.max_alignment_bytes is not None:
                 refuse_without_store("max_alignment_bytes", self.max_alignment_bytes)
@@ -188,13 +172,7 @@ class Checkpointing(Settings):
             raise ConfigurationError(msg)
 
     def options(self, kind: SnapshotKind) -> CheckpointOptions:
-        """Options of a snapshot of this kind; they go into its barrier. Savepoints are always aligned.
-
-        Example:
-            >>> Checkpointing(every=10, unaligned=True, aligned_timeout=3).options(SnapshotKind.CHECKPOINT)
-            CheckpointOptions(kind=<SnapshotKind.CHECKPOINT: 'checkpoint'>, unaligned=False, \
-aligned_timeout=3.0, drain=False, location=None)
-        """
+        """Options of a snapshot of this kind; they go into its barrier. Savepoints are always aligned."""
         if kind.is_savepoint or not self.unaligned:
             return CheckpointOptions(kind)
         timeout = None if self.aligned_timeout is None else as_seconds(self.aligned_timeout)

@@ -1,7 +1,7 @@
-"""Checks that settings share: a whole number, a choice, and mappings with unknown names.
+"""Checks that settings share: a place, a whole number, a choice, and mappings with unknown names.
 
-Each check returns the value in the form that the runtime uses. Otherwise it raises a `ConfigurationError`
-that names the setting, the given value and the allowed ones.
+Each returns the value in the form that the runtime uses, or raises a `ConfigurationError` that names the
+setting, the given value and the allowed ones.
 """
 
 from __future__ import annotations
@@ -24,16 +24,7 @@ EnumT = TypeVar("EnumT", bound=Enum)
 
 
 def location(name: str, value: object) -> str:
-    """A path or URL as text.
-
-    Raises:
-        ConfigurationError: It is something else, or empty.
-
-    Example:
-        >>> from pathlib import Path
-        >>> location("storage", Path("/data/jobs"))
-        '/data/jobs'
-    """
+    """A path or URL as text."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.strip():
         msg = f"{name}={value!r}: give the path or URL, such as '/data/jobs' or 's3://bucket/jobs'"
@@ -42,10 +33,7 @@ def location(name: str, value: object) -> str:
 
 
 def whole_number(name: str, value: object, *, at_least: int) -> int:
-    """A whole number.
-
-    Raises:
-        ConfigurationError: It is no int (a bool is none either), or too small.
+    """A whole number; a bool is none.
 
     Example:
         >>> whole_number("retain", 3, at_least=1)
@@ -58,15 +46,7 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
 
 
 def real_number(name: str, value: object, *, at_least: float, at_most: float = math.inf) -> float:
-    """A finite number within bounds, both included.
-
-    Raises:
-        ConfigurationError: It is no number, or out of bounds.
-
-    Example:
-        >>> real_number("jitter", 0.1, at_least=0, at_most=1)
-        0.1
-    """
+    """A finite number within bounds, both included."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
         if math.isfinite(number) and at_least <= number <= at_most:
@@ -77,11 +57,7 @@ def real_number(name: str, value: object, *, at_least: float, at_most: float = m
 
 
 def truth(name: str, value: object) -> bool:
-    """`True` or `False`, nothing that merely counts as such.
-
-    Raises:
-        ConfigurationError: It is something else.
-    """
+    """`True` or `False`, and no other value."""
     if not isinstance(value, bool):
         msg = f"{name}={value!r}: give True or False"
         raise ConfigurationError(msg)
@@ -89,11 +65,7 @@ def truth(name: str, value: object) -> bool:
 
 
 def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """A member of `kind`, given as such or by its value.
-
-    Raises:
-        ConfigurationError: There is no such member; the message lists them all.
-    """
+    """A member of `kind`, given as such or by its value."""
     if isinstance(value, kind):
         return value
     for member in kind:
@@ -105,10 +77,7 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 
 
 def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> None:
-    """Refuse names that are not allowed, naming the nearest one that is.
-
-    Raises:
-        ConfigurationError: There is an unknown name.
+    """Refuse unknown names; the error names the nearest known one.
 
     Example:
         >>> check_names("Checkpointing", {"evry": 1}, ["every", "storage"])
@@ -125,11 +94,7 @@ def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> Non
 
 
 def from_fields(kind: type[C], given: Mapping[str, Any]) -> C:
-    """Build the dataclass `kind` from a mapping of its settings.
-
-    Raises:
-        ConfigurationError: A setting is unknown, missing or has a value that is not allowed.
-    """
+    """Build the dataclass `kind` from a mapping of its settings."""
     allowed = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
     check_names(kind.__name__, given, allowed)
     try:
@@ -140,7 +105,7 @@ def from_fields(kind: type[C], given: Mapping[str, Any]) -> C:
 
 
 class Settings(metaclass=NearestNames):
-    """Base of settings: frozen dataclasses that can be built from a mapping, as it stands in a file."""
+    """Base of settings: frozen dataclasses that can be built from a mapping, as read from a file."""
 
     __slots__ = ()
 

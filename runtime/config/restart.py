@@ -1,23 +1,18 @@
 """Restart strategies: whether and when a failed job tries again (Flink's `RestartBackoffTimeStrategy`).
 
-What the user writes is a frozen description; the job keeps a strategy, which counts.
+Users give a frozen description; the job keeps a strategy, which counts. A failure of the job is one restart,
+and so is the death of its JobMaster. A rescale is none.
 
-What counts. A failure of the job is one restart, and so is the death of its JobMaster. A rescale is none. It
-does not use the budget up, and it does not shorten the time that the job has run well.
+Every `AttemptBegun` in the decision log holds the strategy's memory at that time (`RestartMemory`). A
+restarted JobMaster takes the newest one and adds the death of its predecessor. The record by which it takes
+the job over holds the sum. So no crash loop is longer than the description allows.
 
-What survives a JobMaster. Every `AttemptBegun` in the decision log holds the strategy's memory of that moment
-(`RestartMemory`). A JobMaster that comes back takes the newest one and adds the death of its predecessor. The
-record by which it takes the job over holds the sum. So no crash loop is longer than the description
-allows, however many attempts the log shows.
-
-What time is. No wall clock decides: it may be set back or forward, and two hosts may disagree. Strategies
-count in the *age* of the job: seconds on the monotonic clocks of its JobMasters, one after the other. Records
-of attempts and completed checkpoints hold the age at which they were written. A successor continues from the
-highest one. It can't know how long its predecessor ran after that, nor how long no JobMaster ran, so it
-assumes that this took no time. That is safe. The age never runs ahead of real time, so failures look closer
-together than they were, never further apart. No budget grows by a take-over. What is lost is at most the time
-since the last completed checkpoint. A job whose JobMasters die without a checkpoint in between has made no
-progress, and is right to be counted as in a loop.
+No wall clock decides: it may be set, and two hosts may disagree. Strategies count in the *age* of the job:
+seconds on the monotonic clocks of its JobMasters, one after the other. Records of attempts and completed
+checkpoints hold the age at which they were written, and a successor continues from the highest one. It
+assumes that the time since then was zero. So the age never runs ahead of real time: failures look closer
+together than they were, and no budget grows by a take-over. A job whose JobMasters die without a checkpoint
+in between has made no progress, and counts as in a loop.
 """
 
 from __future__ import annotations
@@ -46,8 +41,8 @@ class FixedDelay(Settings):
     """A number of restarts, each after the same delay.
 
     Attributes:
-        attempts: How often the job may restart in its life.
-        delay: How long it waits before each restart.
+        attempts: Maximum number of restarts in the job's life.
+        delay: Time before each restart.
 
     Example:
         >>> FixedDelay(attempts=3, delay=10)
@@ -69,10 +64,10 @@ class ExponentialBackoff(Settings):
     Attributes:
         initial: The first delay.
         maximum: The longest delay.
-        multiplier: How much longer each delay is than the one before.
-        jitter: By which share of itself a delay may vary, so that jobs do not restart in step.
+        multiplier: Factor from one delay to the next.
+        jitter: Share of itself by which a delay may vary, so that jobs do not restart in step.
         reset_after: A job that ran this long since its last failure begins with `initial` again.
-        attempts: How often the job may restart in a row without having run that long; `None` for any number.
+        attempts: Maximum number of restarts in a row without having run that long; `None` for any number.
 
     Example:
         >>> ExponentialBackoff(initial=1, maximum=60).maximum
@@ -104,9 +99,9 @@ class FailureRate(Settings):
     """Any number of restarts, as long as failures are rare enough.
 
     Attributes:
-        failures: How many failures within `interval` are borne; one more fails the job.
-        interval: How long a failure counts.
-        delay: How long the job waits before each restart.
+        failures: Maximum number of failures within `interval`; one more fails the job.
+        interval: Time for which a failure counts.
+        delay: Time before each restart.
 
     Example:
         >>> FailureRate(failures=3, interval=300)
@@ -134,15 +129,7 @@ _KINDS: Final[dict[str, type[NoRestart | FixedDelay | ExponentialBackoff | Failu
 
 
 def restart_from_mapping(given: Mapping[str, Any]) -> RestartConfig:
-    """Build a restart configuration from a mapping whose `kind` names it.
-
-    Raises:
-        ConfigurationError: The kind or a setting is unknown or not allowed.
-
-    Example:
-        >>> restart_from_mapping({"kind": "fixed_delay", "attempts": 2, "delay": 5})
-        FixedDelay(attempts=2, delay=5.0)
-    """
+    """Build a restart configuration from a mapping whose `kind` names it."""
     kind = given.get("kind")
     if not isinstance(kind, str):
         msg = f"restart kind={kind!r}: give one of {', '.join(map(repr, _KINDS))}"
@@ -153,19 +140,11 @@ def restart_from_mapping(given: Mapping[str, Any]) -> RestartConfig:
 
 @dataclass(frozen=True, slots=True)
 class RestartAfter:
-    """Try again after `delay` seconds."""
-
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The job fails.
-
-    Attributes:
-        reason: Why there is no other try, for people.
-    """
-
     reason: str
 
 
@@ -196,27 +175,20 @@ class RestartStrategy(Protocol):
     """Counts failures and decides about the next attempt; all times are ages of the job in seconds."""
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        """The memory with one more restart: the JobMaster has died. Changes nothing; any thread may call it.
+        """The memory of the newest attempt with one more restart, for the death of the JobMaster.
 
-        Args:
-            memory: As the newest attempt in the log has it.
+        Changes nothing; any thread may call it.
         """
         ...
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
-        """The JobMaster came back and has begun an attempt: how long to wait before it is deployed.
-
-        Args:
-            memory: From `after_death`; the strategy continues from it.
-        """
+        """Continue from a memory of `after_death`; return when to deploy the new attempt."""
         ...
 
     def attempt_begun(self, age: float) -> None:
         """The job begins, or begins again after a failure; not called for a rescale."""
         ...
 
-    def failed(self, age: float) -> RestartDecision:
-        """The attempt failed; what next?"""
-        ...
+    def failed(self, age: float) -> RestartDecision: ...
 
     def memory(self) -> RestartMemory: ...

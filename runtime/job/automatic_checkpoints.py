@@ -1,22 +1,15 @@
-"""Checkpoints that a job takes on its own account, without waiting for the next period.
+"""Checkpoints that a job takes without waiting for the next period.
 
-`FinalCheckpoint`: triggers the last checkpoint of a bounded job at once.
+`FinalCheckpoint`: the last checkpoint of a bounded job. A subtask finishes only after a checkpoint that
+covers the end of its data. So one is triggered when every unfinished subtask has reported that end. A
+checkpoint in progress may suffice, so its end is awaited first. A failed one is tried again after a pause,
+and counts like any other. The periodic timer keeps running in case a subtask needs another checkpoint.
 
-A subtask finishes only after a checkpoint that covers the end of its data. A finished job should not wait for
-the periodic checkpoint. So one is triggered when every unfinished subtask has reported the end of its data. A
-checkpoint in progress may suffice, so its end is awaited first. If the last checkpoint fails, it is tried
-again after a pause; its failures count like all others. After it is complete, subtasks finish by themselves.
-The periodic timer keeps running in case one of them needs another checkpoint.
-
-`SavepointFollowUp`: the checkpoint that is taken right after a savepoint.
-
-Users may move or delete a savepoint. But until a younger checkpoint is complete, a restart of the job would
-need it. So a checkpoint follows at once, and the request for the savepoint is answered when that is complete.
-If it fails, it is tried again a few times; its failures count like all others. While the job restarts, stops
-or is rescaled, the follow-up waits: stopping and rescaling take a snapshot of their own. If no checkpoint
-completes, the savepoint exists all the same, and the answer says that the job still needs it. A job that ends
-meanwhile needs it no more. The answer then comes before the end, so that the request does not find an ended
-job without a savepoint.
+`SavepointFollowUp`: the checkpoint right after a savepoint. Users may move or delete a savepoint, but a
+restart needs it until a younger checkpoint is complete. So the request for the savepoint is answered when the
+follow-up is complete. A failed one is tried again a few times. It waits while the job restarts, stops or is
+rescaled. If no checkpoint completes, the answer says that the job still needs the savepoint. A job that ends
+needs it no more; the answer then comes before the end.
 """
 
 from __future__ import annotations
@@ -49,8 +42,6 @@ RETRY_AFTER: Final = 1.0
 
 
 class CheckpointTrigger(Protocol):
-    """The part of the checkpoint coordinator that is needed here."""
-
     @property
     def pending_ids(self) -> Sequence[int]: ...
 
@@ -118,11 +109,7 @@ WAITS: Final = 30
 
 
 class SavepointFollowUp:
-    """Answers a request for a savepoint, and says whether the job still needs the savepoint.
-
-    Args:
-        on_answer: Called once with the outcome of the savepoint.
-    """
+    """Answers a request for a savepoint, and says whether the job still needs the savepoint."""
 
     def __init__(self, job: JobContext, coordinator: CheckpointCoordinator, on_answer: OnAnswer) -> None:
         self._job = job

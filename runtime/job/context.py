@@ -96,21 +96,18 @@ class JobContext:
     """A job and its current state; only the scheduler and the states call it.
 
     Args:
-        restart: Decides whether and when another attempt begins.
-        clock: Wall-clock and monotonic seconds.
         deployment_timeout: Seconds within which an attempt must be deployed.
-        running: Makes the state of a job that runs, from the reports that hold.
+        running: Makes the state of a running job from the subtasks that have reported the end of their data.
 
     Attributes:
         attempt: The current or last attempt; 0 before the first.
         restarts: Restarts during the job's life, from the log; rescales don't count.
         new_parallelism: Replaces `graph.parallelism` in the next attempt; `None` for no change.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
-        warning: A warning for the user: about that checkpoint, or about what the end of the job left behind.
+        warning: A warning for the user about that checkpoint, or about the end of the job.
         stopped_with: The complete savepoint that the job was stopped with.
         ended: The end that this JobMaster found in the log; `None` for a job that had not ended.
-        uncovered: Uncommitted output of its sinks; removed at the end of the job.
-        is_fenced: Whether another JobMaster owns the job, so this one does nothing any more.
+        is_fenced: Whether another JobMaster owns the job, so that this one changes nothing any more.
     """
 
     attempt = 0
@@ -197,13 +194,10 @@ class JobContext:
         return RestartAfter(0.0)
 
     def begin_attempt_of(self, region: Region, start: AttemptStart) -> FailureCause | None:
-        """Take over a new attempt of one region from the log; the other subtasks keep their attempts.
+        """Take over a new attempt of one region from the log; return why the region can't be restored.
 
-        The others are notified again that the region's restore checkpoint is complete: its record may have
-        been found in the log only now.
-
-        Returns:
-            Why the region can't be restored.
+        The others keep their attempts. They are notified again that the region's checkpoint is complete: its
+        record may have been found in the log only now.
         """
         others = [subtask for subtask in self.graph.subtasks if subtask not in region]
         self.planner.begin_region(start.attempt, region)
@@ -251,7 +245,7 @@ class JobContext:
             self.restart.attempt_begun(self.ledger.age())
 
     def _left_out(self, restore: CompletedCheckpoint | None) -> str | None:
-        """A warning about state without an operator; the deployment refuses it unless the user allowed it."""
+        """Warn of state without an operator; the deployment refuses it unless the user allowed it."""
         unknown = () if restore is None else unknown_operators(self.graph.execution, restore)
         if not unknown:
             return None
@@ -269,7 +263,6 @@ class JobContext:
         """Restore operator coordinators and master hooks, before the subtasks are deployed.
 
         Args:
-            checkpoint: Has their state; `None` when the job starts from nothing.
             then: Called when they are restored, or with a failure.
 
         Raises:
@@ -302,10 +295,10 @@ class JobContext:
             self.coordinator.subtask_finished(subtask)
 
     def end_checkpoints(self, detail: str, *, for_good: bool = False) -> None:
-        """Abort the attempt's checkpoints at its end, except one whose record is being written.
+        """Abort the attempt's checkpoints, except one whose record is being written.
 
         Args:
-            for_good: Whether the job has done its work; the cause then also answers later requests.
+            for_good: Whether the job has done its work; `detail` then also answers later requests.
         """
         if self.operators is not None:
             self.operators.attempt_ended()
@@ -334,10 +327,9 @@ class JobContext:
         """Write the job's end into the log, then continue.
 
         Args:
-            then: Gets a note if that was impossible.
-            ended_before: Called instead if the log has another end. It is needed where no attempt may have
-                begun; behind an attempt, another end means that this JobMaster is fenced.
-            failure: The failure behind `cause`.
+            then: Gets a note when the end could not be written.
+            ended_before: Called instead if the log has another end. Without it, another end fences this
+                JobMaster.
         """
         if not self.is_fenced:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)

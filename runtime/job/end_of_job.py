@@ -1,30 +1,21 @@
-"""The end of a job: its record, output that nothing covers, and what operators close.
+"""The end of a job: its record, uncovered output, and the close of what operators have in the JobMaster.
 
-Writes the end of a job into the decision log, with retries, and removes files that are not needed any more.
+`EndOfJob`: only the record in the decision log makes an end final. A JobMaster that restarts later finds it
+and does nothing. Unavailable storage is tried a few times; then the job ends anyway, with a note, and only
+its last report shows the end. Files are deleted after the record is written: until then the job could be
+restored from them. Coordinators and hooks are closed beside the deletions, and each part has a bound of its
+own. So neither a hook nor a storage that hangs holds the end up.
 
-Only the record makes an end final: a JobMaster that restarts later finds it and does nothing. A storage that
-does not respond is tried a few times. If it stays unavailable, the job ends anyway, with a note. Only the
-job's last report, which the cluster keeps, then shows the end. Files are deleted after the record is written:
-until then the job could be restored from them.
+`UncoveredOutput`: removes output that can't be committed any more. Output can be committed only if a
+completed snapshot names it, and the newest snapshot names all of it. So everything else is removed, on two
+conditions:
 
-Coordinators and master hooks are closed beside the deletions. Neither waits for the other: a hook that fails
-or hangs keeps no file. The job has ended when both are over, or have taken too long. So no storage that
-hangs, nor the place of a sink's output, holds the end up. Whatever went wrong is in the note and a warning.
+1. *The end of the job is in the log.* No checkpoint completes later. A process that is cut off and still runs
+   gets no permit to commit what was removed. What it writes afterwards stays.
+2. *The newest snapshot could be read.* Otherwise nothing is removed.
 
-`UncoveredOutput`: removes the output of an ended job that can't be committed any more.
-
-Uncommitted output of a sink can be committed only if a completed snapshot names it. The newest snapshot names
-all of it, because a sink keeps its uncommitted output in every later snapshot. So everything else can be
-removed, under two conditions:
-
-1. *The end of the job is in the log.* From then on no checkpoint completes, so nothing becomes covered later.
-A process that is cut off and still runs gets no permit to commit what was removed. What it writes afterwards
-stays where it is. 2. *The newest snapshot could be read.* Otherwise nothing is removed.
-
-`ClosingOperators`: the end of what operators have in the JobMaster, when their job has ended.
-
-Master hooks and coordinators are users' code. Their calls may fail, and a hook's may never return. The end of
-the job is in the log by now, so nothing of that changes it. The user learns what was not closed, and why.
+`ClosingOperators`: closes master hooks and coordinators. They are users' code: a call may fail, and a hook's
+may never return. The end is in the log by now, so the user only learns what was not closed, and why.
 """
 
 from __future__ import annotations
@@ -70,7 +61,6 @@ class EndOfJob:
         Args:
             then: Called once, with an empty note, or with a description of the error.
             ended_before: Called instead if the log has another end.
-            failure: The failure behind `cause`.
         """
         job, timeout = self._job, self._job.ledger.storage_timeout
         pending: list[Cancellable | None] = [None]
@@ -109,7 +99,7 @@ class EndOfJob:
     def _ended_before(
         self, wanted: JobState, before: EndedBefore, then: Callable[[EndedBefore], None]
     ) -> None:
-        """Go on behind the end that the log has; of another end than wanted, its writer deletes the files."""
+        """Accept the end in the log; if it differs from `wanted`, its writer deletes the files."""
 
         def ended(note: str) -> None:
             if note:
@@ -146,7 +136,7 @@ class EndOfJob:
     def _clear_away(
         self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]
     ) -> None:
-        """Close what operators have in the JobMaster, and delete files; go on when both are over.
+        """Close what operators have in the JobMaster, and delete files; continue when both are over.
 
         The wait for the files has a bound of its own, `storage_timeout`.
         """
@@ -177,10 +167,10 @@ class EndOfJob:
         job.close_operators(closed)
 
     def _remove_uncovered(self, state: JobState, then: Callable[[str], None]) -> None:
-        """Remove uncommitted output, before the checkpoints go that tell what is covered.
+        """Remove uncommitted output; must come before the deletion of checkpoints, which say what is covered.
 
-        A job that has finished in its first attempt has none. Behind a failed attempt the sinks remove it
-        when a checkpoint is complete. But an attempt may be there for the last commits alone, and see none.
+        A job that has finished in its first attempt has none. After a failed attempt, sinks remove it when a
+        checkpoint is complete. But an attempt that only commits may take none.
         """
         job = self._job
         output = job.uncovered
@@ -219,12 +209,6 @@ def _nothing_to_delete(ended: Callable[[str], None]) -> None:
 
 
 class UncoveredOutput:
-    """The uncommitted output of a job's sinks.
-
-    Args:
-        open_location: Opens storages of snapshots that are not in `storage`.
-    """
-
     def __init__(
         self,
         job_id: str,
@@ -244,10 +228,7 @@ class UncoveredOutput:
         return bool(self._sinks)
 
     def remove(self, newest: CompletedCheckpoint | None) -> None:
-        """Remove what is not covered; blocks. The job's end must be in the log.
-
-        Args:
-            newest: The job's newest completed checkpoint or savepoint.
+        """Remove what the newest completed snapshot does not cover; blocks. The job's end must be in the log.
 
         Raises:
             StorageError: The snapshot could not be read: nothing was removed.
@@ -292,10 +273,10 @@ CLOSE_TIMEOUT: Final = 5.0
 
 
 class ClosingOperators:
-    """Collects what went wrong, until all hooks are closed or the time is over.
+    """Collects errors until all hooks are closed or the time is over.
 
     Args:
-        hooks: Names of the hooks, with their operators, as the user sees them.
+        hooks: Names of the hooks, with their operators, as users see them.
         then: Called once, by `begin` or later, with a description of all errors, or an empty one.
     """
 
@@ -314,12 +295,7 @@ class ClosingOperators:
         self._problems.append(problem)
 
     def closed(self, hook: str, problem: str = "") -> None:
-        """Note that the close of a hook has ended.
-
-        Args:
-            hook: One of `hooks`.
-            problem: Reason of the failure; empty after success.
-        """
+        """Note that the close of a hook has ended; `problem` is empty after success."""
         self._open.remove(hook)
         if problem:
             self.failed(problem)

@@ -1,13 +1,12 @@
-"""Failover of a job: restart strategies and regions.
+"""Failover of a job: causes of failures, restart strategies and regions.
 
 A restart strategy decides whether and when a failed job restarts. A region is a set of subtasks that restart
 together (Flink's `RestartPipelinedRegionFailoverStrategy`).
 
 Subtasks that channels connect restart together: a failed subtask loses elements that others have sent or wait
 for. Every channel is pipelined, so a region is a connected component of the graph. All subtasks of a vertex
-belong to one region, even if no channel connects them (a map between forward edges). They share the splits of
-one source, their union list state, and the clean-up of one sink. So regions are independent parts of the job
-graph, and restarting one touches nothing that another uses.
+belong to one region, even if no channel connects them. They share the splits of one source, their union list
+state, and the clean-up of one sink. So restarting a region touches nothing that another one uses.
 
 Flink's regions are smaller: single subtasks where all edges are pointwise. Its sources and committers have
 coordinators that can restore one subtask.
@@ -45,10 +44,7 @@ _HASH_RANGE: Final = float(1 << 64)
 
 
 class FixedDelayStrategy:
-    """A number of restarts in a job's life; with 0 of them it is `NoRestart`.
-
-    Args:
-        config: How many restarts, and the delay before each.
+    """A number of restarts in a job's life.
 
     Example:
         >>> strategy = FixedDelayStrategy(FixedDelay(attempts=1, delay=5))
@@ -89,12 +85,7 @@ class FixedDelayStrategy:
 class ExponentialBackoffStrategy:
     """Delays that grow until the job has run well for a while.
 
-    The jitter is taken from a hash of the job and its failures: different between jobs, repeatable in tests.
-
-    Example:
-        >>> strategy = ExponentialBackoffStrategy(ExponentialBackoff(1, 3, jitter=0), seed="job")
-        >>> [strategy.failed(age=0).delay for _ in range(4)]
-        [1.0, 2.0, 3.0, 3.0]
+    The jitter comes from a hash of the job and its failures: different between jobs, repeatable in tests.
     """
 
     def __init__(self, config: ExponentialBackoff, seed: str) -> None:
@@ -155,16 +146,7 @@ class ExponentialBackoffStrategy:
 
 
 class FailureRateStrategy:
-    """Gives up when failures come too fast (Flink's `FailureRateRestartBackoffTimeStrategy`).
-
-    Args:
-        config: How many failures in which interval, and the delay before each restart.
-
-    Example:
-        >>> strategy = FailureRateStrategy(FailureRate(failures=1, interval=10, delay=0))
-        >>> strategy.failed(age=0), strategy.failed(age=11), strategy.failed(age=12)
-        (RestartAfter(delay=0.0), RestartAfter(delay=0.0), GiveUp(reason='it has failed 2 times within 10 s'))
-    """
+    """Gives up when failures come too fast (Flink's `FailureRateRestartBackoffTimeStrategy`)."""
 
     def __init__(self, config: FailureRate) -> None:
         self._borne = config.failures
@@ -179,8 +161,7 @@ class FailureRateStrategy:
         self._memory = memory
         return self._give_up() if self._comes_too_fast(age) else RestartAfter(0.0)
 
-    def attempt_begun(self, age: float) -> None:
-        """Ignored: only failures count."""
+    def attempt_begun(self, age: float) -> None: ...
 
     def failed(self, age: float) -> RestartDecision:
         self._memory = self.after_death(self._memory, age)
@@ -198,7 +179,6 @@ class FailureRateStrategy:
 
 
 def restart_strategy(config: RestartConfig, job_id: str) -> RestartStrategy:
-    """The strategy that carries out `config` for one job."""
     match config:
         case NoRestart():
             return FixedDelayStrategy(FixedDelay(attempts=0, delay=0))
@@ -235,14 +215,6 @@ MAX_SECONDARY: Final = 16
 
 
 class FailureKind(Enum):
-    """The failed part.
-
-    Attributes:
-        OPERATOR: An operator, most often in a user's function.
-        PROCESS: The process of a subtask died, hung or could not be reached.
-        STATE: The state that was to be restored is damaged.
-    """
-
     OPERATOR = "operator"
     PROCESS = "process"
     STATE = "state"
@@ -257,15 +229,11 @@ class FailureCause:
         message: What happened and where, in a few lines at most, as `fit_text` makes it.
         subtask: The subtask that failed; `None` for a failure outside of subtasks.
         traceback: The user's traceback, as `fit_text` makes it.
-        recoverable: Whether another attempt may go better. `False` fails the job at once.
+        recoverable: Whether another attempt may succeed. `False` fails the job at once.
         is_damage: The restored checkpoint is damaged; an older one may be intact.
         operator: The operator that failed; `None` when it was none, or is not known.
         defined_at: The user's line that put the operator into the graph.
         is_bad_input: A source can't read what is stored. `FailureHistory.known` says when that is final.
-
-    Example:
-        >>> str(FailureCause("division by zero", SubtaskId("map", 0)))
-        'map[0]: division by zero'
     """
 
     message: str
@@ -365,12 +333,6 @@ class FailureRecord:
 
 
 class FailureHistory:
-    """The failures of the last attempts.
-
-    Args:
-        capacity: Maximum number of attempts that are remembered.
-    """
-
     def __init__(self, capacity: int = 16) -> None:
         self._records: deque[FailureRecord] = deque(maxlen=capacity)
 
@@ -385,8 +347,8 @@ class FailureHistory:
     def known(self, cause: FailureCause) -> FailureCause:
         """Return the cause; not recoverable if an earlier attempt has failed on the same bad input.
 
-        A message about bad input names its place. What is stored there does not change, so the same message
-        would come after every restart. Failures of users' functions may heal and are never held to this.
+        A message about bad input names its place. The data there does not change, so every restart would fail
+        the same way. Failures of users' functions may heal and are never treated like this.
         """
         same = (each for record in self._records for each in (record.root, *record.secondary))
         if cause.is_bad_input and any(each.is_bad_input and each.message == cause.message for each in same):

@@ -39,20 +39,18 @@ AfterDeath: TypeAlias = Callable[[RestartMemory, float], RestartMemory]
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """An attempt has begun: its record is in the log.
+    """An attempt whose record is in the log.
 
     Attributes:
-        attempt: Its number.
         restore: The checkpoint that it starts from; `None` for a fresh start.
-        store: The completed checkpoints of the job.
         highest_id: The highest id of a completed checkpoint, -1 for none.
         assigned_id: The highest id that was given to any checkpoint, as far as it is known; -1 for none.
         orphans: Files that earlier attempts have left behind.
-        taken_over: The memory with which the restart strategy continues, if this JobMaster has taken the job
-            over from another one; else `None`.
+        taken_over: The restart strategy's memory from the log; `None` unless this JobMaster has taken the job
+            over.
         warning: A warning about `restore`, for the user.
         parallelism: Parallelism of the vertices that were rescaled since the job was submitted.
-        restarts: Restarts during the job's life, including the one that this attempt may be.
+        restarts: Restarts during the job's life, including this attempt if it is one.
         was_stopped: Whether `restore` is the savepoint that the job was stopped with, so that no work is
             left.
     """
@@ -72,18 +70,15 @@ class AttemptStart:
 
 @dataclass(frozen=True, slots=True)
 class EndedBefore:
-    """The end of the job that the log holds.
+    """The end of the job in the log.
 
     Attributes:
-        state: Its last state.
-        cause: Why it ended.
         attempt: Its last attempt.
-        at: Wall-clock seconds of its end.
-        restarts: Restarts of its life.
+        at: Wall-clock seconds.
         savepoint: URL of the savepoint that it was stopped with; `None` without one.
-        drained: Whether event time went to its end before that savepoint.
-        failure: Why it failed; `None` when it did not, or when no failure stands behind `cause`.
-        newest_checkpoint: The highest id of a checkpoint that it completed; -1 for none.
+        drained: Whether event time advanced to its end before that savepoint.
+        failure: `None` when it did not fail, or when there is no failure behind `cause`.
+        newest_checkpoint: The highest id of a completed checkpoint; -1 for none.
     """
 
     state: JobState
@@ -114,15 +109,14 @@ class JobLedger:
     """The durable records of one job.
 
     Args:
-        storage: Has the records and the checkpoints.
-        checkpointing: How checkpoints are kept; `None` when none are taken.
+        checkpointing: `None` when no checkpoints are taken.
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
         open_location: Opens storages of snapshots that are not in `storage`.
         restore_from: URL of the snapshot that the job starts from while it has none of its own.
-        is_new: Whether the job was only just submitted: a log under its id is then of another job.
+        is_new: Whether the job was only just submitted: a log under its id is then another job's.
         monotonic: Seconds that never go backwards, from any thread.
         after_death: Counts the death of the JobMaster before this one as a restart.
-        writer: A token of this JobMaster's process, which no other one has.
+        writer: A token that only this JobMaster's process has.
         submission: A token of the job's submission, which all its JobMasters have.
         compact_every: Number of records after which the log is compacted.
         storage_timeout: Seconds that the end of the job may wait for the storage.
@@ -192,7 +186,7 @@ class JobLedger:
 
         Args:
             now: Wall-clock seconds.
-            restarts: Count of the restart strategy; a JobMaster that takes over reads it from the log
+            restarts: The restart strategy's memory; a JobMaster that takes over reads it from the log
                 instead.
             parallelism: New parallelism by vertex; `None` for no change.
 
@@ -210,16 +204,8 @@ class JobLedger:
         """Write a new attempt, for a region that restarts while the others continue.
 
         Such a region starts from `newest` or not at all. Subtasks elsewhere have finished with that
-        checkpoint, and the coordinators of the region's sources have forgotten what it covers.
-
-        Args:
-            now: Wall-clock seconds.
-            restarts: Count of the restart strategy.
-            newest: The newest completed checkpoint that the JobMaster knows; `None` for none.
-
-        Raises:
-            StorageError: The storage could not be read or written.
-            CorruptSnapshotError: The checkpoint to start from is damaged, or the log has lost records.
+        checkpoint, and the coordinators of the region's sources have forgotten what it covers. Raises as
+        `begin_attempt` does.
         """
         begun = self._write_attempt(now, restarts, None)
         if not isinstance(begun, AttemptBegun):
@@ -254,10 +240,7 @@ class JobLedger:
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
         """Give up a damaged checkpoint; return whether the next attempt may start from an older one.
 
-        A snapshot of another job that the user has named is not given up: there is no older one to take.
-
-        Args:
-            what: Describes the damage.
+        A snapshot that the user has named is not given up: there is no older one.
         """
         if self._checkpointing is None or not self._checkpointing.allow_older:
             return False
@@ -295,14 +278,7 @@ class JobLedger:
     ) -> EndedBefore | LostToOther | None:
         """Write the end of the job, unless its end is in the log already.
 
-        Args:
-            state: Its last state.
-            cause: Why it ends.
-            now: Wall-clock seconds.
-            failure: The failure behind `cause`.
-
-        Returns:
-            `EndedBefore` if it ended before this JobMaster has begun an attempt.
+        Returns `EndedBefore` if it ended before this JobMaster has begun an attempt.
 
         Raises:
             StorageError: The end could not be written.
@@ -326,7 +302,7 @@ class JobLedger:
         return LostToOther() if isinstance(outcome, Fenced) else None
 
     def _last_savepoint(self) -> CompletedCheckpoint | None:
-        """The complete savepoint that the job was stopped with; `None` without one."""
+        """Return the complete savepoint that the job was stopped with; `None` without one."""
         record, known = self._log.view.newest, self._stopped_with
         if record is None or record.kind is not SnapshotKind.SYNC_SAVEPOINT:
             return None
@@ -365,21 +341,13 @@ class JobLedger:
         return check_own_location(read_metadata(self._storage, record.metadata), self.paths.job_id)
 
     def newer_attempt(self) -> int | None:
-        """An attempt that another JobMaster has begun since; may run beside another call.
-
-        Raises:
-            StorageError: The log could not be read.
-        """
+        """An attempt that another JobMaster has begun since; may run beside another call."""
         return self._log.newer_attempt()
 
     def delete_at_end(self, state: JobState, paths: Iterable[str]) -> None:
-        """Delete files of the job, which has ended, and what its attempts have left behind.
+        """Delete `paths`, files of an ended job, and what its attempts have left behind.
 
-        Nothing is swept behind an attempt that could not load its checkpoint: the user may repair it.
-
-        Args:
-            state: The job's last state, which is in the log.
-            paths: Files of completed checkpoints that are not kept.
+        Files of an attempt that could not load its checkpoint stay: the user may repair it.
 
         Raises:
             StorageError: The files could not be deleted.
@@ -415,7 +383,6 @@ class JobLedger:
     def _start(
         self, begun: AttemptBegun, loaded: LoadedCheckpoint | None, now: float
     ) -> AttemptStart | LostToOther:
-        """The start of an attempt whose record is in the log."""
         start = self._load(begun, loaded, now)
         if isinstance(start, AttemptStart):
             taken_over, self._succeeds = begun.restarts if self._succeeds else None, False
@@ -469,7 +436,7 @@ class JobLedger:
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:
-        """The snapshot that the user has named to start from, if the job has no checkpoint of its own."""
+        """The snapshot that the user has named, unless the job has a checkpoint of its own."""
         if self._restore_from is None or view.highest_checkpoint_id >= 0:
             return None
         if self._open_location is None:

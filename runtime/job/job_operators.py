@@ -1,29 +1,19 @@
-"""`JobOperators`: the parts of operators that live in the JobMaster, and their connection to the subtasks.
+"""`JobOperators`: the parts of operators in the JobMaster, and their connection to the subtasks.
 
 A source may have a master hook, which takes part in checkpoints. A source with an enumerator has a
-coordinator, and an operator of a user's may have one. All are restored before the subtasks are deployed. A
-coordinator learns of failed subtasks. Its events go through an `EventLink`, which knows the present
-subtasks. At the end of the job all are closed.
+coordinator, and a user's operator may have one. All are restored before the subtasks are deployed, and closed
+at the end of the job. A coordinator learns of failed subtasks. Sources of an alignment group need no
+coordinator of their own: `AlignmentGroups` answers their reports.
 
-Sources of an alignment group need no coordinator of their own: `AlignmentGroups` answers their reports.
+Hooks, enumerators and coordinators are users' code. Their errors must not be raised here: the scheduler would
+be in an unknown state. An error while the job runs fails the attempt; one at the end of the job is reported
+with it. Each names the operator.
 
-Hooks, enumerators and coordinators are users' code. None of their errors may be raised here: the scheduler
-would be in an unknown state. An error while the job runs fails the attempt, one at the end of the job is
-reported with it. Each names the operator.
-
-`EventLink`: carries the events of one operator coordinator to its subtasks (Flink's `SubtaskGateway`).
-
-A subtask is present from its start until it fails or its attempt ends. An event for an absent subtask waits:
-an enumerator may assign splits before anything is deployed. When a subtask fails, its waiting events are
-dropped, because the coordinator takes them back.
-
-An event that is lost on its way to a present subtask would be in no snapshot. So the loss counts as a failure
-of that subtask, and its splits come back as after any other failure.
-
-`AlignmentGroups`: how far the sources of each alignment group are, in the JobMaster.
-
-`operators/source_alignment.py` says how the sources wait for each other, and why that never stops for good.
-What is kept here is only what subtasks of the running attempt have reported. It is in no snapshot.
+`EventLink` carries the events of one coordinator to its subtasks (Flink's `SubtaskGateway`). A subtask is
+present from its start until it fails or its attempt ends. An event for an absent subtask waits: an enumerator
+may assign splits before anything is deployed. When a subtask fails, its waiting events are dropped, because
+the coordinator takes them back. An event that is lost on its way to a present subtask would be in no
+snapshot. So the loss counts as a failure of that subtask, and its splits come back.
 """
 
 from __future__ import annotations
@@ -125,7 +115,9 @@ class EventLink:
 
 
 class AlignmentGroups:
-    """Answers the reports of sources.
+    """The progress of the sources of each alignment group, from the reports of the running attempt.
+
+    `operators/source_alignment.py` says how sources wait for each other. No snapshot has this progress.
 
     Example:
         >>> from penstock import CollectionSource, WatermarkStrategy
@@ -135,8 +127,6 @@ class AlignmentGroups:
         >>> groups.reported("a", a, WatermarkReported(1, 100, counts=True))
         WatermarksAligned(number=1, allowed=110)
         >>> groups.reported("b", b, WatermarkReported(1, 20, counts=True)).allowed
-        30
-        >>> groups.reported("a", a, WatermarkReported(2, 100, counts=True)).allowed
         30
     """
 
@@ -197,7 +187,7 @@ class JobOperators:
         allow_non_restored: Whether state of coordinators and hooks that no longer exist may be dropped.
 
     Raises:
-        ConfigurationError: A source's master hook can't be made, has no name or has the name of another one.
+        ConfigurationError: A source's master hook can't be made, or its name is missing or taken.
     """
 
     def __init__(
@@ -230,12 +220,10 @@ class JobOperators:
     def restore(
         self, checkpoint: CompletedCheckpoint | None, then: Callable[[FailureCause | None], None]
     ) -> None:
-        """Restore coordinators and hooks, because the whole job starts from a checkpoint or from nothing.
+        """Restore coordinators and hooks for a whole job that starts from a checkpoint, or from nothing.
 
         Args:
-            checkpoint: The checkpoint; `None` for nothing.
-            then: Called when the hooks are restored, before `start`, or with the failure of a hook; called
-                again for another hook that fails.
+            then: Called when the hooks are restored, before `start`, or with the failure of each hook.
 
         Raises:
             PenstockError: The checkpoint does not fit.
@@ -263,7 +251,6 @@ class JobOperators:
 
     @property
     def busy_hooks(self) -> tuple[str, ...]:
-        """Master hooks that have not restored yet."""
         return tuple(name for name, each in self._job_hooks.items() if not each.hook.is_restored)
 
     def start(self) -> None:
@@ -288,7 +275,7 @@ class JobOperators:
         """Restore these subtasks' coordinators from a checkpoint, or from nothing, while others continue.
 
         All subtasks of an operator come back together. A source's coordinator continues and takes back what
-        its readers forget. The coordinator of any other operator goes back to the checkpoint, too.
+        its readers forget. Any other coordinator goes back to the checkpoint, too.
 
         Returns:
             Why a coordinator could not be restored; the attempt can't continue then.
@@ -328,11 +315,7 @@ class JobOperators:
             link.vanish_all()
 
     def close(self, then: Callable[[str], None]) -> None:
-        """Close coordinators and hooks at the job's end.
-
-        Args:
-            then: Called once, when the hooks are closed or time out, with a description of all errors.
-        """
+        """Close coordinators and hooks at the job's end; `then` gets a description of all errors, once."""
         hooks = self._job_hooks.values()
         closing = self._closing = ClosingOperators(map(str, hooks), self._job.timers, then)
         self.coordinators.close()
@@ -346,7 +329,7 @@ class JobOperators:
         closing.begin()
 
     def _align(self, subtask: SubtaskId, operator_id: str, report: WatermarkReported) -> bool:
-        """Answer a source of an alignment group; nothing is lost with an answer that does not arrive."""
+        """Answer a source of an alignment group; a lost answer does no harm."""
         answer = self._alignment.reported(operator_id, subtask, report)
         if answer is None:
             return False
@@ -398,7 +381,7 @@ class JobOperators:
         return CoordinatorHost(provider, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
-        """Fail the job because a coordinator can't continue. Before any progress, no restart helps."""
+        """Fail the job: a coordinator can't continue. Before any progress, no restart helps."""
         job = self._job
         if self._closing is not None:  # nothing is left to fail
             self._closing.failed(str(cause))
@@ -425,15 +408,13 @@ class JobOperators:
         job.state.failed(FailureCause(msg, subtask))
 
 
-def _nothing(*_: object) -> None:
-    """Ignore the answer."""
+def _nothing(*_: object) -> None: ...
 
 
 _NOBODY_ASKS: Final = EventCallbacks(_nothing, _nothing)
 
 
 def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: BaseException) -> FailureCause:
-    """Return the failure of a coordinator that could not be restored; names the operator."""
     location = OperatorLocation(spec.id, defined_at=spec.defined_at)
     if isinstance(error, PenstockError):
         text = str(error)

@@ -22,7 +22,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """The kind of a stop.
+    """A request to stop a job with a savepoint.
 
     Attributes:
         drain: Whether event time advances to its end first: the job will not continue from the savepoint.
@@ -54,11 +54,11 @@ OnRescaled: TypeAlias = Callable[[RescaleAnswer], None]
 
 @dataclass(frozen=True, slots=True)
 class RescaleRequest:
-    """The new parallelism.
+    """A request for another parallelism.
 
     Attributes:
         parallelism: By vertex id; other vertices keep theirs.
-        on_answer: Called once with the answer.
+        on_answer: Called once.
     """
 
     parallelism: Mapping[str, int]
@@ -93,22 +93,11 @@ class RescaleRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RescaleRecord:
-        """The record that `to_dict` gave.
-
-        Example:
-            >>> record = RescaleRecord(1.0, 2, {"count": 1}, {"count": 4}, 3.0, 7)
-            >>> RescaleRecord.from_dict(record.to_dict()) == record
-            True
-        """
         return cls(**data)
 
 
 class RescaleHistory:
-    """The last rescales of a job; only the newest one may be in progress.
-
-    Args:
-        capacity: Maximum number of rescales that are remembered.
-    """
+    """The last rescales of a job; only the newest one may be in progress."""
 
     def __init__(self, capacity: int = 32) -> None:
         self._records: deque[RescaleRecord] = deque(maxlen=capacity)
@@ -189,7 +178,6 @@ class JobState(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no other state follows."""
         return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
 
     @property
@@ -224,23 +212,10 @@ class Transition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Transition:
-        """The transition that `to_dict` gave.
-
-        Example:
-            >>> step = Transition(JobState.CREATED, JobState.DEPLOYING, 1.0)
-            >>> Transition.from_dict(step.to_dict()) == step
-            True
-        """
         return cls(JobState(data["from"]), JobState(data["to"]), data["at"], data["cause"])
 
 
 class TransitionHistory:
-    """The last transitions of a job.
-
-    Args:
-        capacity: Maximum number of transitions that are remembered.
-    """
-
     def __init__(self, capacity: int = 200) -> None:
         self._transitions: deque[Transition] = deque(maxlen=capacity)
 

@@ -72,20 +72,19 @@ class JobScheduler:
 
     Args:
         job_id: Lower-case letters, digits and `-`.
-        graph: Is rescaled here alone; the gateway has the same one.
-        storage: Has checkpoints and the decision log. Without checkpointing it may be `None`: the log is kept
-            in memory.
-        clock: Wall-clock and monotonic seconds.
+        graph: Rescaled here alone; the gateway has the same object.
+        storage: Checkpoints and the decision log. Without checkpointing it may be `None`: the log is kept in
+            memory.
         known_attempt: An attempt that another JobMaster has begun, 0 for none. If the log lacks it, the log
             was deleted, and the job fails.
         open_location: Opens storages of snapshots that are not in `storage`.
         user_runner: Runs users' blocking code, which may never return; by default `runner`.
         is_new: Whether the job was only just submitted. A log of another submission under its id then belongs
             to another job: this one fails and writes nothing there.
-        writer: A token of this JobMaster's process, which no other one has. By it an attempt is known whose
-            beginning was not answered.
-        submission: A token of the job's submission, which all its JobMasters have. By it the first one leaves
-            that has slept until another one had taken its place.
+        writer: A token that only this JobMaster's process has. It identifies an attempt whose beginning was
+            not answered.
+        submission: A token of the job's submission, which all its JobMasters have. By it the first JobMaster
+            notices, after a long sleep, that another one has taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
         note_request: Takes notes for the job's log about checkpoint requests that wait.
 
@@ -178,7 +177,7 @@ class JobScheduler:
             )
 
     def recall(self, earlier: EarlierHistory) -> None:
-        """Continue the history of checkpoints of an earlier JobMaster; to be called before `start`."""
+        """Continue the checkpoint history of an earlier JobMaster; call it before `start`."""
         if self._job.coordinator is not None:
             self._job.coordinator.history.recall(earlier)
 
@@ -198,10 +197,10 @@ class JobScheduler:
         target: str | None = None,
         full: bool = False,
     ) -> None:
-        """Take a checkpoint or savepoint now.
+        """Take a checkpoint or savepoint now; only a running job takes one.
 
-        Only a running job takes one. When a job is being stopped, its sources have ended for the savepoint. A
-        later checkpoint would say that they had read everything.
+        While a job is being stopped, its sources have ended for the savepoint. A later checkpoint would say
+        that they had read everything.
 
         Args:
             on_answer: Called once with the outcome.
@@ -223,12 +222,10 @@ class JobScheduler:
         self._with_target(kind, target, trigger, answer)
 
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
-        """Take a savepoint, and a checkpoint after it.
+        """Take a savepoint, then a checkpoint; `on_answer` is called once, when that has ended.
 
         Args:
             target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
-            on_answer: Called once with the outcome of the savepoint, after the checkpoint has ended; see
-                `savepoint_follow_up`.
         """
         coordinator = self._job.coordinator
         follow_up = None if coordinator is None else SavepointFollowUp(self._job, coordinator, on_answer)
@@ -238,10 +235,8 @@ class JobScheduler:
     def stop_with_savepoint(self, request: StopRequest, on_answer: OnAnswer) -> None:
         """Take a last savepoint and end the job.
 
-        The job runs on until it is known that the place of the savepoint can be written.
-
-        Args:
-            on_answer: Called once with the outcome of the savepoint; the job ends a little later.
+        The job continues until the target is known to be writable. `on_answer` is called once with the
+        outcome of the savepoint; the job ends a little later.
         """
 
         def stop() -> None:
@@ -256,8 +251,7 @@ class JobScheduler:
     def rescale(self, parallelism: Mapping[str, int], on_answer: OnRescaled) -> None:
         """Change the parallelism of operators: save the state, redeploy, continue.
 
-        Args:
-            on_answer: Called once: when the new deployment begins, or with the reason why it does not.
+        `on_answer` is called once: when the new deployment begins, or with the reason why it does not.
         """
         job = self._job
         try:
@@ -346,7 +340,7 @@ class JobScheduler:
         """The last checkpoints with what each subtask measured, oldest first.
 
         Args:
-            newest: Maximum number of checkpoints, the newest ones.
+            newest: Maximum number of checkpoints.
             checkpoint_id: Return only checkpoints with this id.
         """
         coordinator = self._job.coordinator
@@ -412,7 +406,7 @@ class JobScheduler:
     def _with_target(
         self, kind: SnapshotKind, target: str | None, then: Callable[[], None], on_answer: OnAnswer
     ) -> None:
-        """Continue when a savepoint's target can be written; only a job that can take one tries it."""
+        """Continue when the target of a savepoint can be written."""
         coordinator, state = self._job.coordinator, self._job.state.name
         if target is None or coordinator is None or state is not JobState.RUNNING:
             then()
@@ -428,5 +422,4 @@ class JobScheduler:
             event()
 
 
-def _nobody_asks(answer: CheckpointAnswer) -> None:
-    """Ignore the answer of a request whose outcome only the history shows."""
+def _nobody_asks(answer: CheckpointAnswer) -> None: ...

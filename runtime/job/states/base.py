@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class State:
     """One state of a job; reacts to events by changing the job, or by entering another state.
 
-    Each event returns whether the state has used it. An unused one is counted: messages cross each other on
-    the way. The scheduler has checked that events are of the current attempt.
+    Each event returns whether the state has used it: messages cross each other on the way. The scheduler has
+    checked that events are of the current attempt.
     """
 
     name: ClassVar[JobState]
@@ -34,18 +34,15 @@ class State:
     def __init__(self, job: JobContext) -> None:
         self.job = job
 
-    def enter(self) -> None:
-        """The job has entered this state."""
+    def enter(self) -> None: ...
 
     def leave(self) -> None:
-        """The job is about to enter another state: cancel timers."""
+        """Cancel timers: the job is about to enter another state."""
 
     def start(self) -> bool:
-        """Start the job."""
         return False
 
     def cancel(self) -> bool:
-        """Cancel the job."""
         return False
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
@@ -57,38 +54,37 @@ class State:
         return False
 
     def deployed(self) -> bool:
-        """Handle that every subtask is deployed."""
+        """All subtasks are deployed."""
         return False
 
     def started(self) -> bool:
-        """Handle that every subtask runs."""
+        """All subtasks run."""
         return False
 
     def all_stopped(self) -> bool:
-        """Handle that no subtask of the attempt runs any more."""
+        """No subtask of the attempt runs any more."""
         return False
 
     def region_stopped(self) -> bool:
-        """Handle that no subtask of the restarting region runs any more."""
+        """No subtask of the restarting region runs any more."""
         return False
 
     def failed(self, cause: FailureCause) -> bool:
-        """Handle a failure of a subtask, of the deployment, or of too many checkpoints."""
+        """A subtask or the deployment has failed, or too many checkpoints have."""
         return False
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Handle a subtask's end of all its inputs."""
+        """A subtask has processed the end of all its inputs."""
         return False
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Handle a finished subtask."""
         return False
 
 
 class AttemptStop:
     """Stops the subtasks of an attempt and waits for the record that is being written.
 
-    A state that takes another one's place may take over its stop.
+    The next state may take over the stop of the one before.
 
     Args:
         region: The subtasks to stop; `None` for all.
@@ -112,8 +108,8 @@ class AttemptStop:
         """Stop, unless that has begun.
 
         Args:
-            then: Called once after the stop, if the job is still in its current state. Replaces an earlier
-                callback.
+            then: Called once after the stop, if the job is still in its current state; replaces an earlier
+                one.
         """
         job, self._state, self._then = self._job, self._job.state, then
         if self.has_begun:

@@ -1,9 +1,9 @@
-"""The states from the first one of a scheduler to subtasks that begin to run, named by what they wait for.
+"""The states from a new scheduler to running subtasks, named by what they wait for.
 
-`Created`, `Beginning`, `Delaying`, `Restoring`, `Deploying`, `Initialising`, in this order. The record of the
-attempt comes first: it fences older attempts. While it is being written, its outcome is unknown, so a
-cancellation waits for it. A JobMaster that was restarted several times in a row waits before it deploys, as
-after any other failure.
+They follow each other: `Created`, `Beginning`, `Delaying`, `Restoring`, `Deploying`, `Initialising`. The
+record of the attempt comes first: it fences older attempts. While it is being written, its outcome is
+unknown, so a cancellation waits for it. A JobMaster that was restarted several times in a row waits before it
+deploys.
 """
 
 from __future__ import annotations
@@ -114,11 +114,7 @@ class Beginning(State):
 
 
 class Delaying(State):
-    """Waits for the delay after a restart of the JobMaster.
-
-    Args:
-        delay: Seconds.
-    """
+    """Waits for a delay, in seconds, after restarts of the JobMaster."""
 
     name = JobState.DEPLOYING
 

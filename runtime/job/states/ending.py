@@ -39,14 +39,10 @@ class Terminal(State):
 
 
 class Cancelled(Terminal):
-    """The user has cancelled the job."""
-
     name = JobState.CANCELLED
 
 
 class Failed(Terminal):
-    """The job has failed and may not restart."""
-
     name = JobState.FAILED
 
 
@@ -57,7 +53,7 @@ class Finished(Terminal):
 
 
 def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
-    """Enter the state that the log names; the job's statistics then show the end from the log."""
+    """Enter the terminal state in the log; the job's statistics then show that end."""
     job.ended, job.attempt, job.restarts = found, found.attempt, found.restarts
     kinds: dict[JobState, type[Terminal]] = {kind.name: kind for kind in (Finished, Failed, Cancelled)}
     job.enter(kinds[found.state](job, found.cause), "it had ended before")
@@ -94,7 +90,7 @@ class FinishingStop(Finishing):
 class Suspended(FinishingStop):
     """Ends an attempt that has begun from the savepoint that the job was stopped with.
 
-    All operators are open with the state of the savepoint, so the sinks have committed what it covers.
+    All operators are open with the state of the savepoint, so the sinks have committed its output.
     """
 
     def __init__(self, job: JobContext) -> None:
@@ -116,7 +112,7 @@ class Cancelling(State):
     """Stops the subtasks and records the end.
 
     Args:
-        stop: The stop of the attempt, if it may have begun; by default all subtasks are to be stopped.
+        stop: The stop of the attempt, which may have begun; by default a stop of all subtasks.
     """
 
     name = JobState.CANCELLING
@@ -149,11 +145,7 @@ class Cancelling(State):
 
 
 class Restarting(State):
-    """Waits for the delay that the restart strategy asked for.
-
-    Args:
-        delay: Seconds.
-    """
+    """Waits for a delay, in seconds, that the restart strategy asked for."""
 
     name = JobState.RESTARTING
 

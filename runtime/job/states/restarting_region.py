@@ -3,23 +3,22 @@
 The steps, in this order:
 
 1. Every pending checkpoint is aborted, because the region can't take part any more. None is begun until the
-   region runs again. Subtasks of other regions are only notified of the abort.
+   region runs again.
 2. The region's subtasks are stopped. Further failures of them are secondary.
 3. If the record of a checkpoint is being written, its outcome is awaited: the region may restart from that
-   checkpoint. It may be complete for the others as well, so they are notified again of the restored one.
-4. A new attempt is written into the log, as for a whole restart. So attempt numbers stay unique over all
-   JobMasters, and a fenced JobMaster notices it here.
+   checkpoint. The others are notified again of it, because it may be complete for them as well.
+4. A new attempt is written into the log. So attempt numbers stay unique over all JobMasters, and a fenced
+   JobMaster notices it here.
 5. Only the region is deployed under the new number. The other subtasks keep theirs: every message is checked
    against the attempt of its subtask.
 
-A damaged checkpoint is a special case. Where the user allows an older one, the whole job starts from it. A
-region alone would not fit. Subtasks elsewhere have finished with the damaged checkpoint. And the coordinators
-of the region's sources have forgotten which splits that checkpoint covers. This counts as one restart.
+If the checkpoint is damaged and the user allows an older one, the whole job starts from it. A region alone
+can't: subtasks elsewhere have finished with the damaged checkpoint. And the coordinators of the region's
+sources have forgotten which splits it covers. This counts as one restart.
 
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
-checkpoint is consistent again, because no record goes from one region to another.
-
-Any other failure meanwhile fails the whole attempt, which is rare and simple.
+checkpoint is consistent again, because no record goes from one region to another. Any other failure meanwhile
+fails the whole attempt.
 
 The states are named by what they wait for: `StoppingRegion`, `DelayingRegion`, `BeginningRegion`,
 `DeployingRegion`, `StartingRegion`. For users the job is restarting all the time.
@@ -62,8 +61,6 @@ class RegionRestart:
 
 
 class RestartingRegion(State):
-    """The base of the states through which a region restarts: the region is down, the others run."""
-
     name = JobState.RESTARTING
 
     def __init__(self, job: JobContext, restart: RegionRestart) -> None:
@@ -96,11 +93,7 @@ class RestartingRegion(State):
 
 
 class StoppingRegion(RestartingRegion):
-    """Waits until the region has stopped and the outcome of a record that is being written is known.
-
-    Args:
-        reported: Subtasks that have reported the end of their data.
-    """
+    """Waits until the region has stopped and the outcome of a record that is being written is known."""
 
     def __init__(
         self, job: JobContext, cause: FailureCause, region: Region, reported: Iterable[SubtaskId]
@@ -128,11 +121,7 @@ class StoppingRegion(RestartingRegion):
 
 
 class DelayingRegion(RestartingRegion):
-    """Waits for the delay that the restart strategy asked for.
-
-    Args:
-        delay: Seconds.
-    """
+    """Waits for a delay, in seconds, that the restart strategy asked for."""
 
     def __init__(self, job: JobContext, restart: RegionRestart, delay: float) -> None:
         super().__init__(job, restart)

@@ -1,33 +1,26 @@
 """The states of a job whose subtasks run: `Running`, `Stopping` and `Rescaling`.
 
-`Running`: every subtask runs.
+`Running`: checkpoints are taken. A failure ends the attempt, or restarts its region. When every subtask of a
+bounded job has processed the end of its input, a final checkpoint is taken. Then the subtasks finish.
 
-Checkpoints are taken. A failure ends the attempt, or restarts its region. When every subtask of a bounded job
-has processed the end of its input, a final checkpoint is taken. Then the subtasks finish by themselves.
-
-`Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34).
-
-The steps: no other checkpoint is taken any more. With `drain`, event time advances to its end first, so
-timers and windows fire. The sources end their data and send the savepoint's barrier after it. The savepoint
-completes with a record in the log. The sinks commit what it covers, the subtasks finish, and so does the job.
+`Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34). No other
+checkpoint is taken any more. With `drain`, event time advances to its end first, so timers and windows fire.
+The sources end their data and send the savepoint's barrier after it. The savepoint completes with a record in
+the log. The sinks commit what it covers, the subtasks finish, and so does the job.
 
 Nothing is lost or done twice. A source sends nothing after the barrier, so the savepoint holds everything
 that the job has done. If the savepoint fails, its sources have ended too early, so the attempt fails and the
-next one starts from the last checkpoint. Once the savepoint is complete, the job reads no more records. After
-a late failure, an attempt that starts from the savepoint commits what it covers and ends (`Suspended`).
+next one starts from the last checkpoint. After a later failure, an attempt that starts from the savepoint
+commits what it covers and ends (`Suspended`).
 
-`Rescaling`: the job gets another parallelism.
+`Rescaling`: the job gets another parallelism. A checkpoint is taken while the job runs. When it is complete,
+the subtasks are stopped, and the next attempt begins from it with the new graph. The record of that attempt
+holds the parallelism, so a later JobMaster deploys the same. Records that were read since the checkpoint are
+read again. Nothing has failed, so the restart strategy does not count it.
 
-A checkpoint is taken while the job runs. When it is complete, the subtasks are stopped, and the next
-attempt begins from it with the new graph. The record of that attempt in the decision log holds the
-parallelism, so a JobMaster that comes back later deploys the same. Records that were read since the
-checkpoint are read again, as after a failure. But nothing has failed, so the restart strategy is not told.
-
-The checkpoint is taken as the job's setting is, so that back pressure does not hold up the rescale of an
-unaligned job. The one exception is a rebalance that becomes forward again: in-flight data has no place there,
-so the checkpoint is aligned.
-
-If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job restarts at the old
+The checkpoint follows the job's settings, so back pressure does not hold up the rescale of an unaligned job.
+It is aligned only if a rebalance becomes forward again: in-flight data would have no place there. If the
+checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job restarts at the old
 parallelism.
 """
 
@@ -62,12 +55,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class Stopping(State):
-    """Takes the job's last savepoint and waits until every subtask has left.
-
-    Args:
-        on_answer: Called once with the outcome of the savepoint.
-        reported: Subtasks that had reported the end of their data.
-    """
+    """Takes the job's last savepoint and waits until every subtask has left."""
 
     name = JobState.STOPPING
 
@@ -132,11 +120,7 @@ def _why(answer: CheckpointFailed) -> str:
 
 
 class Rescaling(State):
-    """Takes a checkpoint, stops the subtasks and lets the next attempt begin.
-
-    Args:
-        reported: Subtasks that had reported the end of their data.
-    """
+    """Takes a checkpoint, stops the subtasks and lets the next attempt begin."""
 
     name = JobState.RESCALING
 
