@@ -4,9 +4,9 @@ A name of a job, a state, a side output, a group or a hook is text of any alphab
 labels of Prometheus, spans of OpenTelemetry, JSON, terminals and pages, and each of them escapes what it
 must. Only invisible characters and those that can't be encoded are refused.
 
-All names are in Unicode's normal form C, because an editor or a file system may change the form of a text,
-and the state under a name would be lost with it. Letters that only look alike stay different, and so do upper
-and lower case.
+All names are in Unicode's normal form C. An editor or a file system may change the form of a text, and the
+state under a name would be lost with it. Letters that only look alike stay different, and so do upper and
+lower case.
 
 Python's hints for misspelt names reach only tracebacks that Python prints itself. Notebooks, logs and job
 reports show the message alone, so the hint is part of the message here. A name that is spelt right costs

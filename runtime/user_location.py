@@ -1,7 +1,7 @@
 """The line of the user's program that made an operator.
 
-A graph is built far from where it runs, so every operator remembers that line: the first frame outside of
-this package. Frames are told apart by module name, so it does not matter how the package is installed.
+A graph is built far from where it runs, so every operator remembers that line. It is the first frame outside
+of this package, by its module's name.
 
 A file is shown relative to where its module is imported from (`jobs/words.py`). A script is shown by its
 name, and a cell of a notebook by its number.

@@ -1,18 +1,18 @@
-"""Joining a Ray cluster, or starting a local one that listens on loopback only.
+"""Joining a Ray cluster, or starting a local one that listens on loopback only, and opening its page.
 
 Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and its servers then listen on every
 interface. It keeps 127.0.0.1, and binds each server to loopback, only when a cluster of several machines is
 ruled out. Ray has a switch for that on macOS and Windows (`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`). The switch is
 set here while a local cluster starts, and while one is joined by its loopback address, which Ray would
-rewrite too. It changes nothing for addresses of other machines.
+rewrite too.
 
 Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
-not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine:
-to addresses in the command lines of their processes. Anybody on the machine can write any address into the
-command line of their own process. So only processes of this user and of root are read.
+not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine: to
+addresses in the command lines of their processes. Any user can write any address into the command line of a
+process of theirs. So only processes of this user and of root are read.
 
-Ray's own notices go to the logger `penstock.ray` and to `penstock logs` (`ray_notices`), unless the
-user asks for `log_to_driver`.
+Ray's own notices go to the logger `penstock.ray` and to `penstock logs` (`ray_notices`), unless the user asks
+for `log_to_driver`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def connect() -> None:
     """Make sure that this process is in a Ray cluster.
 
     A process that is in one stays there. Otherwise it joins the cluster of `RAY_ADDRESS`, which `ray job
-    submit` sets, or else the one that `ray start` has started on this machine. Without any of them, a local
+    submit` sets, or the one that `ray start` has started on this machine. Without any of them, a local
     cluster on loopback is started for this process.
 
     Raises:
@@ -164,10 +164,7 @@ def _join(address: str, what: str, advice: str) -> None:
 
 
 def _silence_of(address: str) -> str | None:
-    """Return why no server listens at an address; `None` if one does.
-
-    Ray itself would try for most of a minute and then end the process.
-    """
+    """Return why no server listens at an address; Ray itself would try for a minute and end the process."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _PROBE_TIMEOUT):
@@ -200,10 +197,7 @@ def _as_single_machine() -> Iterator[None]:
 
 @contextmanager
 def _patient_with_new_nodes() -> Iterator[None]:
-    """Wait longer for a node that is started inside.
-
-    Ray gives up after 30 s, which a busy machine may need. It has no setting for that.
-    """
+    """Wait longer for a node that is started inside; Ray gives up after 30 s, without a setting."""
     look: Callable[..., Any] = services.get_node
 
     def look_patiently(*args: Any) -> Any:
@@ -246,12 +240,11 @@ _OPEN: Final[list[UserInterface]] = []
 
 @dataclass(frozen=True, slots=True)
 class UserInterface:
-    """A server of `penstock ui` that this program has started.
+    """A server of `penstock ui` that this program has started, in a process that ends with the program.
 
     Attributes:
         login: The address that begins a session, once, with the page of the job.
-        process: The server's process. It ends when its standard input is closed, also when this program is
-            killed.
+        process: Ends when its standard input is closed, also when this program is killed.
     """
 
     address: str
@@ -278,9 +271,6 @@ class UserInterface:
 def open_interface(job_id: str, *, storage: str | None = None, open_browser: bool = True) -> UserInterface:
     """Start a server beside this program, and show a job.
 
-    Args:
-        open_browser: Open a browser; without one the answer has the address.
-
     Raises:
         DeploymentError: The server does not start; the message says why.
     """
@@ -305,5 +295,4 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
 
 
 def open_interfaces() -> tuple[UserInterface, ...]:
-    """The servers that this program has opened and not closed."""
     return tuple(_OPEN)

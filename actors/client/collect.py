@@ -1,14 +1,9 @@
 """`RayCollector`: the committed rows of a job, in the program that submitted it; for notebooks and tests.
 
-    results = RayCollector()
-    stream.sink("results", CollectSink(results))
-    env.run()
-    results.rows()
-
-Subtasks commit rows whenever a checkpoint completes, so a small actor of the program keeps them. It keeps
-them pickled, one entry for each transaction. A commit that is repeated after a failure therefore adds
-nothing, and only the program needs the classes of its rows. The actor ends with the program, or with `close`.
-A job that outlives its program can't commit to it any more, and fails with a message that says so.
+Subtasks commit rows whenever a checkpoint completes, so a small actor of the program keeps them, pickled, one
+entry for each transaction. A commit that is repeated after a failure therefore adds nothing, and only the
+program needs the classes of its rows. The actor ends with the program, or with `close`. A job that outlives
+its program then fails, with a message that says so.
 """
 
 from __future__ import annotations
@@ -59,8 +54,14 @@ class CollectorActor:
 class RayCollector:
     """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
 
-    Making one joins the cluster, or starts a local one, just as submitting a job does. All rows are held in
+    Making one joins the cluster, or starts a local one, as submitting a job does. All rows are held in
     memory, and in checkpoints until they are committed. Use it for results that fit.
+
+    Example:
+        results = RayCollector()
+        stream.sink("results", CollectSink(results))
+        env.run()
+        results.rows()
     """
 
     def __init__(self) -> None:
@@ -153,9 +154,7 @@ _LAST: Final = 30.0
 def bring_rows(
     submit: Callable[[Sink[Any]], RayJobHandle], limit: int | None, timeout: Duration | None
 ) -> list[Any]:
-    """Run a job until its end, or until `limit` rows have arrived.
-
-    The job has ended afterwards in any case, also when the user interrupts the call.
+    """Run a job until its end, or until `limit` rows have arrived; it has ended afterwards in any case.
 
     Raises:
         JobFailedError: The job failed.

@@ -1,10 +1,9 @@
 """`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`).
 
 `ship_script_modules`: Ray puts the folder of the driver's script on the workers' path. In a job with a
-`working_dir`, as `ray job submit --working-dir` makes it, workers have that folder instead. A script in a
-subfolder then imports modules that no worker finds by name, so these travel by value, as the script itself
-does. The script of a notebook's kernel is an installed one. Beside it are all installed packages, which
-workers find by name.
+`working_dir`, workers have that folder instead. So modules beside a script in a subfolder travel by value, as
+the script itself does. The script of a notebook's kernel is an installed one, beside installed packages,
+which workers find by name.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ def _installed() -> set[Path]:
 
 
 def _is_beside(module: ModuleType, folder: Path) -> bool:
-    """Return whether a module, or the package around it, lies in this folder."""
     top = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
     if top == "__main__" or file is None:
@@ -155,7 +153,7 @@ class RayExecutor:
 def with_storage(config: JobConfig) -> JobConfig:
     """The settings with the checkpoint storage filled in and made absolute.
 
-    The default, `~/.penstock/checkpoints`, serves one machine. Nodes of a larger cluster notice at deployment
+    The default, `~/.penstock/checkpoints`, serves one machine. Nodes of a larger cluster detect at deployment
     that they do not see the same folder, and refuse to start.
     """
     checkpointing = config.checkpointing
@@ -166,9 +164,9 @@ def with_storage(config: JobConfig) -> JobConfig:
 
 
 def with_restore(job: JobGraph) -> JobGraph:
-    """The job with the snapshot to start from made absolute.
+    """The job with an absolute location to start from; by default the one in the environment.
 
-    Without one, the job starts from the snapshot that `penstock restore` has put into the environment.
+    `penstock restore` puts it there.
     """
     if job.restore_from is not None:
         return replace(job, restore_from=absolute_location("restore_from", job.restore_from))
@@ -182,12 +180,7 @@ def with_restore(job: JobGraph) -> JobGraph:
 def make_job_id(name: str) -> str:
     """A new id for a job of this name: readable, safe in paths, and with 128 random bits.
 
-    128 bits never collide among all jobs of all clusters that share a storage. With 32 bits, two of 10,000
-    jobs of one name had the same id in one case of a hundred.
-
-    Example:
-        >>> make_job_id("Word Count!").startswith("word-count-")
-        True
+    With 32 bits, two of 10,000 jobs of one name had the same id in one case of a hundred.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
     return f"{readable}-{secrets.token_hex(16)}"

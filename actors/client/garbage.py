@@ -1,30 +1,28 @@
 """Removes leftovers of ended jobs from Ray's key-value store and the nodes' disks, for `penstock gc`.
 
 Ray deletes neither before its cluster ends. A cluster that lives for months then holds a report for every job
-that it has ever run, and for its printed lines.
+that it has ever run, and its printed lines.
 
-What must stay. A running job needs its records: its JobMaster, its processes, its cancellation. So does a job
-that Ray is about to restart. A job whose JobMaster was killed for good ("lost") has not ended either: its
-report names the folder of its checkpoints. So a job's records are deleted only if all of this is true:
+A running job needs its records, and so does a job that Ray is about to restart. A job whose JobMaster was
+killed for good ("lost") has not ended either: its report names the folder of its checkpoints. So a job's
+records are deleted only if all of this is true:
 
 1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes that, after
    the decision log has the end. No later attempt begins.
 2. No actor is its JobMaster, none of its processes has an actor, and no program is giving the job to a
    process. Ray lists actors that it restarts, too. Actors are listed *after* the records were read. So a
-   record of an actor that is not listed belongs to an actor that has ended: an actor exists before it writes.
+   record of an actor that is not listed belongs to an ended actor: an actor exists before it writes.
 3. All nodes have deleted the job's lines. Otherwise its report stays, and the next run finds it again.
 
-The record of the job of a JobMaster's process (`job-of-master`) is deleted if its actor has ended for
-good and its job has ended. Offers of processes are deleted with their actors. Records of unknown kinds stay.
+The record of a JobMaster's job (`job-of-master`) is deleted if its actor and its job have ended. Offers of
+processes are deleted with their actors. Records of unknown kinds stay.
 
-Lines may outlive the records of their job: their node was away when those were deleted, or the cluster's
-head has lost its memory. They are deleted when no node has written one for that long. They are
-listed *before* the records are read. A job has a record before it prints, so one that has just begun stays.
+Lines may outlive the records of their job: their node was away when those were deleted, or the head node has
+lost its memory. They are deleted when no node has written one for that long. They are listed *before* the
+records are read: a job has a record before it prints, so a new one stays.
 
-What is never touched. Checkpoints, savepoints and decision logs are in storages, and this module opens no
-storage. So every snapshot can still be restored. `penstock status --storage` still shows the job's outcome.
-The wall clock decides the age, because users give it in days. A wrong clock costs reports of ended jobs at
-most.
+Checkpoints, savepoints and decision logs are never touched, because this module opens no storage. The wall
+clock decides the age, because users give it in days. A wrong clock costs at most reports of ended jobs.
 """
 
 from __future__ import annotations
@@ -98,12 +96,7 @@ class Records:
 
 
 def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
-    """Decide what may be deleted.
-
-    Args:
-        now: Wall-clock seconds.
-        older_than: Seconds that must have passed since a job's end.
-    """
+    """Decide what may be deleted; `now` and `older_than`, the age since a job's end, are in seconds."""
     jobs = tuple(
         sorted(
             job_id
@@ -124,7 +117,7 @@ def find_unknown(
 
     Args:
         written: Wall-clock seconds of the last write, by name of the file of lines.
-        records: The records; read after the files were listed.
+        records: Must be read after the files were listed.
     """
     known: set[str | None] = {key.partition(":")[2].partition(":")[0] for key in records.values}
     known |= {job_in(value) for key, value in records.values.items() if key.startswith("job-of-master:")}
@@ -174,7 +167,6 @@ def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collecte
 
     Args:
         older_than: Seconds that must have passed since a job's end.
-        now: Wall-clock seconds.
         dry_run: Delete nothing; return what would be deleted.
     """
     written, _ = _on_all_nodes(list_files)

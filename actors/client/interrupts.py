@@ -1,8 +1,8 @@
 """Holds interrupts (Ctrl-C) of a program while it starts a job, so that no job is lost.
 
 A job is detached. Between the start of its JobMaster and the first line that holds its id, an interrupt would
-leave a job that no handle knows. So SIGINT is *held* while a job is begun and watched, and *delivered*
-where the program waits. There, a handle knows the job and ends it, or names it to the user.
+leave a job that no handle knows. So SIGINT is *held* while a job is begun and watched, and *delivered* where
+the program waits. There, a handle knows the job and ends it, or names it to the user.
 
     with InterruptsHeld():
         job = begin()
@@ -10,13 +10,12 @@ where the program waits. There, a handle knows the job and ends it, or names it 
             with interrupts_delivered():
                 wait(job)
         except BaseException as stop:
-            name_to_user(stop, job)
+            name_job(stop, job.job_id, "runs on")
             raise
 
-The handler itself decides, in the main thread, between two bytecodes. It closes the place of delivery before
-it raises. So a second interrupt can't break the first one's handling, unless that opens a place of its own.
-
-Other threads get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) stays so.
+The handler decides in the main thread, between two bytecodes. It stops delivery before it raises. So a second
+interrupt can't break the handling of the first one, unless that delivers interrupts itself. Other threads get
+no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) stays so.
 """
 
 from __future__ import annotations

@@ -60,8 +60,6 @@ class RayJobHandle(NearestMembers):
     call that the JobMaster does not answer within two minutes raises a `JobTimeoutError`.
 
     Args:
-        job_id: The job's id.
-        name: The name that the user gave.
         graph: Kept alive by the handle: sources and sinks may hold what their job needs in this program.
         ended: The last report of a job that has ended and that the cluster may not know. With it the handle
             needs no cluster.
@@ -104,8 +102,7 @@ class RayJobHandle(NearestMembers):
         """The state and the counters of the job now, or at its end.
 
         Args:
-            fresh: Ask all subtasks for their counters. Without it they may be two seconds old, and no subtask
-                notices the request.
+            fresh: Ask all subtasks for their counters; otherwise they may be two seconds old.
         """
         return self._master.quick("status", lambda master: master.status.remote(self._job_id, fresh), _itself)
 
@@ -149,13 +146,13 @@ class RayJobHandle(NearestMembers):
     def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
         """Take a checkpoint besides the periodic ones, and wait until it is complete.
 
-        It waits for its turn as a periodic one does: `max_concurrent` and `min_pause` apply. The call waits
-        up to a minute for a job that starts or restarts. A failure of the checkpoint counts like that of any
-        other (`tolerable_failures`). If the JobMaster dies meanwhile, the next one takes another checkpoint.
+        `max_concurrent`, `min_pause` and `tolerable_failures` apply as to a periodic one. The call waits up
+        to a minute for a job that starts or restarts. If the JobMaster dies meanwhile, the next one takes
+        another checkpoint.
 
         Args:
             full: Write all state anew. The checkpoint then names no file of an earlier one, except the state
-                of subtasks that had finished before it. The next ones build on it.
+                of subtasks that had finished before it.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
@@ -178,22 +175,21 @@ class RayJobHandle(NearestMembers):
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
         Args:
-            savepoint: Parent of the savepoint's own folder: a path or URL that all nodes see. The
-                default is the job's checkpoint storage.
+            savepoint: Parent of the savepoint's own folder: a path or URL that all nodes see. The default is
+                the job's checkpoint storage.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            URL of the savepoint's folder, for `restore_from`. The job does not need it, unless the call
-            warns.
+            URL of the savepoint's folder, for `restore_from`.
 
         Warns:
             SavepointStillNeededWarning: The savepoint is complete, but no checkpoint could be taken after it.
-                The job would restart from it. Keep its files until the job has completed a checkpoint.
+                Keep its files until the job has completed one: the job would restart from the savepoint.
 
         Raises:
             SavepointError: The savepoint failed; the message says why. The job continues.
-            RequestLostError: The JobMaster died meanwhile, and the job has ended since. The folder
-                may hold a savepoint.
+            RequestLostError: The JobMaster died meanwhile, and the job has ended since. The folder may hold a
+                savepoint.
             JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
@@ -201,7 +197,7 @@ class RayJobHandle(NearestMembers):
     def take_savepoint(self, savepoint: Location | None = None) -> SavepointTaken:
         """Like `savepoint`, but without a warning: the answer says whether the job still needs it.
 
-        Warnings of Python are the whole process's, so they can't answer one of several threads.
+        Warnings of Python belong to the whole process, so they can't answer one of several threads.
         """
         return taken(self._take_savepoint(savepoint, None), self._job_id, SavepointError)
 
@@ -233,14 +229,13 @@ class RayJobHandle(NearestMembers):
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            URL of the savepoint's folder. The job is `FINISHED` then, and all output before the savepoint is
-            committed.
+            URL of the savepoint's folder. The job is `FINISHED`, and all output before the savepoint is
+                committed.
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
                 job restarts from its last checkpoint, else it continues. Also raised when the job is already
-                being stopped with another `drain` or folder; the same request waits for the same answer. A
-                job that was stopped without `drain` refuses a stop with it.
+                being stopped with another `drain` or folder; the same request waits for the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         target = None if savepoint is None else absolute_location("savepoint", savepoint)
@@ -302,12 +297,10 @@ class RayJobHandle(NearestMembers):
             time.sleep(deadline.left(at_most=_LOOK) or 0.0)
 
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
-        """The job's last checkpoints and savepoints, oldest first.
+        """The job's last checkpoints and savepoints, oldest first, with what each subtask measured.
 
-        Each has its size and duration. Every subtask has measured its alignment, its synchronous and
-        asynchronous parts, and the bytes that it wrote. When the JobMaster dies, retained
-        checkpoints keep all of that; the others keep their records at most. A job that has ended has records
-        only.
+        After the death of a JobMaster only retained checkpoints keep the measurements; the others keep their
+        records at most. A job that has ended has records only.
         """
         return tuple(
             self._master.quick(
@@ -330,13 +323,11 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
-        """Recent output and log lines of the job's operators and JobMaster, sorted by time.
-
-        Reads the last 4 MiB of each file.
+        """Recent output and log lines of the job, sorted by time: the last 4 MiB of each file.
 
         Args:
             operator: Show only the chain of this operator; `job-master` is the JobMaster, and `ray` shows
-                Ray's own notices.
+                Ray's notices.
             subtask: Show only this subtask, counted from 0.
 
         Raises:
@@ -347,12 +338,7 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
-        """Return a reader of the job's log; takes the arguments of `logs`.
-
-        Raises:
-            ConfigurationError: The job has no such operator.
-            DeploymentError: The job is known from its storage only.
-        """
+        """Return a reader of the job's log; takes the arguments of `logs` and raises its errors."""
         if self._ended is not None:
             msg = f"job {self._job_id} is known from its storage only: its logs stayed on its nodes"
             raise DeploymentError(msg)
@@ -429,12 +415,6 @@ def _itself(report: JobReport) -> JobReport:
 
 
 def _result(report: JobReport) -> JobResult:
-    """The result of a job that has ended.
-
-    Raises:
-        JobFailedError: The job failed; the message begins with the root cause.
-        JobCancelledError: The job was cancelled.
-    """
     if report.status is JobStatus.FAILED:
         cause = (
             "it failed for no known reason" if report.failure is None else failure_text(report.failure.root)

@@ -1,7 +1,7 @@
 """Finding jobs again from any process of the cluster.
 
-Running jobs are found by their JobMasters. A job that has ended is found by its last report. The
-cluster's key-value store has it until the cluster ends; the job's checkpoint storage keeps it.
+Running jobs are found by their JobMasters, ended ones by their last report. The cluster's key-value store has
+it until the cluster ends; the job's checkpoint storage keeps it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,10 @@ _LARGEST: Final = 64 * 1024 * 1024
 
 
 def archived_jobs(storage: Location) -> tuple[list[JobReport], list[UnreadableReport]]:
-    """The last reports of all jobs that have ended and left one in this storage, oldest job first.
+    """The last reports of all ended jobs in a checkpoint storage, oldest job first.
 
     An unreadable report is returned with its reason and hides no other report. Folders whose names can't be
     job ids are skipped.
-
-    Args:
-        storage: The `storage` of the jobs' `Checkpointing`: a path or URL.
     """
     url = absolute_location("storage", storage)
     opened, folders = open_location(url, most=_LARGEST), list_folders(url)
@@ -110,7 +107,6 @@ class KnownJob:
 
     @classmethod
     def unreadable(cls, job_id: str, problem: str, *, has_master: bool = False) -> KnownJob:
-        """A job of which only the id is known."""
         status = JobStatus.CREATED
         report = JobReport(job_id, job_id, status, 0.0, 0.0, JobStatistics(status))
         return cls(report, has_master, problem=problem)
@@ -188,11 +184,7 @@ def _join(storage: Location | None) -> None:
 
 
 def find_job(text: str, storage: Location | None = None) -> RayJobHandle:
-    """Like `job`, in the cluster that has been joined, if any.
-
-    Raises:
-        ConfigurationError: There is no such job, or there are several.
-    """
+    """Like `job`, in the cluster that has been joined, if any."""
     known = _by_id(text, storage)
     if known is None:
         known = choose(text, known_jobs(storage), storage)
@@ -212,9 +204,9 @@ def cluster_jobs() -> list[KnownJob]:
 def with_archived(
     known: Iterable[KnownJob], archived: Iterable[JobReport], unreadable: Iterable[UnreadableReport] = ()
 ) -> list[KnownJob]:
-    """Merge the jobs of a cluster and of a storage, oldest first. The storage's report of a lost job wins.
+    """Merge the jobs of a cluster and of a storage, oldest first; unreadable reports come first.
 
-    Jobs whose reports can't be read come first.
+    The storage's report of a lost job wins.
     """
     found = {job.report.job_id: job for job in known}
     for report in archived:

@@ -1,11 +1,11 @@
 """Reading what the operators of a job printed and logged, wherever and whenever they ran.
 
-Every node of the cluster has files with the output of the actors that ran on it (`output_capture`). A small
-task on each node reads them; then the lines are sorted by time. Files are found by their names, also those of
-dead actors and of ended jobs, for as long as their node and Ray's session live.
+Every node of the cluster has files with the output of its actors (`output_capture`). A small task on each
+node reads them; then the lines are sorted by time. Files are found by their names, also those of dead actors
+and of ended jobs, for as long as their node and Ray's session live.
 
-Any user may have put a file, a pipe or a link there. Only plain files are opened. A line is shown
-if the key of the job confirms it (`log_files`).
+Any user may have put a file, a pipe or a link there. Only plain files are opened, and a line is shown only if
+the key of the job confirms it (`log_files`).
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A part of one file, up to the end of a line.
-
-    Attributes:
-        is_refused: Whether it is a file that this process may not read.
-    """
+    """A part of one file, up to the end of a line; `is_refused` when this process may not read the file."""
 
     name: str
     header: dict[str, Any]
@@ -182,7 +178,6 @@ class LogReader:
 
 
 def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None) -> list[FilePart]:
-    """Return the unread parts of this node's files."""
     parts = []
     for path in sorted((folder or logs_folder()).glob(pattern)):
         if path.suffix == ".1" and read_to:

@@ -1,17 +1,15 @@
 """`MasterCalls`: calls of one job's JobMaster, which may be restarting, or have ended.
 
-Ray restarts a dead JobMaster under its old name, so a call is repeated until the
-next process answers. One that hangs is killed first (`ClientGuard`). An ended job's record answers when no
-JobMaster does.
+Ray restarts a dead JobMaster under its old name, so a call is repeated until the next process answers. One
+that hangs is killed first (`ClientGuard`). After the job's end its last report answers.
 
-A call of a JobMaster can't be taken back. So the error of a passed `Deadline` says what still continues, how
-to see it, and what a repeated call would do.
+A call of a JobMaster can't be taken back. So the error of a passed `Deadline` says what continues, how to see
+it, and what a repeated call would do.
 
 A JobMaster is guarded by some of its subtasks (`MasterGuard`). When these hang with it, or it has none yet,
-only its clients are left to notice. Some calls are answered late by a JobMaster that is well, such as a wait
-for the end of the job. So the guard calls it every few seconds. Only a JobMaster whose processor
-time stands still is killed. One that is busy is left to its subtasks. How long it may stand still is a
-setting of its job (`heartbeat_timeout`), which stands in the job's last report.
+its clients are left to notice. A healthy JobMaster answers some calls late, such as a wait for the end of the
+job. So the guard calls it every few seconds. Only a JobMaster whose processor time stands still is killed,
+after the `heartbeat_timeout` in the job's last report.
 """
 
 from __future__ import annotations
@@ -50,10 +48,7 @@ class Deadline:
         ConfigurationError: `timeout` is no duration.
 
     Example:
-        >>> deadline = Deadline(0, "the kettle does not boil", "look at the hob")
-        >>> deadline.has_passed, deadline.left(), Deadline(None, "", "").left()
-        (True, 0.0, None)
-        >>> raise deadline.error()
+        >>> raise Deadline(0, "the kettle does not boil", "look at the hob").error()
         Traceback (most recent call last):
         penstock.runtime.errors.JobTimeoutError: the kettle does not boil after 0 s; look at the hob
     """
@@ -69,22 +64,14 @@ class Deadline:
         return self._at is not None and time.monotonic() >= self._at
 
     def left(self, at_most: float | None = None) -> float | None:
-        """Return the seconds left, 0 when the deadline has passed; `None` for ever.
-
-        Args:
-            at_most: Upper limit of the result; with it the result is never `None`.
-        """
+        """Return the seconds left, 0 when it has passed, `None` for ever; `at_most` is an upper limit."""
         left = None if self._at is None else max(0.0, self._at - time.monotonic())
         if at_most is None or left is None:
             return at_most if left is None else left
         return min(left, at_most)
 
     def error(self, late: str | None = None, advice: str | None = None) -> JobTimeoutError:
-        """The error of a deadline that has passed.
-
-        Args:
-            late: The event that has not happened, if more is known than at first.
-        """
+        """The error of a deadline that has passed; `late` names the event if more is known than at first."""
         what = f"{late or self._late} after {self._seconds or 0:g} s"
         return JobTimeoutError(f"{what}; {advice or self._advice}")
 
@@ -250,12 +237,7 @@ _NAME_TIMEOUT: Final = 5.0
 
 
 class MasterCalls:
-    """Calls the JobMaster of one job.
-
-    Args:
-        ended: The last report of a job that is known to have ended. It answers everything, and no cluster is
-            needed.
-    """
+    """Calls the JobMaster of one job. With `ended`, its last report, no cluster is needed."""
 
     def __init__(self, job_id: str, ended: JobReport | None = None) -> None:
         self._job_id = job_id

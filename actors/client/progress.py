@@ -1,8 +1,8 @@
 """The live line that `wait(progress=True)` and `run` show.
 
-On a terminal one line is redrawn below what the program prints. In a notebook the cell's output is updated.
-Anywhere else (a file, a pipe, the log of a CI run) a plain line is printed every two seconds. All of it goes
-to stderr: stdout has only what the program printed.
+On a terminal one line is redrawn below the program's output. In a notebook the cell's output is updated.
+Elsewhere (a file, a pipe, the log of a CI run) a plain line is printed every two seconds. All of it goes to
+stderr.
 
 A handle at the end of a notebook's cell is shown as a card. While the job runs, a thread redraws the card
 each second, in the same place. A saved notebook has the last one. Elsewhere the handle is text.
@@ -54,8 +54,7 @@ _LONGEST_CAUSE: Final = 500
 class ProgressText:
     """Makes the line: state, records in and out with their rates, last checkpoint, restarts, time.
 
-    While a job restarts, the line ends with the cause.
-    Counters are those of the running attempt: they restart after a failure.
+    While a job restarts, the line ends with the cause. Counters restart with each attempt.
     """
 
     def __init__(self) -> None:
@@ -120,23 +119,13 @@ def _duration(seconds: float) -> str:
 
 
 class Display(Protocol):
-    """Shows a line that changes."""
+    def show(self, line: str, status: JobStatus) -> None: ...
 
-    def show(self, line: str, status: JobStatus) -> None:
-        """Replace the line shown before."""
-        ...
-
-    def close(self) -> None:
-        """End the display; no more lines follow."""
-        ...
+    def close(self) -> None: ...
 
 
 class PlainDisplay:
-    """Prints a line every two seconds, when the state changes, and at the end.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Prints a line every two seconds, when the state changes, and at the end."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
@@ -156,8 +145,6 @@ class PlainDisplay:
 
 
 class TerminalDisplay:
-    """Redraws one line below what the program prints."""
-
     def __init__(self, console: Console) -> None:
         # A print of the program disturbs the line only where stdout is the terminal, too.
         both = sys.stdout.isatty()
@@ -262,7 +249,6 @@ class LiveCard:
         return report
 
     def follow(self) -> threading.Thread:
-        """Start a thread that draws the card."""
         thread = threading.Thread(target=self._follow, name="job card", daemon=True)
         thread.start()
         return thread

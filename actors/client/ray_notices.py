@@ -2,15 +2,14 @@
 
 A raylet notifies every driver of its cluster when a worker was killed, or when many were started. Ray's
 thread `ray_listen_error_messages` prints that on standard output, also with `log_to_driver=False`. There it
-stands between the lines of a live display, and inside the JSON that a command prints.
+stands between the lines of a live display, and inside the JSON that a command prints. Ray has no setting for
+it. So the thread of a connection that Penstock makes is marked. `print_to_stdstream`, which prints for it,
+hands the marked thread's notices to `take`.
 
-Ray has no setting for it. So the thread of a connection that Penstock makes is marked. `print_to_stdstream`,
-which prints for it, hands the marked thread's notices to `take`.
-
-A user's connection serves other tasks, too. When a job is submitted over it,
-`take_notices_of_processes` takes the deaths of Penstock's processes, and nothing else. A notice names node,
-process and port. Ray's table of actors names the owner. Ray prints all other notices as before. It prints
-everything with `start_local(log_to_driver=True)`, and where it names the two functions in another way.
+A user's connection serves other tasks, too. When a job is submitted over it, `take_notices_of_processes`
+takes only the deaths of Penstock's processes. A notice names node, process and port; Ray's table of actors
+names the owner. Ray prints all other notices as before. It prints everything with
+`start_local(log_to_driver=True)`, and where it names the two functions in another way.
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
 submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one

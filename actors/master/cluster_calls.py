@@ -1,8 +1,8 @@
 """`ClusterCalls`: calls of the cluster's key-value store, in a thread beside a JobMaster's event loop.
 
-The store is in Ray's GCS, one process on the head node. When that stands still, a call of it blocks until it
-is back, or for a minute. On the event loop such a call would stop leases and checkpoints. Guards and clients
-would get no answer either, and would kill a JobMaster that is well.
+The store is in Ray's GCS, one process on the head node. When it hangs, a call blocks until it is back, or for
+a minute. On the event loop such a call would stop leases and checkpoints. Guards and clients would get no
+answer either, and would kill a healthy JobMaster.
 
 - Calls are made one at a time, in the order in which they were begun. So a process is noted before it is
   started, and the report of a job's end is written after all calls that end the job.
@@ -12,8 +12,8 @@ would get no answer either, and would kill a JobMaster that is well.
 - A few decisions need their answer at once. Their calls overtake the waiting ones, and change nothing that
   those depend on. Together they may block the event loop for two of ten seconds; further ones get a default.
 
-What it must never do: make a call on the event loop, or let the end of a job wait for ever. The thread does
-not keep its process from ending.
+No call may be made on the event loop, and none may delay the end of a job for ever. The thread does not keep
+its process from ending.
 """
 
 from __future__ import annotations
@@ -61,14 +61,11 @@ class ClusterCall(Generic[T]):
         self.future: Future[T] = Future()
 
     async def answered(self, within: float | None) -> T:
-        """Wait for the call's answer, in an event loop.
-
-        Args:
-            within: Seconds to wait; the call is made all the same. `None` waits for ever.
+        """Wait for the call's answer in an event loop; an error of the call is raised here.
 
         Raises:
-            ClusterTimeoutError: The call has no answer yet.
-            Exception: The call's own error.
+            ClusterTimeoutError: The call has no answer within this number of seconds; it is made all the
+                same.
         """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -112,10 +109,7 @@ class ClusterCalls:
         return call
 
     def begin_newest(self, what: str, make: Callable[[], None]) -> ClusterCall[None]:
-        """Like `begin`, but replaces an earlier call of this kind that still waits.
-
-        Waiters of the earlier call get this answer.
-        """
+        """Like `begin`, but replaces an earlier such call that still waits; its waiters get this answer."""
         call = ClusterCall(what, make)
         with self._changed:
             if self._newest is not None:

@@ -56,11 +56,7 @@ def assemble_fleet(
     cluster: ClusterCalls,
     code: tuple[bytes, ...],
 ) -> RayFleet:
-    """The fleet of a job; to be called in the JobMaster's actor.
-
-    Args:
-        cluster: Makes calls that block when Ray's GCS does not answer.
-    """
+    """The fleet of a job; to be called in the JobMaster's actor."""
     timers = LoopTimers(guarded.loop, guarded.run)
     processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, cluster, code)
     fleet = Fleet(job_id, graph, config, processes, timers, new_token=lambda: secrets.token_hex(8))
@@ -86,8 +82,6 @@ def assemble_scheduler(
     """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
 
     Args:
-        processes: From `assemble_fleet`.
-        storage: Storage of checkpoints; in memory when the job takes none.
         pool: Runs blocking work, except hooks and work of enumerators: users' code may hang.
         earlier: The last report of an earlier JobMaster, for a job with a decision log.
         is_new: Whether the job was just submitted; its id must then have no log.

@@ -28,8 +28,8 @@ class JobMaster:
 
     Args:
         job: The first job to run, without its chunks.
-        chunks: The job's chunks, as separate arguments. Ray keeps small ones in the actor's specification,
-            also when the program has ended; a large one would die with it.
+        chunks: Separate arguments: Ray keeps small ones in the actor's specification, also when the program
+            has ended. A large one would be lost with the program.
     """
 
     def __init__(self, process: str, job: SubmittedJob, *chunks: bytes) -> None:
@@ -52,7 +52,6 @@ class JobMaster:
         return await self._process.runner(job_id).status(fresh)
 
     async def wait_end(self, job_id: str, seconds: float) -> JobReport:
-        """Wait up to `seconds` for the job to end; return its report then."""
         return await self._process.runner(job_id).wait_end(seconds)
 
     async def cancel(self, job_id: str) -> None:

@@ -162,7 +162,7 @@ class JobReporter:
         self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
     def cancelled_before_it_began(self, error: BaseException) -> None:
-        """The job was cancelled, and could not be started; so its log has no record of its end."""
+        """Note a cancelled job that could not be started: its log has no record of its end."""
         self._was_cancelled_before = True
         self.warn(f"its end could not be recorded: {error_text(error)}")
 
@@ -233,7 +233,6 @@ class JobReporter:
         return seen
 
     def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, FailureRecord | None]:
-        """The job's state, and the failure that caused it."""
         if self._begin_failure is not None:
             return JobStatus.FAILED, self._begin_failure
         if self._was_cancelled_before:
@@ -283,7 +282,7 @@ class JobReporter:
         return earlier if seen is None or seen.stopped_with is None else seen.drained
 
     def _without_scheduler(self, earlier: JobReport) -> JobReport:
-        """The earlier report without processes; shown until the log has been read."""
+        """The earlier report, without processes, until the log has been read."""
         status = JobStatus.RESTARTING
         if self._was_cancelled_before:
             status = JobStatus.CANCELLED

@@ -1,7 +1,7 @@
 """Users' requests to a running job: checkpoints, savepoints, rescales, and stops with a savepoint.
 
 Runs on the JobMaster's event loop. Each request goes to the scheduler, which answers it once. If the
-JobMaster dies before that, the handle asks the next one again.
+JobMaster dies before that, the handle repeats the request at the next one.
 """
 
 from __future__ import annotations
@@ -125,10 +125,7 @@ class JobRequests:
         return answered.result()
 
     async def _settled(self) -> JobScheduler | None:
-        """Wait until the scheduler takes requests; it refuses them while the job starts.
-
-        `None` after the end.
-        """
+        """Wait while the job starts, when the scheduler refuses requests. `None` after the end."""
         await self._prepared.wait()
         scheduler, deadline = self._scheduler, time.monotonic() + _PATIENCE
         while scheduler is not None and scheduler.state.is_coming_up and time.monotonic() < deadline:

@@ -1,10 +1,8 @@
 """`JobRunner`: a job from its first attempt to its end, in the process of its JobMaster (`MasterProcess`).
 
-`JobLifecycle` decides the steps; this carries them out on Ray, and answers clients.
-
-Its event loop is the only thread that touches the scheduler. Blocking work runs in a small pool of threads,
-and calls of the cluster's key-value store run in `ClusterCalls`. Users' code (master hooks, the work of
-enumerators) may hang, so it runs in threads of its own.
+`JobLifecycle` decides the steps; this carries them out on Ray, and answers clients. Its event loop is the
+only thread that touches the scheduler. Blocking work runs in a small pool of threads, and calls of the
+cluster's key-value store run in `ClusterCalls`. Users' code may hang, so it runs in threads of its own.
 """
 
 from __future__ import annotations
@@ -136,7 +134,6 @@ class JobRunner:
     # -- calls of clients -----------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Return when the scheduler of the job has started, or could not be made."""
         await self._prepared.wait()
 
     async def status(self, fresh: bool) -> JobReport:
@@ -146,9 +143,9 @@ class JobRunner:
         return self._reporter.report()
 
     async def wait_end(self, seconds: float) -> JobReport:
-        """Wait at most `seconds` for the job to end; returns its report.
+        """Wait at most `seconds` for the job to end; return its report.
 
-        A report of an ended job has been kept, unless the storage does not answer: the program may end next,
+        The storage has the report of an ended job then, unless it does not answer. So the program may end,
         and its cluster with it.
         """
         with suppress(TimeoutError):
@@ -163,8 +160,7 @@ class JobRunner:
         """Cancel the job; does nothing when it has ended. A cancellation outlives this process.
 
         Raises:
-            ClusterTimeoutError: The cluster could not note the cancellation. The job is being cancelled
-                anyway.
+            ClusterTimeoutError: The cluster could not note the cancellation; the job is cancelled anyway.
         """
         if not self._life.cancel():
             return
@@ -177,7 +173,6 @@ class JobRunner:
                 raise
 
     async def checkpoints(self, checkpoint_id: int | None) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first; with an id, those with it."""
         await self._prepared.wait()
         scheduler = self._life.scheduler
         return () if scheduler is None else scheduler.checkpoints(checkpoint_id=checkpoint_id)
@@ -309,8 +304,6 @@ class JobRunner:
         self._prepared.set()
 
     def _answer(self, step: Coroutine[Any, Any, T], answer: Callable[[T | StartFailure], None]) -> None:
-        """Carry out a step of the start, and answer with its outcome."""
-
         async def carry_out() -> None:
             outcome: T | StartFailure
             try:

@@ -1,18 +1,15 @@
-"""Metrics of a job in Prometheus form, through Ray's own metrics agent.
+"""Metrics and traces of a job: Prometheus through Ray's own metrics agent, and OpenTelemetry.
 
-**Latency.** Flink sends markers along with the records, one per source and interval, and each operator
-measures their delay. Here the barriers of checkpoints are the markers. They leave the sources between two
-records and wait in the same queues. Each subtask measures the arrival of the first one. At a sink's subtask
-that is the latency of a record. It adds no cost, and yields one value per checkpoint. A barrier
-that has overtaken records is no measure, so subtasks with data in flight in their part of a checkpoint are
-left out. Operators that hold records back, such as windows, let a barrier pass: as with Flink's markers, that
-time is not included.
+**Latency.** Flink sends markers along with the records, and each operator measures their delay. Here the
+barriers of checkpoints are the markers. They leave the sources between two records and wait in the same
+queues. The arrival of the first one at a sink's subtask is the latency of a record: one value per checkpoint,
+at no cost. A barrier that has overtaken records is no measure, so subtasks with in-flight data are left out.
+As with Flink's markers, the time that operators such as windows hold records back is not included.
 
-**Traces** go to an OpenTelemetry collector; they need `penstock[otel]`. They are on where OpenTelemetry's own
-variables name a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one of traces) in the environment of the
-JobMaster. That is the environment of Ray's nodes, or `env_vars` of the job's runtime environment. Without
-them nothing is imported. A thread of OpenTelemetry sends the spans. A collector that does not answer costs
-the job nothing but its traces. They wait in a bounded queue, and spans that do not fit are dropped.
+**Traces** need `penstock[otel]`. They are on where OpenTelemetry's own variables name a collector
+(`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one of traces) in the JobMaster's environment. That is the environment
+of Ray's nodes, or `env_vars` of the job's runtime environment. A thread of OpenTelemetry sends the spans.
+They wait in a bounded queue; a collector that does not answer costs the job nothing but its traces.
 """
 
 from __future__ import annotations
@@ -45,10 +42,7 @@ _OF_CHECKPOINTS: Final = ("completed_checkpoints", "failed_checkpoints")
 
 
 class JobMetrics:
-    """Publishes metrics of a job, each with the tags `job` (its id) and `job_name`.
-
-    See docs/operations.md.
-    """
+    """Publishes metrics of a job with the tags `job` (its id) and `job_name`; see docs/operations.md."""
 
     def __init__(self, job_id: str, name: str) -> None:
         self._tags = metric_tags(job=job_id, job_name=name)
@@ -72,11 +66,7 @@ class JobMetrics:
         self._failed_attempt = 0
 
     def publish(self, report: JobReport, checkpoints: Callable[[], Sequence[CheckpointDetails]]) -> None:
-        """Publish the measurements since the last call.
-
-        Args:
-            checkpoints: Returns the last checkpoints, oldest first; called only when one has completed.
-        """
+        """Publish the measurements since the last call; `checkpoints` returns the last ones, oldest first."""
         statistics = report.statistics
         self._running.set(float(report.status is JobStatus.RUNNING), self._tags)
         for name, counter in self._counters.items():
@@ -143,8 +133,6 @@ _LAST: Final = 5_000
 
 
 class JobTraces:
-    """Traces of one job; made by `traces_of`."""
-
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("penstock")
@@ -153,7 +141,7 @@ class JobTraces:
         self._sent: set[tuple[int, int]] = set()
 
     def publish(self, report: JobReport, checkpoints: Callable[[], Sequence[CheckpointDetails]]) -> None:
-        """Send the spans since the last call; `checkpoints` returns the last checkpoints, oldest first."""
+        """Send the spans since the last call; `checkpoints` returns the last ones, oldest first."""
         for episode in episodes(report.transitions):
             if episode.ended > self._sent_to:
                 self._sent_to = episode.ended
@@ -195,8 +183,7 @@ def traces_of(
 ) -> JobTraces | None:
     """The traces of a job; `None` when no collector is named, or the extra is not installed.
 
-    Args:
-        warn: Called when traces are wanted and the extra is not installed.
+    `warn` is called when traces are wanted and the extra is not installed.
     """
     named = next((variable for variable in _ENDPOINTS if environment.get(variable)), None)
     if named is None:

@@ -43,11 +43,7 @@ _SOON: Final = 0.05
 
 
 class MasterProcess:
-    """Carries the calls of one process, and is its `MasterHost`; to be made in the actor's event loop.
-
-    Args:
-        first: The process's first job, without its chunks.
-    """
+    """Carries the calls of one process, and is its `MasterHost`; to be made in the actor's event loop."""
 
     def __init__(self, process: str, first: SubmittedJob, chunks: tuple[bytes, ...]) -> None:
         spare_loaded_modules()
@@ -83,15 +79,10 @@ class MasterProcess:
 
     @property
     def current(self) -> JobRunner | None:
-        """The current or last job; `None` while the process waits for one."""
         return self._runner.current
 
     def runner(self, job_id: str) -> JobRunner:
-        """Return the runner of a job that runs here, or that has ended and still answers.
-
-        Raises:
-            ValueError: The process runs another job or none.
-        """
+        """Return the runner of a job; see `MasterRunner.running`."""
         return self._runner.running(job_id)
 
     async def take(self, job: SubmittedJob) -> bool:

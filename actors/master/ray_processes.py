@@ -1,8 +1,8 @@
-"""`RayProcesses`: the processes of a job on Ray. Each is a detached actor whose name tells no role.
+"""`RayProcesses`: the processes of a job on Ray, detached actors whose names are independent of roles.
 
 It carries out the decisions of `runtime/execution`, and turns Ray's errors into values. Everything runs on
-the JobMaster's event loop, except calls that Ray's GCS must answer: to note, start and find processes. They
-wait for their turn in `ClusterCalls`, so a process may have no handle yet. Its calls wait for that.
+the JobMaster's event loop, except calls that Ray's GCS must answer. These wait in `ClusterCalls`, so a
+process may have no handle yet; its calls wait for that.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class RayProcesses:
     """Starts, calls and ends the processes of one job (the `Processes` port).
 
     Args:
-        cluster: Makes calls that block when Ray's GCS does not answer.
         code: The job as it was submitted, for spares (see `graph_shipping`).
     """
 
@@ -97,11 +96,7 @@ class RayProcesses:
         self._left_warm: int | None = None
 
     async def find_left_behind(self) -> None:
-        """Look for the processes of the job that live; to be awaited before `left_behind`.
-
-        Raises:
-            ClusterTimeoutError: The cluster does not answer.
-        """
+        """Look for the living processes of the job; to be awaited before `left_behind`."""
 
         def look() -> dict[ProcessId, ActorHandle[Any]]:
             found = {}

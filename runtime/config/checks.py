@@ -1,7 +1,7 @@
 """Checks that settings share: a place, a whole number, a choice, and mappings with unknown names.
 
-Each returns the value in the form that the runtime uses, or raises a `ConfigurationError` that names the
-setting, the given value and the allowed ones.
+Each returns the value in the form that the runtime uses. Its `ConfigurationError` names the setting, the
+given value and the allowed ones.
 """
 
 from __future__ import annotations
