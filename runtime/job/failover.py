@@ -215,6 +215,8 @@ MAX_SECONDARY: Final = 16
 
 
 class FailureKind(Enum):
+    """The failed part: an operator, a subtask's process, or damaged state that was to be restored."""
+
     OPERATOR = "operator"
     PROCESS = "process"
     STATE = "state"
