@@ -1,12 +1,12 @@
 """State of a snapshot as a DataFrame, and a savepoint made of one; the rows stay in the Spark executors.
 
-Reading: each subtask's range of key groups is one partition, which a task reads straight from the storage.
-The types of the columns are found by a first pass over the state, unless a schema is given.
+Reading: each subtask's range of key groups is one partition, which a task reads from the storage. Without a
+schema a first pass over the state finds the types of the columns.
 
-Writing: the rows are sent to one partition per subtask by the hash of their keys, which Python workers know
-and the JVM does not. Each task writes the files of its subtasks, and the program writes the metadata. A task
-that is retried or speculated writes files of other names. Only files that Spark's result names become part of
-the savepoint; the others are deleted.
+Writing: Python workers hash the keys, and Spark sends the rows to one partition per subtask. Each task writes
+the files of its subtasks, and the program writes the metadata. A task that is retried or speculated writes
+files of other names. Only files that Spark's result names become part of the savepoint; the others are
+deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.state.key_groups import key_group_range
-from penstock.runtime.state_processor.state_writing import StatePlace, by_subtask, write_keyed
+from penstock.runtime.state.keyed_chunk import encode_columns
+from penstock.runtime.state_processor.states import StatePlace, by_subtask, write_keyed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,57 +78,38 @@ Batches = Iterable[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTypes:
-    """Finds the schema of each part of a state that has keys.
+class ReadParts:
+    """Reads parts of a state, or the schema of each part.
 
     Attributes:
         parts: All parts of the state; an input row is the number of one.
+        schema: `None` to read the schemas of parts with rows.
     """
 
     query: StateQuery
     parts: tuple[tuple[int, int], ...]
+    schema: pa.Schema | None = None
 
     def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
-        for table in _tables(self.query, self.parts, numbers, None):
-            if table.num_rows:
+        chosen = [self.parts[number] for batch in numbers for number in batch.column(0).to_pylist()]
+        opened = self.query.open() if chosen else None
+        for part in chosen:
+            columns = None if opened is None else opened.columns(part)
+            if columns is None:
+                continue
+            table = table_of(columns, self.schema)
+            if self.schema is not None:
+                yield from table.to_batches(_BATCH_ROWS)
+            elif table.num_rows:
                 yield pa.record_batch([[table.schema.serialize().to_pybytes()]], ["schema"])
 
 
 @dataclass(frozen=True, slots=True)
-class ReadParts:
-    """Reads parts of a state.
-
-    Attributes:
-        parts: All parts of the state; an input row is the number of one.
-    """
-
-    query: StateQuery
-    parts: tuple[tuple[int, int], ...]
-    schema: pa.Schema
-
-    def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
-        for table in _tables(self.query, self.parts, numbers, self.schema):
-            yield from table.to_batches(_BATCH_ROWS)
-
-
-def _tables(
-    query: StateQuery, parts: Sequence[tuple[int, int]], numbers: Batches, schema: pa.Schema | None
-) -> Iterator[pa.Table]:
-    chosen = [parts[number] for batch in numbers for number in batch.column(0).to_pylist()]
-    opened = query.open() if chosen else None
-    for part in chosen:
-        columns = None if opened is None else opened.columns(part)
-        if columns is not None:
-            yield table_of(columns, schema)
-
-
-@dataclass(frozen=True, slots=True)
 class RouteRows:
-    """Adds to each row the column `subtask`, to which its key belongs."""
+    """Adds to each row the column `subtask`, which owns its key."""
 
     place: StatePlace
     conversion: Conversion
-    schema: pa.Schema
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -196,10 +178,7 @@ class Collected:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, self.schema) as writer:
-                writer.write_batch(batch.cast(self.schema))
-            yield pa.record_batch([[sink.getvalue().to_pybytes()]], ["data"])
+            yield pa.record_batch([[encode_columns(batch.cast(self.schema))]], ["data"])
 
 
 def _report(subtask: int, handle: KeyedStateHandle) -> pa.RecordBatch:
@@ -270,7 +249,7 @@ def read_state(
     parts = tuple(opened.parts())
     numbers = spark.range(0, len(parts), 1, len(parts))
     if schema is None:
-        found = numbers.mapInArrow(ReadTypes(query, parts), TYPES).collect()
+        found = numbers.mapInArrow(ReadParts(query, parts), TYPES).collect()
         schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(row.schema))) for row in found])
         if schema is None:
             opened.check()
@@ -335,7 +314,7 @@ def write_state(
 def _written(
     df: DataFrame, draft: SavepointDraft, conversion: Conversion, files: PartFiles
 ) -> Mapping[int, OperatorSubtaskState]:
-    """The state of each subtask; list state, and state without rows, is written by this program."""
+    """The state of each subtask; this program writes list state, and state without rows."""
     if draft.mode is None:
         written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
         if parts := written_parts(draft.place, written):
@@ -347,7 +326,7 @@ def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     schema = StructType([*df.schema.fields, StructField("subtask", IntegerType())])
-    route = RouteRows(write.place, replace(write.conversion, value=None, encoded=False), arrow_schema_of(df))
+    route = RouteRows(write.place, replace(write.conversion, value=None, encoded=False))
     routed = df.mapInArrow(route, schema)
     by_subtask = routed.repartition(write.place.parallelism, "subtask")
     reports: Sequence[Any] = by_subtask.mapInArrow(write, WRITTEN).collect()
@@ -362,7 +341,6 @@ def _collected(df: DataFrame) -> pa.Table:
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema | None:
-    """Return the schema of all parts; `None` without rows."""
     if not schemas:
         return None
     types = {name: schemas[0].field(name).type for name in schemas[0].names}

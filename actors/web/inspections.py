@@ -31,7 +31,7 @@ from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state_processor.inspection import inspect_snapshot
-from penstock.runtime.state_processor.state_reading import (
+from penstock.runtime.state_processor.states import (
     known_states,
     no_such_state,
     operator_state,

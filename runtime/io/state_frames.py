@@ -4,12 +4,12 @@
     write_state(table, "/data/start", "total", max_parallelism=128)
     env.run(restore_from="/data/start")
 
-The DataFrame versions are in `penstock.bridge`.
+The DataFrame versions are in `bridge/state.py`.
 
-**Columns** (`read_state(columns=True)`, `write_state(kind="columns")`): a flat table. It has a column for
-each part of the key and of the value, in their own types, beside `key_group`. Its metadata names the key
-columns, so a table that was read and changed can be written directly. Some parts of a key do not decide its
-key group, such as the start of a window. Their names begin or end with a colon.
+**Columns** (`read_state(columns=True)`, `write_state(kind="columns")`): the table has a column for each part
+of the key and of the value, beside `key_group`. Its metadata names the key columns, so a table that was read
+and changed can be written directly. Names of parts that do not decide the key group, such as the start of a
+window, begin or end with a colon.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from penstock.runtime.state.keyed_chunk import ColumnBlock, key_list
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import TypedColumns, plain_name
-from penstock.runtime.state_processor.state_writing import (
+from penstock.runtime.state_processor.states import (
     by_subtask,
     listed_by_subtask,
     write_columns,
@@ -63,11 +63,7 @@ _GROUP: Final = "key_group"
 
 
 def table_of_blocks(blocks: Iterable[ColumnBlock]) -> pa.Table:
-    """Return one table of all blocks of a state; only `key_group` without blocks.
-
-    Raises:
-        ConfigurationError: A key column has several types.
-    """
+    """One table of all blocks of a state; only `key_group` without blocks."""
     tables: list[pa.Table] = []
     names: tuple[str, ...] = ()
     keys: dict[str, TypedColumns] = {}
@@ -104,16 +100,7 @@ def parts_of_columns(
     codec: ValueCodec,
     files: PartFiles,
 ) -> dict[int, OperatorSubtaskState]:
-    """Write a table as the state of a draft in columns, by subtask; blocks.
-
-    Args:
-        table: Columns of the key and of the value; `key_group` is ignored.
-        keys: Names of the key columns; `None` for a table made by `read_state`.
-
-    Raises:
-        ConfigurationError: The key columns are unknown, one is missing, or a key is repeated.
-        KeyTypeError: A column can't be part of a key.
-    """
+    """Write a table as the state of a draft in columns, by subtask; blocks."""
     names = _key_names(table, keys)
     extra = sum(_is_extra(name) for name in names[1:])
     if any(map(_is_extra, names[1 : len(names) - extra])):
@@ -327,14 +314,7 @@ def write_state(
 def parts_of_table(
     table: pa.Table, draft: SavepointDraft, conversion: Conversion, files: PartFiles
 ) -> dict[int, OperatorSubtaskState]:
-    """Write the rows of a table as the state of a draft, by subtask.
-
-    Args:
-        table: Has the columns `key` and `value`, or `value` alone for list state.
-
-    Raises:
-        ConfigurationError: A column is missing, or a key is repeated.
-    """
+    """Write the rows of a table as the state of a draft, by subtask; blocks."""
     codec, place = conversion.codec(), draft.place
     keys, columns = rows_of(table, keyed=draft.mode is None)
     values = conversion.decode(columns, codec)
@@ -371,9 +351,9 @@ def parts_of_table(
 
 
 def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[Any], dict[int, int] | None]:
-    """Return the columns that name each row's entry, and the rank of each row in the written order.
+    """The entry of each row, and its rank in the written order; `None` for the order of the table.
 
-    Rows of one key are adjacent where it has several; `None` for the order of the table.
+    Rows of one key are adjacent.
     """
     if kind not in ("list", "map"):
         return keys, None
@@ -399,7 +379,7 @@ def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[An
 
 
 def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:
-    """Refuse repeated keys, also across calls."""
+    """Refuse repeated keys, and keys of earlier calls."""
     distinct = set(keys)
     if len(distinct) == len(keys) and distinct.isdisjoint(before):
         return

@@ -42,19 +42,17 @@ from penstock.runtime.snapshot.metadata import read_state as read_bytes
 from penstock.runtime.snapshot.paths import METADATA, escape_name
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.keyed_chunk import ColumnBlock
-from penstock.runtime.state_processor.state_reading import (
+from penstock.runtime.state_processor.states import (
+    StatePlace,
+    copy_operators,
     known_states,
     list_mode,
     no_such_state,
     operator_state,
+    place_in,
     read_columns,
     read_keyed,
     read_listed,
-)
-from penstock.runtime.state_processor.state_writing import (
-    StatePlace,
-    copy_operators,
-    place_in,
     with_state,
 )
 

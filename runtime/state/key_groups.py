@@ -207,7 +207,7 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
             pieces = [list(values or ()) for values in lists]
         else:
             every = _concatenate(lists)
-            pieces = _split(every, new_parallelism, first_with_more)
+            pieces = split_evenly(every, new_parallelism, first_with_more)
             first_with_more = (first_with_more + len(every)) % new_parallelism
         for states, piece in zip(new, pieces, strict=True):
             states[name] = piece
@@ -274,7 +274,7 @@ def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[l
     return copies
 
 
-def _split(values: Sequence[T], pieces: int, first_with_more: int) -> list[list[T]]:
+def split_evenly(values: Sequence[T], pieces: int, first_with_more: int = 0) -> list[list[T]]:
     """Cut into contiguous pieces; the longer ones start at piece `first_with_more` and wrap around."""
     size, more = divmod(len(values), pieces)
     split: list[list[T]] = []

@@ -273,7 +273,7 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
     """Remove a table without decoding any block; returns the rest (`None` if empty) and the removed keys."""
-    max_parallelism, packed = _unpack(data, _place(handle))
+    max_parallelism, packed = _unpack(data, place_of(handle))
     rest = [block for block in packed if block[0] != table]
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
     if len(rest) == len(packed):
@@ -290,7 +290,7 @@ def read_chunk(
         CorruptSnapshotError: The bytes are damaged, or a value can't be decoded; names the file.
         ConfigurationError: The chunk was written with another number of key groups.
     """
-    where = _place(handle)
+    where = place_of(handle)
     written_with, packed = _unpack(data, where)
     if written_with != max_parallelism:
         msg = (
@@ -314,7 +314,7 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
         CorruptSnapshotError: The bytes are damaged; names the file.
         CodecError: A key can't be decoded here.
     """
-    where = _place(handle)
+    where = place_of(handle)
     for packed in _unpack(data, where)[1]:
         try:
             table, count, groups, keys, values, *more = packed
@@ -329,18 +329,18 @@ def _undecodable(where: str, error: Exception) -> CorruptSnapshotError:
 
 
 def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
-    return CorruptSnapshotError(f"the keyed state in {_place(handle)} has a key that is none: {error}")
+    return CorruptSnapshotError(f"the keyed state in {place_of(handle)} has a key that is none: {error}")
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
     """The tables in a chunk, with the number of keys written or deleted."""
     counts: dict[str, int] = {}
-    for table, count, *_ in _unpack(data, _place(handle))[1]:
+    for table, count, *_ in _unpack(data, place_of(handle))[1]:
         counts[table] = counts.get(table, 0) + count
     return counts
 
 
-def _place(handle: StateHandle) -> str:
+def place_of(handle: StateHandle) -> str:
     return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
 
 

@@ -1,14 +1,13 @@
 """The contents of a checkpoint or savepoint, without running the job.
 
 Keys are counted. Positions of sources and the state of their coordinators are shown if they can be decoded
-here: values of the user's own classes may need modules that only the job has. State that can't be
-decoded is counted from the metadata, and marked as such. Nothing is imported or unpickled unless the given
-codec allows it.
+here: classes of the user may need modules that only the job has. Other state is counted from the metadata,
+and marked as inexact. Nothing is imported or unpickled unless the given codec allows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -154,11 +153,7 @@ class SnapshotSummary:
 
 
 def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCodec) -> SnapshotSummary:
-    """Describe a snapshot; blocks.
-
-    Raises:
-        CorruptSnapshotError: A file is damaged.
-    """
+    """Describe a snapshot; blocks. Raises `CorruptSnapshotError` for a damaged file."""
     operators = tuple(_operator(state, read, codec) for state in checkpoint.operators.values())
     return SnapshotSummary(
         checkpoint.location or "",
@@ -193,45 +188,35 @@ def _operator(state: OperatorState, read: Read, codec: ValueCodec) -> OperatorSu
 
 def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCodec) -> list[StateSummary]:
     handles = [handle for subtask in subtasks for handle in subtask.keyed]
-    if not handles:
-        return []
-    if any(handle.is_native for handle in handles):
-        return _native(handles)
-    counts: dict[str, int] = {}
-    try:
-        for handle in handles:
-            for table, keys in _live_keys(handle, read, codec).items():
-                counts[table] = counts.get(table, 0) + len(keys)
-    except CodecError:
-        entries = sum(handle.entries for handle in handles)
-        return [StateSummary("(keys of a type that is not known here)", "keyed", entries, is_exact=False)]
-    types = dict(pair for handle in handles for pair in handle.types)
-    states = {saved.name: saved for handle in handles for saved in handle.states}
-    counts |= {name: 0 for name in states if name not in counts}
-    return [
-        _keyed_state(table, counts[table], types.get(table, ""), states.get(table))
-        for table in sorted(counts)
-    ]
-
-
-def _native(handles: Sequence[KeyedStateHandle]) -> list[StateSummary]:
-    """State in files of RocksDB: the names, and the total number of entries, are known."""
     entries = sum(handle.entries for handle in handles)
     types = dict(pair for handle in handles for pair in handle.types)
     states = {saved.name: saved for handle in handles for saved in handle.states}
-    if not states:
-        return [StateSummary("(in the files of RocksDB)", "keyed", entries, is_exact=False)]
-    found = (_keyed_state(name, entries, types.get(name, ""), states[name]) for name in sorted(states))
-    return [replace(summary, is_exact=False) for summary in found]
+    counts = dict.fromkeys(states, 0)
+    is_native = any(handle.is_native for handle in handles)
+    if is_native:  # the names and the total number of entries are known
+        counts = dict.fromkeys(states, entries)
+        if not states:
+            return [StateSummary("(in the files of RocksDB)", "keyed", entries, is_exact=False)]
+    else:
+        try:
+            for handle in handles:
+                for table, keys in _live_keys(handle, read, codec).items():
+                    counts[table] = counts.get(table, 0) + len(keys)
+        except CodecError:
+            what = "(keys of a type that is not known here)"
+            return [StateSummary(what, "keyed", entries, is_exact=False)]
+    return [
+        _keyed_state(states.get(name) or SavedState(name, ""), number, types.get(name, ""), not is_native)
+        for name, number in sorted(counts.items())
+    ]
 
 
-def _keyed_state(table: str, number: int, of_type: str, saved: SavedState | None) -> StateSummary:
-    if saved is None:
-        return StateSummary(table, "keyed", number, of_type=of_type)
+def _keyed_state(saved: SavedState, number: int, of_type: str, is_exact: bool) -> StateSummary:
     return StateSummary(
-        table,
+        saved.name,
         "keyed",
         number,
+        is_exact,
         of_type=of_type,
         holds=saved.kind,
         is_declared=saved.is_declared,
@@ -240,7 +225,7 @@ def _keyed_state(table: str, number: int, of_type: str, saved: SavedState | None
 
 
 def _live_keys(handle: KeyedStateHandle, read: Read, codec: ValueCodec) -> dict[str, set[Any]]:
-    """The live keys of one subtask by table; pairs of key and entry where a key has several entries."""
+    """The live keys of one subtask by table; in a nested table pairs."""
     tables: dict[str, set[Any]] = {}
     for file in handle.files:
         for table, keys, is_deleted in read_keys(read(file), file, codec):
@@ -275,7 +260,7 @@ def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
 
 
 def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
-    """State that an operator has encoded itself; only the size is known."""
+    """State that an operator has encoded itself; only its size is known."""
     keyed = [handle.entries for subtask in subtasks for handle in subtask.raw_keyed]
     pieces = [handle.count for subtask in subtasks for handle in subtask.raw_operator]
     if keyed:
