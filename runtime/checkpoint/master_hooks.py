@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 
 from penstock.runtime.errors import CodecError, PenstockError
 from penstock.runtime.names import problem_with_name
-from penstock.runtime.operators.coordinators import MasterHook
+from penstock.runtime.operators.coordinators import FirstAnswer, MasterHook
 from penstock.runtime.ports import AsyncRunner
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState
@@ -65,23 +65,6 @@ class MasterTriggerRestoreHook(Protocol):
     def reset(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-class _Answer:
-    def __init__(self, on_state: Callable[[Any], None], on_error: Callable[[BaseException], None]) -> None:
-        self._on_state = on_state
-        self._on_error = on_error
-        self._is_given = False
-
-    def complete(self, state: Any | None = None) -> None:
-        if not self._is_given:
-            self._is_given = True
-            self._on_state(state)
-
-    def fail(self, error: BaseException) -> None:
-        if not self._is_given:
-            self._is_given = True
-            self._on_error(error)
 
 
 class MasterHooks:
@@ -129,7 +112,7 @@ class MasterHooks:
             else:
                 on_state(kept)
 
-        answer = _Answer(answered, on_failed)
+        answer = FirstAnswer(answered, on_failed)
         try:
             self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
         except BaseException as error:  # the user's hook: the checkpoint is declined

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.runtime.errors import (
@@ -51,6 +52,7 @@ from penstock.runtime.operators.coordinators import (
     CoordinatorAnswer,
     CoordinatorProvider,
     EventAnswer,
+    FirstAnswer,
     HasCoordinator,
     MissingEvents,
     OperatorCoordinator,
@@ -258,14 +260,16 @@ class CoordinatorHost(OperatorCoordinator):
         self._asked = checkpoint_id
         call: Callable[..., Any] = self._coordinator.checkpoint
         try:
-            given = call(checkpoint_id, _StateAnswer(self, checkpoint_id, answer))
+            given = call(
+                checkpoint_id, FirstAnswer(partial(self._take_state, checkpoint_id, answer), answer.fail)
+            )
             check_has_run("checkpoint", given)
         except BaseException as error:  # the user's code
             failure = self._error("checkpoint", error)
             raise failure from error
 
-    def take_state(self, checkpoint_id: int, state: Any, answer: CoordinatorAnswer) -> None:
-        """Store the coordinator's state (see `_StateAnswer`); a late one changes nothing."""
+    def _take_state(self, checkpoint_id: int, answer: CoordinatorAnswer, state: Any) -> None:
+        """Store the coordinator's state; a late one changes nothing."""
         if checkpoint_id != self._asked:
             return
         self._asked = None
@@ -351,21 +355,3 @@ class CoordinatorHost(OperatorCoordinator):
         if isinstance(error, OperatorError):
             return error
         return operator_error(self._location, f"{self._provider.name(self._coordinator)}: {what}", error)
-
-
-class _StateAnswer:
-    def __init__(self, owner: CoordinatorHost, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        self._owner = owner
-        self._checkpoint_id = checkpoint_id
-        self._answer = answer
-        self._is_given = False
-
-    def complete(self, state: Any | None) -> None:
-        if not self._is_given:
-            self._is_given = True
-            self._owner.take_state(self._checkpoint_id, state, self._answer)
-
-    def fail(self, error: BaseException) -> None:
-        if not self._is_given:
-            self._is_given = True
-            self._answer.fail(error)

@@ -58,6 +58,25 @@ class CoordinatorAnswer(Protocol):
         ...
 
 
+class FirstAnswer:
+    """A `CoordinatorAnswer` that passes on the first answer only."""
+
+    def __init__(self, on_state: Callable[[Any], None], on_error: Callable[[BaseException], None]) -> None:
+        self._on_state = on_state
+        self._on_error = on_error
+        self._is_given = False
+
+    def complete(self, state: Any | None = None) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._on_state(state)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._on_error(error)
+
+
 class OperatorCoordinatorContext(Protocol):
     """The calls that a coordinator may make."""
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +33,7 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import (
     EventAnswer,
+    FirstAnswer,
     MissingEvents,
     OperatorCoordinator,
     OperatorCoordinatorContext,
@@ -262,7 +264,10 @@ class OperatorCoordinatorHolder:
         try:
             self._valve.mark_for_checkpoint(checkpoint_id)
             self._snapshot = snapshot
-            self._coordinator.checkpoint(checkpoint_id, _SnapshotAnswer(self, snapshot))
+            answer = FirstAnswer(
+                partial(self._take_snapshot, snapshot), partial(self._fail_snapshot, snapshot)
+            )
+            self._coordinator.checkpoint(checkpoint_id, answer)
         except BaseException as error:  # users' enumerators may raise anything
             if self._snapshot is snapshot:
                 self._snapshot = None
@@ -295,16 +300,16 @@ class OperatorCoordinatorHolder:
         coordinator = self._coordinator
         return coordinator.recorded_state(checkpoint_id) if isinstance(coordinator, RecordsEvents) else None
 
-    def take_snapshot(self, snapshot: _Snapshot, state: bytes | None) -> None:
+    def _take_snapshot(self, snapshot: _Snapshot, state: bytes | None) -> None:
         try:
             self._valve.shut(snapshot.checkpoint_id)
         except RuntimeError as error:
-            self.fail_snapshot(snapshot, error)
+            self._fail_snapshot(snapshot, error)
             return
         snapshot.state, snapshot.is_given = state, True
         self._finish_snapshot()
 
-    def fail_snapshot(self, snapshot: _Snapshot, error: BaseException) -> None:
+    def _fail_snapshot(self, snapshot: _Snapshot, error: BaseException) -> None:
         if self._snapshot is snapshot:
             self._snapshot = None
         snapshot.on_error(error)
@@ -327,23 +332,6 @@ class OperatorCoordinatorHolder:
         self._in_flight.forget()
         self._snapshot = None
         self._valve.reset()
-
-
-class _SnapshotAnswer:
-    def __init__(self, holder: OperatorCoordinatorHolder, snapshot: _Snapshot) -> None:
-        self._holder = holder
-        self._snapshot = snapshot
-        self._is_given = False
-
-    def complete(self, state: bytes | None) -> None:
-        if not self._is_given:
-            self._is_given = True
-            self._holder.take_snapshot(self._snapshot, state)
-
-    def fail(self, error: BaseException) -> None:
-        if not self._is_given:
-            self._is_given = True
-            self._holder.fail_snapshot(self._snapshot, error)
 
 
 class _InFlight:
