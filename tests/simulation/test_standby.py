@@ -1,4 +1,4 @@
-"""Jobs with spares under the failures of all seeds: roles go to processes that wait, and nothing is lost."""
+"""Jobs with standby processes under the failures of all seeds: such processes take roles, nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 SEEDS = range(60)
 
 
-def test_jobs_with_a_spare_are_exactly_once_whatever_fails(
+def test_jobs_with_a_standby_process_are_exactly_once_whatever_fails(
     monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
     taken: list[ProcessId] = []
     take = StandbyPool.take
 
-    def counting(spares: StandbyPool, needs: Needs) -> ProcessId | None:
-        process = take(spares, needs)
+    def counting(pool: StandbyPool, needs: Needs) -> ProcessId | None:
+        process = take(pool, needs)
         taken.extend([] if process is None else [process])
         return process
 
@@ -33,5 +33,5 @@ def test_jobs_with_a_spare_are_exactly_once_whatever_fails(
         scenario = draw_scenario(seed)
         result = Simulation(replace(scenario, config=replace(scenario.config, standby=1))).run()
         assert result.problems == (), f"seed {seed}"
-    record_property("shown", f"roles that a spare took: {len(taken)}")
+    record_property("shown", f"roles that a standby process took: {len(taken)}")
     assert len(taken) >= 10
