@@ -182,7 +182,7 @@ class ReceiveBuffer:
         self._held: deque[_HeldFrame] = deque()
         self._first = 0
         self._read = 0
-        self._unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
+        self.unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
         self.is_complete = False
         self.failure: str | None = None
 
@@ -192,11 +192,7 @@ class ReceiveBuffer:
 
         Frames of a staged epoch may be: no reader can take them yet, so waiting would never end.
         """
-        return self._staged or self._unread_bytes <= self._window
-
-    @property
-    def unread_bytes(self) -> int:
-        return self._unread_bytes
+        return self._staged or self.unread_bytes <= self._window
 
     @property
     def end(self) -> int:
@@ -235,8 +231,8 @@ class ReceiveBuffer:
         size = len(frame.data)
         self._rows += frame.rows
         self._bytes += size
-        self._unread_bytes += size
-        self._most_unread = max(self._most_unread, self._unread_bytes)
+        self.unread_bytes += size
+        self._most_unread = max(self._most_unread, self.unread_bytes)
         return PushOutcome.ACCEPTED
 
     def read(self, position: int, max_bytes: int) -> Chunk:
@@ -259,7 +255,7 @@ class ReceiveBuffer:
     def _note_read(self, position: int) -> None:
         """Note that everything before `position` has been read; repeated reads count once."""
         for number in range(self._read, position):
-            self._unread_bytes -= self._held[number - self._first].location.size
+            self.unread_bytes -= self._held[number - self._first].location.size
         self._read = max(self._read, position)
 
     def confirm(self, position: int, epoch: int) -> None:
@@ -321,7 +317,7 @@ class ReceiveBuffer:
             self._store.release(dropped.location)
             self._rows -= dropped.rows
             self._bytes -= dropped.location.size
-            self._unread_bytes -= dropped.location.size
+            self.unread_bytes -= dropped.location.size
 
     @property
     def _accepted(self) -> int:
@@ -344,7 +340,7 @@ class ReceiveBuffer:
             bytes=self._bytes,
             duplicates=self._duplicates,
             attempts=self._attempts + sum(len(p.attempts) for p in pending.values()),
-            unread_bytes=self._unread_bytes,
+            unread_bytes=self.unread_bytes,
             most_unread_bytes=self._most_unread,
             held_bytes=sum(held.location.size for held in self._held),
             complete=self.is_complete,

@@ -226,9 +226,20 @@ class SparkReader:
     def __init__(self, source: SparkSource, context: ConnectorContext, splits: Sequence[BufferSplit]) -> None:
         self._clock = context.clock
         self._arrow = source.batch_format == "arrow"
-        self._open = deque(BufferReader(_buffer(source, context, s), s, staged=source.staged) for s in splits)
-        for split in self._open:
-            split.wait_until_there()
+        self._open: deque[BufferReader] = deque()
+        for split in splits:
+            buffer = receive_buffer_actor(
+                context.job_id,
+                source.transfer,
+                split.index,
+                split.of,
+                source.window,
+                source.staged,
+                source.max_disk_bytes,
+            )
+            self._open.append(BufferReader(buffer, split, staged=source.staged))
+        for reader in self._open:
+            reader.wait_until_there()
         #: Positions by receive buffer at snapshots that are not known to be complete, oldest first.
         self._snapshots: deque[tuple[int, Mapping[int, BufferSplit]]] = deque()
         self._ended: list[BufferReader] = []
@@ -275,15 +286,3 @@ class SparkReader:
     @property
     def _all(self) -> list[BufferReader]:
         return sorted([*self._open, *self._ended], key=lambda split: split.position.index)
-
-
-def _buffer(source: SparkSource, context: ConnectorContext, split: BufferSplit) -> Any:
-    return receive_buffer_actor(
-        context.job_id,
-        source.transfer,
-        split.index,
-        split.of,
-        source.window,
-        source.staged,
-        source.max_disk_bytes,
-    )

@@ -33,7 +33,7 @@ import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -65,11 +65,8 @@ _JAVA_OPTIONS: Final = "JavaOptions"
 _RAYDP: Final = "spark.ray."
 #: RayDP writes settings of these into command lines of executors, wherever they come from.
 _STARTUP: Final = ("spark.auth", "spark.rpc", "spark.network", "spark.ssl")
-
 _JAVA_OPTION: Final = re.compile(r"-D(?!hadoop\.token\.files=)([^\s=]*)=\S")
-
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
-
 _PROPERTIES: Final = "--properties-file"
 #: Characters with a meaning in a file of Java properties.
 _ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {
@@ -141,12 +138,9 @@ def known_to_driver(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
                 jvm.java.lang.System.setProperty(name, value)
             yield
     finally:
-        _forget(driver_jvm(), secret)
-
-
-def _forget(jvm: Any, secret: Mapping[str, str]) -> None:
-    for name in secret if jvm is not None else ():
-        jvm.java.lang.System.clearProperty(name)
+        jvm = driver_jvm()
+        for name in secret if jvm is not None else ():
+            jvm.java.lang.System.clearProperty(name)
 
 
 @contextmanager
@@ -180,12 +174,10 @@ def _defaults() -> str:
 
 
 def java_properties(settings: Mapping[str, str]) -> str:
-    lines = (f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
-    return "".join(lines)
-
-
-def _escaped(text: str) -> str:
-    return "".join(_ESCAPED.get(letter, letter) for letter in text)
+    escapes = str.maketrans(_ESCAPED)
+    return "".join(
+        f"{name.translate(escapes)}={value.translate(escapes)}\n" for name, value in settings.items()
+    )
 
 
 _SECRET: Final = "spark.authenticate.secret"
@@ -307,7 +299,6 @@ def replace_gateway(master: Any, token: str) -> None:
 logger = logging.getLogger(__name__)
 
 _CREDENTIALS: Final = "credentials"
-
 _REMEDY: Final = 'Let TMPDIR or configs={"spark.local.dir": ...} name a folder that all nodes can write'
 
 
@@ -329,7 +320,9 @@ class SessionFolder:
                 self._scratch.append(ScratchFolder(root, kind="spark", remedy=_REMEDY))
             self.paths = [scratch.path for scratch in self._scratch]
             write_here(self.paths, credentials)
-            self._write_elsewhere(credentials)
+            for node, failure in _failures_elsewhere(write_here, self.paths, credentials):
+                msg = f"node {node[:8]} has no place for the files of a Spark session: {failure}. {_REMEDY}"
+                raise DeploymentError(msg) from failure
         except StorageError as error:
             self._remove_here()
             raise DeploymentError(str(error)) from error
@@ -344,36 +337,30 @@ class SessionFolder:
     def remove(self) -> None:
         """Delete the folders on all nodes that answer; idempotent."""
         if ray.is_initialized():
-            removals = {node: task_on_node(node, remove_here, self.paths) for node in _other_nodes()}
-            for node, removal in removals.items():
-                try:
-                    ray.get(removal, timeout=_PATIENCE)
-                except ray.exceptions.RayError as error:
-                    logger.warning("node %s keeps %s: %s", node[:8], self.paths, error)
+            for node, error in _failures_elsewhere(remove_here, self.paths):
+                logger.warning("node %s keeps %s: %s", node[:8], self.paths, error)
         self._remove_here()
 
     def _remove_here(self) -> None:
         for scratch in self._scratch:
             scratch.remove()
 
-    def _write_elsewhere(self, credentials: bytes) -> None:
-        begun = {node: task_on_node(node, write_here, self.paths, credentials) for node in _other_nodes()}
-        for node, written in begun.items():
-            try:
-                ray.get(written, timeout=_PATIENCE)
-            except ray.exceptions.RayError as error:
-                msg = f"node {node[:8]} has no place for the files of a Spark session: {error}. {_REMEDY}"
-                raise DeploymentError(msg) from error
-
 
 #: Seconds for a node to start a process and answer.
 _PATIENCE: Final = 120.0
 
 
-def _other_nodes() -> list[str]:
+def _failures_elsewhere(function: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Exception]]:
+    """Call a function on all other nodes at once; yield the nodes where it fails."""
     here = own_node()
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    return [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != here]
+    others = [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != here]
+    calls = {node: task_on_node(node, function, *arguments) for node in others}
+    for node, call in calls.items():
+        try:
+            ray.get(call, timeout=_PATIENCE)
+        except ray.exceptions.RayError as error:
+            yield node, error
 
 
 def write_here(paths: list[Path], credentials: bytes) -> None:

@@ -39,12 +39,7 @@ class JobStatus(Enum, metaclass=NearestEnumMembers):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the job has ended for good.
-
-        Example:
-            >>> [status.value for status in JobStatus if status.is_terminal]
-            ['finished', 'cancelled', 'failed']
-        """
+        """Whether the job has ended for good: finished, cancelled or failed."""
         return self in (JobStatus.FINISHED, JobStatus.CANCELLED, JobStatus.FAILED)
 
 
@@ -100,11 +95,6 @@ class CheckpointResult(NearestMembers):
         size: Bytes of all its state, also in files of earlier checkpoints.
         written_bytes: New bytes that the subtasks wrote for it.
         duration: Seconds from its trigger until the job could restart from it.
-
-    Example:
-        >>> taken = CheckpointResult(7, "/jobs/words-1/chk-7-1", 4096, 512, 0.25)
-        >>> taken.path, taken.size - taken.written_bytes
-        ('/jobs/words-1/chk-7-1', 3584)
     """
 
     checkpoint_id: int
@@ -135,7 +125,11 @@ class JobInterface(Protocol):
 
 
 class JobHandle(Protocol):
-    """A submitted job. The job continues when its handle is thrown away."""
+    """A submitted job. The job continues when its handle is thrown away.
+
+    A `timeout` is a `timedelta` or seconds; `None` waits for ever. When it is over a method raises
+    `JobTimeoutError`, and the job continues with the request.
+    """
 
     @property
     def job_id(self) -> str:
@@ -155,7 +149,6 @@ class JobHandle(Protocol):
         """Wait for the job to end.
 
         Args:
-            timeout: Seconds to wait at most; `None` waits for ever.
             progress: Show a live line meanwhile: records in and out, last checkpoint, restarts.
 
         Raises:
@@ -182,11 +175,9 @@ class JobHandle(Protocol):
 
         Args:
             full: Write all state anew, so that the checkpoint names no file of an earlier one.
-            timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
             CheckpointError: The checkpoint failed; the message says why.
-            JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         ...
 
@@ -196,7 +187,6 @@ class JobHandle(Protocol):
         Args:
             savepoint: Path or URL of the parent folder of the savepoint's own folder; by default the
                 checkpoint storage.
-            timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder.
@@ -207,7 +197,6 @@ class JobHandle(Protocol):
 
         Raises:
             SavepointError: The savepoint failed; the message says why.
-            JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         ...
 
@@ -220,14 +209,12 @@ class JobHandle(Protocol):
             savepoint: Parent folder, as in `savepoint`.
             drain: Advance event time to its end first, so that open windows fire unfinished. Without it they
                 stay in the savepoint, for the job that continues from there.
-            timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder.
 
         Raises:
             SavepointError: The job was not stopped, or is being stopped already in another way.
-            JobTimeoutError: It has not ended after `timeout`; it continues stopping.
         """
         ...
 
@@ -242,12 +229,10 @@ class JobHandle(Protocol):
 
         Args:
             parallelism: Number of subtasks by operator id; operators of one chain change together.
-            timeout: Seconds to wait at most; `None` waits for ever.
             **operators: The same, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
             RescaleError: The job continues as it was; the message says why.
-            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change continues.
         """
         ...
 

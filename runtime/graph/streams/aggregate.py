@@ -140,8 +140,13 @@ def add_windowed_aggregate(
             "evictor or lateness; use aggregate(id, AggregateFunction)"
         )
     operator: OperatorFactory
-    if _are_sessions(windows):
-        operator = _sessions(key, aggregation, windows, settings.late_tag)
+    if type(windows) is EventTimeSessionWindows and windows.gap is not None:
+        if not aggregation.combines:
+            refuse(
+                "aggregate: sessions merge, and CountDistinct and functions without merge(...) can't; use "
+                "ApproxCountDistinct, or aggregate(id, AggregateFunction)"
+            )
+        operator = partial(SessionAggregateOperator, key, aggregation, windows.gap, settings.late_tag)
     elif _suits_columns(windows):
         operator = partial(WindowedAggregateOperator, key, aggregation, windows, settings.late_tag)
         if call.combine and aggregation.combines and not (aggregation.is_ordered and Panes(windows).overlap):
@@ -169,22 +174,6 @@ def add_windowed_aggregate(
 
 def _shown(call: AggregateCall) -> str:
     return ", ".join(f"{name}={function!r}" for name, function in call.columns.items())
-
-
-def _are_sessions(windows: object) -> TypeGuard[EventTimeSessionWindows[Any]]:
-    return type(windows) is EventTimeSessionWindows and windows.gap is not None
-
-
-def _sessions(
-    key: ColumnKey, aggregation: Aggregation, windows: EventTimeSessionWindows[Any], late_tag: str
-) -> OperatorFactory:
-    assert windows.gap is not None, "_are_sessions has checked it"
-    if not aggregation.combines:
-        refuse(
-            "aggregate: sessions merge, and CountDistinct and functions without merge(...) can't; use "
-            "ApproxCountDistinct, or aggregate(id, AggregateFunction)"
-        )
-    return partial(SessionAggregateOperator, key, aggregation, windows.gap, late_tag)
 
 
 def _suits_columns(windows: object) -> TypeGuard[ColumnWindows]:

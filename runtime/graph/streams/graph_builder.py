@@ -71,16 +71,15 @@ class GraphBuilder:
             side_outputs: Names of side outputs that no class declares.
         """
         check_options(kind, options)
-        backend = options.get("state_backend")
-        if backend is not None and not keyed:
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        if "state_backend" in given and not keyed:
             refuse(f"{kind}: state_backend is for operators with keyed state; this one has none")
-        parallelism = options.get("parallelism") or self._parallelism
+        parallelism = given.setdefault("parallelism", self._parallelism)
         states = _declared_states(kind, function, operator_id, keyed=keyed)
         node = StreamNode(
             kind=kind,
             name=f"{kind}({what})",
             defined_at=user_location(),
-            parallelism=parallelism,
             id=operator_id,
             factory=factory,
             source=source,
@@ -94,13 +93,8 @@ class GraphBuilder:
             side_outputs=side_outputs or _side_outputs(kind, function),
             watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
-            num_cpus=options.get("num_cpus"),
-            num_gpus=options.get("num_gpus"),
-            resources=options.get("resources"),
-            start_new_chain=bool(options.get("start_new_chain")),
-            disable_chaining=bool(options.get("disable_chaining")),
-            state_backend=backend,
             in_columns=in_columns,
+            **given,
         )
         return self.stream_type(self, (Upstream(self.graph.add(node)),))
 

@@ -211,12 +211,7 @@ class QuickLooks(Stream, Generic[T_co]):
 
     @checked_call()
     def show(self, limit: int = 20, *, timeout: Duration | None = None) -> None:
-        """Print the records of `take`, one a line.
-
-        Args:
-            limit: Maximum number of records.
-            timeout: Seconds to wait at most; `None` waits for ever.
-        """
+        """Print the records of `take`, one a line; arguments are as there."""
         for row in self._look(limit, timeout):
             print(row)
 
@@ -228,7 +223,7 @@ class QuickLooks(Stream, Generic[T_co]):
 
         Args:
             limit: Maximum number of records; `None` returns all.
-            timeout: Seconds to wait at most; `None` waits for ever.
+            timeout: As in `take`.
 
         Raises:
             ConfigurationError: pandas is not installed.
