@@ -65,11 +65,7 @@ from penstock.runtime.state.known_states import StateInfo
 def assign_channel_states(
     graph: ExecutionGraph, checkpoint: CompletedCheckpoint
 ) -> dict[SubtaskId, ChannelRestore]:
-    """Assign the in-flight data; subtasks without any have no entry.
-
-    Raises:
-        StateMismatchError: The job has no exchange for some data, or an exchange that can't redistribute it.
-    """
+    """Assign the in-flight data; subtasks without any have no entry."""
     own: dict[SubtaskId, ChannelStateHandle] = {}
     for vertex in graph.job.vertices:
         state = checkpoint.operators.get(vertex.operators[0].id)
@@ -172,10 +168,9 @@ def _changes_of_kind(
 
 
 def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) -> frozenset[SubtaskId]:
-    """The ended subtasks whose senders have all finished.
+    """Subtasks whose senders have all finished, of those that have ended.
 
-    Args:
-        ended: Subtasks that have finished, or acknowledged the checkpoint as ended.
+    `ended` subtasks have finished, or acknowledged the checkpoint as ended.
     """
     candidates, finished = frozenset(ended), set[SubtaskId]()
     for subtask in graph.subtasks:  # sources first

@@ -64,11 +64,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         return len(self._blocked)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Begin, continue, complete or replace an alignment; a barrier of an old checkpoint is ignored.
-
-        Raises:
-            StreamCorruptError: The channel has delivered this barrier before, or has ended.
-        """
+        """Begin, continue, complete or replace an alignment; a barrier of an old checkpoint is ignored."""
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         running = self._alignment
         if running is not None and barrier.checkpoint_id == running.checkpoint_id:
@@ -143,9 +139,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 class SingleChannelBarrierHandler(CheckpointBarrierHandler):
     """Triggers with every barrier of its only channel; no alignment is reported.
 
-    Args:
-        ignores_old: Whether to ignore barriers and markers that are not newer than the newest one seen. As in
-            Flink, exactly once does, and at least once does not.
+    With `ignores_old`, as exactly once in Flink, it ignores ids that are not newer than the newest one seen.
     """
 
     def __init__(

@@ -63,12 +63,7 @@ class CheckpointedInputGate:
     def poll_next(self) -> tuple[int, StreamElement] | None:
         """Consume elements up to the next one for the task; may call the listener several times.
 
-        Returns:
-            The channel and a `Buffer`, `Watermark`, `StreamStatus`, `EndOfData` or `EndOfPartition`. `None`
-            when no unblocked channel has an element, or when it `has_more`.
-
-        Raises:
-            StreamCorruptError: The barriers break the protocol.
+        Returns `None` when no unblocked channel has an element, or when the gate `has_more`.
         """
         while (polled := self.gate.poll()) is not None:
             if self.process(*polled):
@@ -117,11 +112,7 @@ class CheckpointedInputGate:
         return self.gate.take_progressed()
 
     def check_gaps(self, now: float) -> float | None:
-        """Check for missing elements; return the time of the next check, in monotonic seconds.
-
-        Raises:
-            MissingElementsError: A gap is too old.
-        """
+        """Check for elements that are missing too long; return the monotonic time of the next check."""
         return self.gate.check_gaps(now)
 
 
@@ -141,11 +132,7 @@ def stored_size(element: StreamElement) -> int:
 
 
 class StoredChannels:
-    """The blocked channels of a gate that reads all channels.
-
-    Attributes:
-        was_released: Whether a channel was unblocked since the last reset.
-    """
+    """The blocked channels of a gate that reads all channels; the gate resets `was_released`."""
 
     def __init__(self) -> None:
         self.blocked: set[int] = set()

@@ -58,11 +58,7 @@ class HandlerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierSettings:
-    """Settings that choose the handler, together with the number of channels.
-
-    Attributes:
-        stores: Whether an alignment stores the elements of blocked channels, instead of stopping senders.
-    """
+    """Settings that choose the handler; with `stores`, alignments store the input of blocked channels."""
 
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
     unaligned: bool = False
@@ -122,11 +118,7 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
 
 @dataclass(frozen=True, slots=True)
 class InFlightCapture:
-    """Parts that unaligned checkpoints need beside channels.
-
-    Attributes:
-        aligned_channels: Channels on which no barrier overtakes.
-    """
+    """Parts that unaligned checkpoints need; no barrier overtakes on `aligned_channels`."""
 
     writer: ChannelStateWriter
     timers: TimerService
@@ -145,11 +137,7 @@ def create_input_gate(
     capture: InFlightCapture | None = None,
     storage: Callable[[], BufferStorage] | None = None,
 ) -> CheckpointedInputGate:
-    """Make the input of one subtask with its handler; its listener is set afterwards.
-
-    Raises:
-        ConfigurationError: The settings contradict each other.
-    """
+    """Make the input of one subtask with its handler; its listener is set afterwards."""
     channels, semantics = len(gate), settings.semantics
     kind = select_handler(settings, channels)
     if kind is HandlerKind.STORING:

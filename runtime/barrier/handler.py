@@ -121,9 +121,7 @@ class CheckpointBarrierHandler(ABC):
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
         """Set the task, once, before the first event.
 
-        Args:
-            is_ready: Whether the task can take a checkpoint now; used when a checkpoint is due ahead of its
-                barriers. A task that is not ready calls `trigger_if_due` later.
+        A task that is not ready for a checkpoint ahead of its barriers calls `trigger_if_due` later.
         """
         self._listener = listener
         self._is_ready = is_ready
@@ -133,11 +131,7 @@ class CheckpointBarrierHandler(ABC):
 
     @abstractmethod
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Handle a barrier that was consumed.
-
-        Raises:
-            StreamCorruptError: The barrier breaks the protocol.
-        """
+        """Handle a barrier that was consumed."""
 
     @abstractmethod
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
@@ -200,9 +194,8 @@ class CheckpointBarrierHandler(ABC):
     def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
         """Call the listener, which may call this handler, so the handler's state must be final.
 
-        Args:
-            started_at: Monotonic time of the first barrier.
-            is_aligned: Whether channels were blocked since then.
+        `started_at` is the monotonic time of the first barrier; `is_aligned` is whether channels were blocked
+        since.
         """
         since_first = self._clock.monotonic() - started_at
         self._alignment_duration = since_first if is_aligned else 0.0

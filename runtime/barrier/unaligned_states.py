@@ -62,12 +62,7 @@ class UnalignedCheckpoint:
 
 
 class BarrierController:
-    """The actions of one handler's states.
-
-    Args:
-        aligned_channels: Channels on which no barrier overtakes.
-        trigger: Triggers a checkpoint by its barrier and the monotonic time of the first barrier.
-    """
+    """The actions of one handler's states; no barrier overtakes on `aligned_channels`."""
 
     def __init__(
         self,
@@ -186,8 +181,7 @@ class _BeforeTheTrigger(BarrierState):
 class WaitingForAllBarriers(_BeforeTheTrigger):
     """Aligned: the checkpoint begins when every channel has consumed its barrier, or turns unaligned.
 
-    Args:
-        timer: The timeout; `None` when only a sender's timeout counts.
+    Without a `timer`, only a sender's timeout counts.
     """
 
     def __init__(

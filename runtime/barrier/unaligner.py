@@ -68,12 +68,8 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     """Triggers with the first barrier and captures the data that it overtakes; see the module's docstring.
 
-    The handler finds the checkpoint of an event; its state decides the effect of the event.
-
-    Args:
-        writer: Stores captured data. The handler starts and finishes the input part of a checkpoint; the task
-            aborts it on the listener's call.
-        aligned_channels: Channels on which no barrier overtakes.
+    The handler finds the checkpoint of an event; its state decides the effect of the event. The handler
+    starts and finishes the input part in `writer`; the task aborts it on the listener's call.
     """
 
     def __init__(
@@ -223,12 +219,9 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 
 
 class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
-    """Aligns, and turns unaligned after a timeout; see the module's docstring.
+    """Aligns, and turns unaligned after a timeout, which `timers` run in the task's thread.
 
     Without `aligned_timeout`, only an unaligned copy of the barrier ends the alignment.
-
-    Args:
-        timers: Run the timeout in the task's thread, between two mails.
     """
 
     def __init__(

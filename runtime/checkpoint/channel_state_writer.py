@@ -51,9 +51,7 @@ _WHAT: Final = "the in-flight data of a subtask"
 class ChannelState:
     """In-flight data of one subtask: encoded elements by channel, in order.
 
-    Attributes:
-        inputs: Elements that had arrived in front of the barriers.
-        outputs: Elements that the barriers overtook before they were sent.
+    `inputs` had arrived in front of the barriers; the barriers overtook `outputs` before they were sent.
     """
 
     inputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
@@ -93,12 +91,7 @@ def encode_channel_state(state: ChannelState) -> bytes:
 
 
 def decode_channel_state(data: bytes, path: str) -> ChannelState:
-    """Decode the file; `path` is for messages.
-
-    Raises:
-        CorruptSnapshotError: The file is damaged, or of another kind.
-        StorageError: A newer version wrote the file.
-    """
+    """Decode the file; `path` is for messages."""
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
     try:
         named, inputs, outputs = body
@@ -163,11 +156,7 @@ class _Collected:
 
 
 class AsyncChannelStateWriter:
-    """A `ChannelStateWriter` that writes into a checkpoint storage; only the task thread calls it.
-
-    Args:
-        files: Makes the `StateFiles` of a checkpoint.
-    """
+    """A `ChannelStateWriter` that writes into a checkpoint storage; only the task thread calls it."""
 
     def __init__(
         self,
@@ -229,9 +218,7 @@ class AsyncChannelStateWriter:
     ) -> None:
         """Call back once, perhaps at once, when the in-flight data of a checkpoint is durable.
 
-        Args:
-            on_state: Called with the handle of the data; `None` when nothing was in flight.
-            on_error: Called when a write failed, or the checkpoint does not run.
+        `on_error` is called when a write failed, or the checkpoint does not run.
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:

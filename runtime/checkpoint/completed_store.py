@@ -128,11 +128,7 @@ class SharedFiles:
 
 
 class CompletedCheckpointStore:
-    """Keeps the newest completed checkpoints of one job.
-
-    Args:
-        may_delete: Whether a file belongs to this job's checkpoints (`SnapshotPaths.may_delete`).
-    """
+    """Keeps the newest completed checkpoints of one job; `may_delete` is `SnapshotPaths.may_delete`."""
 
     def __init__(
         self,
@@ -205,11 +201,7 @@ class CompletedCheckpointStore:
     def recover(
         self, view: LogView, read: Callable[[CheckpointCompleted], CompletedCheckpoint]
     ) -> tuple[CheckpointCompleted, ...]:
-        """Fill the empty store from the log; return damaged checkpoints, which it skips.
-
-        Args:
-            read: Reads one checkpoint; blocks.
-        """
+        """Fill the empty store from the log; return damaged checkpoints, which it skips. `read` blocks."""
         damaged = []
         for record in view.completed:
             try:
@@ -221,8 +213,7 @@ class CompletedCheckpointStore:
     def shutdown(self, job_state: str, keep_after: KeepAfter) -> tuple[FileHandle, ...]:
         """Empty the store at the end of the job; return the files to delete.
 
-        Args:
-            keep_after: Rule for checkpoints that were added without one.
+        `keep_after` is the rule for checkpoints that were added without one.
         """
         stays = {rule: is_kept_after(job_state, rule) for rule in KeepAfter}
         gone = [c for c in self._completed if not stays[self._keep_after.get(c.checkpoint_id, keep_after)]]

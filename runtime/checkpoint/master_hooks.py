@@ -77,12 +77,7 @@ class MasterHooks:
         return tuple(self._hooks)
 
     def add(self, hook: MasterTriggerRestoreHook) -> bool:
-        """Add a hook; return false if the job has a hook of this identifier already.
-
-        Raises:
-            TypeError: The hook is `None`.
-            ValueError: The identifier can't be a name.
-        """
+        """Add a hook; return false if the job has a hook of this identifier already."""
         if hook is None:
             msg = "there is no hook to add"
             raise TypeError(msg)
@@ -123,11 +118,9 @@ class MasterHooks:
     ) -> None:
         """Restore every hook to its state in this checkpoint, or to `None`.
 
-        Args:
-            allow_non_restored: Whether to skip state of hooks that the job does not have.
-
         Raises:
-            UnmatchedMasterStateError: There is such state and that is not allowed; no hook was called.
+            UnmatchedMasterStateError: There is state of a hook that the job does not have; no hook was
+                called.
             CodecError: A state can't be decoded; no hook was called.
         """
         by_name = {state.identifier: state for state in states}

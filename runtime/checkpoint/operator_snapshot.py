@@ -31,12 +31,7 @@ SPLIT: Final = RedistributionMode.SPLIT_DISTRIBUTE
 
 @dataclass(frozen=True, slots=True)
 class EncodedListState:
-    """A list state after the synchronous part.
-
-    Attributes:
-        of_type: Name of the declared type; empty without any.
-        is_declared: Whether the function's class declares the state.
-    """
+    """A list state after the synchronous part; `of_type` names its declared type, if any."""
 
     mode: RedistributionMode
     atoms: tuple[bytes, ...]
@@ -66,11 +61,8 @@ def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> di
 class SubtaskSnapshotTask:
     """The asynchronous part of one snapshot of one subtask.
 
-    Args:
-        backends: Keyed state by operator id.
-        files: Makes the `StateFiles` of an operator.
-        events: Numbers of events that operators have sent to their coordinators.
-        max_raw_bytes: Maximum bytes of an operator's raw state; `None` for no limit.
+    `events` has the numbers of events that operators have sent to their coordinators. `max_raw_bytes` limits
+    an operator's raw state.
     """
 
     def __init__(
@@ -95,12 +87,7 @@ class SubtaskSnapshotTask:
         self._is_written = False
 
     def run(self) -> SubtaskSnapshot:
-        """Write all state; blocks. After an error, no file of this snapshot remains.
-
-        Raises:
-            StorageError: A write failed, or raw state exceeds its limit.
-            KeyTypeError: An operator has state of an object that can't be a key.
-        """
+        """Write all state; blocks. After an error, no file of this snapshot remains."""
         try:
             snapshot = SubtaskSnapshot(
                 {operator: self._write(operator, s) for operator, s in self._operators.items()},

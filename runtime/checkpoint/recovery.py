@@ -62,9 +62,7 @@ def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> Complete
 class LoadedCheckpoint:
     """The checkpoint that a job starts from.
 
-    Attributes:
-        damaged: Ids of newer, damaged checkpoints; drop them from the log.
-        warning: Message for the user; `None` when the newest checkpoint was intact.
+    The ids of newer, `damaged` checkpoints must be dropped from the log; `warning` is for the user.
     """
 
     checkpoint: CompletedCheckpoint
@@ -135,9 +133,6 @@ def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> No
     """Check that every file of a checkpoint exists; blocks.
 
     A listing may be old or incomplete, so a file that it lacks is read before it counts as missing.
-
-    Raises:
-        CorruptSnapshotError: A file is missing; the message names it.
     """
     present: dict[str, frozenset[str]] = {}
     for handle in checkpoint.files():
@@ -176,12 +171,10 @@ def rebuild_store(
 def left_at_end(
     storage: SnapshotStorage, paths: SnapshotPaths, view: LogView, *, keeps: bool
 ) -> tuple[str, ...]:
-    """Remaining files at the end of a job: files of aborted checkpoints, and records of given ids; blocks.
+    """Remaining files at the end of a job: files of aborted checkpoints, and records of assigned ids; blocks.
 
-    No attempt begins after the end, so no checkpoint can use the files of late acknowledgements.
-
-    Args:
-        keeps: Whether completed checkpoints stay.
+    No attempt begins after the end, so no checkpoint can use the files of late acknowledgements. `keeps` is
+    whether completed checkpoints stay.
     """
     store = CompletedCheckpointStore(may_delete=paths.may_delete)
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata)) if keeps else ()
@@ -269,11 +262,7 @@ class OpenedSnapshot:
 
 
 def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
-    """Find a snapshot by its URL, read its metadata, and check that all its files exist; blocks.
-
-    Raises:
-        RestoreError: There is no snapshot, or a part of it is missing or damaged.
-    """
+    """Find a snapshot by its URL, read its metadata, and check that all its files exist; blocks."""
     place = url.rstrip("/").removesuffix(f"/{METADATA}").rstrip("/")
     parent, _, name = place.rpartition("/")
     try:

@@ -25,11 +25,7 @@ from penstock.runtime.snapshot.handles import (
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """Subtasks by operator that had finished before a checkpoint, and whose state it takes over.
-
-    Attributes:
-        location: URL of the storage of their files; `None` for the job's own.
-    """
+    """Subtasks by operator that had finished before a checkpoint, and the URL of their state's storage."""
 
     subtasks: Mapping[str, tuple[int, ...]]
     location: str | None
@@ -103,11 +99,9 @@ def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRestore:
-    """The state that one operator of one subtask starts from.
+    """The state that one operator of one subtask starts from; `lists` has encoded values.
 
-    Attributes:
-        lists: Named list states of encoded values.
-        unasked: Parts of lists that snapshots keep until the operator requests the list, with their modes.
+    Snapshots keep the `unasked` parts of lists until the operator requests the list.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
@@ -121,9 +115,8 @@ class OperatorRestore:
 class ChannelRestore:
     """The in-flight data that one subtask starts with.
 
-    Attributes:
-        is_rescaled: Whether the graph has changed. The handles then have all in-flight data of exchanges to
-            the subtask, which takes its part.
+    If the graph has changed, the handles have all in-flight data of exchanges to the subtask, which takes its
+    part.
     """
 
     handles: tuple[ChannelStateHandle, ...]

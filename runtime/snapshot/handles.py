@@ -162,12 +162,9 @@ class ChannelStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSubtaskState:
-    """All state of one operator in one subtask.
+    """All state of one operator in one subtask; operators encode raw state themselves.
 
-    Attributes:
-        raw_keyed: Bytes by key group, which the operator encodes itself.
-        raw_operator: Pieces of bytes, which the operator encodes itself.
-        channels: In-flight data of the whole subtask; only at the first operator of its chain.
+    `channels` has the in-flight data of the whole subtask, only at the first operator of its chain.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
@@ -198,9 +195,8 @@ class OperatorSubtaskState:
 class SubtaskSnapshot:
     """The state in a subtask's acknowledgement, by operator in the chain's order.
 
-    Attributes:
-        ended: Whether the operators emit nothing more after the barrier.
-        events: Numbers of events that operators with a coordinator had sent to it.
+    If it has `ended`, its operators emit nothing more after the barrier. `events` has the numbers of events
+    that operators had sent to their coordinators.
     """
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
@@ -222,12 +218,7 @@ class SubtaskSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """All state of one operator in a checkpoint.
-
-    Attributes:
-        subtasks: State by subtask index; a subtask without state has no entry.
-        finished: Indices of the subtasks that have finished and do not run again.
-    """
+    """All state of one operator in a checkpoint; `finished` subtasks do not run again."""
 
     operator_id: str
     parallelism: int

@@ -98,11 +98,7 @@ def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
 
 
 def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
-    """Encode a checkpoint as its metadata file, without `metadata`, which is the file's own handle.
-
-    Args:
-        path: Path of the metadata file; files in the same folder are named relative to it.
-    """
+    """Encode a checkpoint as the metadata file at `path`, without `metadata`, the file's own handle."""
     folder = _folder(path)
     body = {
         "id": checkpoint.checkpoint_id,
@@ -181,11 +177,7 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
 
 
 def read_metadata(storage: SnapshotStorage, metadata: FileHandle | str) -> CompletedCheckpoint:
-    """Read a checkpoint by its metadata file; blocks. Errors are as for `decode_metadata` and `read_state`.
-
-    Args:
-        metadata: The file's handle from the log, or the path of a savepoint that the user names.
-    """
+    """Read a checkpoint by the handle of its metadata file, or by the path that a user names; blocks."""
     if isinstance(metadata, FileHandle):
         return decode_metadata(read_state(storage, metadata), metadata.path)
     return decode_metadata(storage.get(metadata), metadata)
@@ -383,12 +375,7 @@ def _decode(item: bytes | list[Any], folder: str) -> StateHandle:
 
 
 class StateFiles:
-    """Writes and reads the state of one operator in one subtask for one checkpoint; every call blocks.
-
-    Args:
-        read_from: The storage of older files; by default `storage`.
-        inline_limit: Maximum bytes of an inline state; by default `INLINE_LIMIT`.
-    """
+    """Writes and reads the state of one operator in one subtask for one checkpoint; every call blocks."""
 
     def __init__(
         self,

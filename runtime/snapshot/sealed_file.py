@@ -37,12 +37,7 @@ class IncompleteFileError(CorruptSnapshotError):
 
 
 def seal(magic: bytes, version: int, body: Any, *, is_sized: bool = False) -> bytes:
-    """Wrap `body` for storage.
-
-    Args:
-        magic: 8 bytes that identify the kind of file.
-        version: Version of the body's layout, from 1.
-        body: Lists, dicts, strings, bytes, numbers, booleans, `None`.
+    """Wrap `body`, of plain msgpack values, for storage; the `version` of its layout counts from 1.
 
     Example:
         >>> unseal(b"EXAMPLE.", 1, seal(b"EXAMPLE.", 1, [1, "a"]), "an example", "x")
@@ -55,11 +50,7 @@ def seal(magic: bytes, version: int, body: Any, *, is_sized: bool = False) -> by
 
 
 def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str, *, is_sized: bool = False) -> Any:
-    """The body of a sealed file.
-
-    Args:
-        newest: The newest version that the caller understands.
-        what: Name of the file in messages (`"the metadata of a checkpoint"`).
+    """The body of a sealed file up to version `newest`; `what` names the file in messages.
 
     Raises:
         IncompleteFileError: The file is sized, and truncated or empty.

@@ -42,11 +42,7 @@ _TRIES: Final = 10
 
 
 class SyncedFiles:
-    """Puts, gets, lists and deletes files; may be used from several threads.
-
-    Args:
-        new_token: Returns a token for a staging file, unique across processes.
-    """
+    """Puts, gets, lists and deletes files, from any thread; `new_token` makes unique tokens."""
 
     def __init__(self, disk: Disk, new_token: Callable[[], str]) -> None:
         self._disk = disk

@@ -70,10 +70,7 @@ REMEMBERED_FAILURES: Final = 100
 
 
 class CheckpointFailureManager:
-    """Counts failures and decides when the job must fail.
-
-    Args:
-        tolerable_failures: Number of tolerated failures in a row; `None` for any number.
+    """Counts failures and decides when the job must fail; `None` tolerates any number in a row.
 
     Example:
         >>> manager = CheckpointFailureManager(1)
@@ -145,11 +142,7 @@ class AbortCallbacks:
 
 
 class CheckpointAborts:
-    """Aborts running checkpoints; see the module's docstring.
-
-    Args:
-        pending: The running checkpoints by id; an aborted one is removed.
-    """
+    """Aborts running checkpoints and removes them from `pending`; see the module's docstring."""
 
     def __init__(
         self,

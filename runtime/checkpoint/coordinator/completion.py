@@ -93,11 +93,9 @@ class CheckpointFinalizer:
         on_outcome: Callable[[FinalizeOutcome], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Finalize a checkpoint when its turn comes.
+        """Finalize the checkpoint that `begin` returns, when its turn comes.
 
-        Args:
-            begin: Called when its turn has come, in the caller's thread; returns the checkpoint to write.
-            on_error: Called with an error, which may leave it unknown whether the log has the record.
+        After `on_error` it may be unknown whether the log has the record.
         """
         self._waiting.append(_Waiting(checkpoint_id, begin, on_outcome, on_error))
         self._next()
@@ -211,9 +209,6 @@ def _write_metadata(storage: SnapshotStorage, path: str, checkpoint: CompletedCh
 def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
     """Write the metadata of a savepoint into its own folder, which can be moved; blocks.
 
-    Args:
-        place: The folder as a storage, with the state files.
-
     Raises:
         StorageError: A file is not visible here, or the metadata could not be written.
     """
@@ -230,13 +225,9 @@ def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) 
 
 
 class CheckpointCompletions:
-    """Finalizes fully acknowledged checkpoints, and handles the outcome.
+    """Finalizes fully acknowledged checkpoints and removes completed ones from `pending`.
 
-    Args:
-        pending: The running checkpoints by id; a completed one is removed.
-
-    Attributes:
-        restored: The snapshot that the attempt started from.
+    `restored` is the snapshot that the attempt started from.
     """
 
     def __init__(

@@ -88,7 +88,6 @@ class CheckpointCoordinator:
         finalize: Writes the record of a checkpoint; blocks, and runs in `runner`.
         fail_job: Called with the cause after too many failures; must not call back at once.
         fenced: Called when another attempt owns the log.
-        initialize_location: `None` without any preparation.
         targets: Tries folders of savepoints outside the job's storage.
         note_request: Called with notes about waiting requests for the job's log.
     """
@@ -216,8 +215,7 @@ class CheckpointCoordinator:
         Args:
             orphans: Files of earlier attempts to delete.
             assigned_id: The highest id that was ever given to a checkpoint.
-            restored: The snapshot that the attempt starts from. The first checkpoint takes over the state of
-                its finished subtasks.
+            restored: The snapshot whose state of finished subtasks the first checkpoint takes over.
         """
         self._files.delete(orphans)
         self._starts.end(Reason.JOB_FAILURE, "the job restarted meanwhile")
@@ -249,9 +247,7 @@ class CheckpointCoordinator:
     ) -> None:
         """End the attempt: abort all checkpoints, except one whose record is being written.
 
-        Args:
-            reason: `CHECKPOINT_COORDINATOR_SHUTDOWN` also refuses later requests.
-            tell: Whether to notify subtasks of the aborts.
+        `CHECKPOINT_COORDINATOR_SHUTDOWN` also refuses later requests. With `tell`, subtasks are notified.
         """
         if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
             self._served.refusal = CheckpointFailed(reason, detail)
@@ -324,13 +320,8 @@ class CheckpointCoordinator:
     ) -> None:
         """Request a checkpoint; the arguments are those of `CheckpointRequest`.
 
-        Args:
-            forced: By default true for savepoints, unless checkpoints are unaligned: barriers of both kinds
-                at a time would abort the checkpoint.
-            target: Needs `try_target` first.
-
-        Raises:
-            ValueError: `drain` is for synchronous savepoints, since the job ends after it.
+        Savepoints are `forced` by default, unless checkpoints are unaligned: barriers of both kinds at a time
+        would abort the checkpoint. A `target` needs `try_target` first.
         """
         if drain and kind is not SnapshotKind.SYNC_SAVEPOINT:
             msg = f"a {kind.value} can't advance the watermark to the end of time: the job goes on after it"

@@ -30,11 +30,7 @@ REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Has the completed checkpoints and the last ends of others, and deletes files.
-
-    Attributes:
-        failed_deletions: Number of failed calls, each for one or more files.
-    """
+    """Has the completed checkpoints and the last ends of others, and deletes files."""
 
     def __init__(
         self,
@@ -105,11 +101,7 @@ class CheckpointFiles:
             self._delete(self._store.release(oldest_base))
 
     def discard_aborted(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None) -> None:
-        """Delete the own files of a checkpoint that will never complete.
-
-        Args:
-            location: URL of a savepoint's folder outside the job's storage.
-        """
+        """Delete the own files of an aborted checkpoint; `location` is the URL of a savepoint elsewhere."""
         self._remember(checkpoint_id, completed=False)
         paths = [handle.path for handle in files]
         if location is None:

@@ -112,11 +112,7 @@ def is_rare(record: CheckpointRecord) -> bool:
 def newest_and_rare(
     records: Sequence[CheckpointRecord], newest: int, rare: int
 ) -> tuple[CheckpointRecord, ...]:
-    """The newest records, and before them the last failed checkpoints and the last savepoints.
-
-    Args:
-        rare: Number of failed checkpoints, and of savepoints.
-    """
+    """The newest records, and before them the last `rare` failed checkpoints and as many savepoints."""
     chosen: list[CheckpointRecord] = []
     left = {is_failed: rare, is_savepoint: rare}
     completed, plain = CheckpointStatus.COMPLETED, SnapshotKind.CHECKPOINT
@@ -136,11 +132,7 @@ _Measured: TypeAlias = Mapping[SubtaskId, CheckpointMetrics] | CompletedCheckpoi
 
 
 class CheckpointHistory:
-    """The last checkpoints with their status, and counters over all of them.
-
-    Args:
-        detailed: Number of checkpoints with metrics by subtask.
-    """
+    """The last checkpoints, `detailed` ones with metrics by subtask, and counters over all of them."""
 
     def __init__(self, capacity: int = CAPACITY, detailed: int = 20) -> None:
         self._records = CheckpointRecords(capacity)
@@ -156,12 +148,7 @@ class CheckpointHistory:
         self._counters = earlier.counters
 
     def recover(self, retained: Sequence[CompletedCheckpoint], highest_id: int) -> None:
-        """Correct the history of earlier JobMasters by the log, in the first call only.
-
-        Args:
-            retained: The retained checkpoints, oldest first.
-            highest_id: Highest id of a checkpoint that ever completed; -1 for none.
-        """
+        """Correct the history of earlier JobMasters by the log, once; `retained` is oldest first."""
         if self._is_recovered:
             return
         self._is_recovered = True
@@ -193,12 +180,7 @@ class CheckpointHistory:
         reason: CheckpointFailureReason,
         detail: str,
     ) -> None:
-        """Add a checkpoint that was not started, because its location can't be written.
-
-        Args:
-            checkpoint_id: The id that the next checkpoint gets.
-            at: Wall-clock seconds.
-        """
+        """Add a checkpoint without a writable location; it was not started, and the next one gets its id."""
         record = CheckpointRecord(
             checkpoint_id,
             attempt,
@@ -266,15 +248,7 @@ class CheckpointHistory:
     def details(
         self, *, newest: int | None = None, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """Checkpoints with the metrics of each subtask.
-
-        Args:
-            newest: Maximum number, the newest.
-            checkpoint_id: Only checkpoints of this id, which several attempts may have used.
-
-        Raises:
-            CorruptSnapshotError: Statistics in the metadata of a retained checkpoint can't be read.
-        """
+        """The `newest` checkpoints, or those of one id, with the metrics of each subtask."""
         chosen: Iterable[CheckpointRecord] = self._records
         if checkpoint_id is not None:
             chosen = (record for record in self._records if record.checkpoint_id == checkpoint_id)
@@ -283,11 +257,7 @@ class CheckpointHistory:
         return tuple(CheckpointDetails(record, self._metrics_of(record)) for record in chosen)
 
     def newest_completed(self) -> CheckpointDetails | None:
-        """The newest completed checkpoint with the metrics of each subtask.
-
-        Raises:
-            CorruptSnapshotError: Its statistics can't be read.
-        """
+        """The newest completed checkpoint with the metrics of each subtask."""
         completed = (r for r in reversed(self.records()) if r.status is CheckpointStatus.COMPLETED)
         newest = next(completed, None)
         return None if newest is None else CheckpointDetails(newest, self._metrics_of(newest))

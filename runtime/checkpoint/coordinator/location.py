@@ -63,11 +63,7 @@ class PastAttemptError(StorageError):
 
 
 class SnapshotLocation:
-    """Prepares the locations of one job's checkpoints and savepoints.
-
-    Args:
-        newer_attempt: Reads the decision log for an attempt of another JobMaster; blocks.
-    """
+    """Prepares the locations of one job's checkpoints and savepoints; `newer_attempt` reads the log."""
 
     def __init__(
         self,
@@ -99,11 +95,7 @@ class SnapshotLocation:
         return taken
 
     def try_target(self, target: str) -> None:
-        """Try to write into a user's folder for savepoints; blocks.
-
-        Raises:
-            StorageError: The folder can't be written.
-        """
+        """Try to write into a user's folder for savepoints; blocks."""
         if self._open_location is None:
             msg = f"no opener is given for {target}, which is outside of the job's storage"
             raise StorageError(msg)
@@ -144,13 +136,9 @@ T = TypeVar("T")
 
 
 class WriteProbe:
-    """Runs one piece of work at a time, and reports its outcome or its timeout.
+    """Runs one piece of work at a time, and reports its outcome or its timeout, in seconds.
 
-    Args:
-        timeout: Timeout in seconds.
-
-    Attributes:
-        is_running: Whether the work has not returned, perhaps after its timeout.
+    `is_running` stays true until the work has returned, perhaps after its timeout.
     """
 
     def __init__(self, runner: AsyncRunner, timers: TimerService, timeout: float) -> None:
@@ -178,11 +166,7 @@ class WriteProbe:
     ) -> None:
         """Run `work`; exactly one callback follows, at the latest after the timeout.
 
-        Args:
-            where: Name of the location in the error after the timeout.
-
-        Raises:
-            RuntimeError: The last work still runs.
+        The error after the timeout names `where`. A second work beside the first is a `RuntimeError`.
         """
         if self.is_running:
             msg = f"a trial of {where} can't begin: the work of the last one still runs"
@@ -233,13 +217,7 @@ class _Target:
 
 
 class SavepointTargets:
-    """Tries targets in the background.
-
-    Args:
-        try_target: Writes to the folder of a URL; blocks, and raises if that is impossible.
-        runner: Each target that hangs occupies one of its threads.
-        timeout: Timeout of a trial in seconds.
-    """
+    """Tries targets in the background; each target that hangs occupies a thread of `runner`."""
 
     def __init__(
         self,
@@ -263,10 +241,7 @@ class SavepointTargets:
     ) -> None:
         """Try a target for one request; exactly one of the callbacks follows.
 
-        Args:
-            then: Called after a successful trial.
-            refuse: Called with a description of the failure.
-            withdraw: Called by `withdraw_all`.
+        `refuse` gets a description of the failure; `withdraw_all` calls `withdraw`.
         """
         self._targets = {url: known for url, known in self._targets.items() if known.trial.is_running}
         tried = self._targets.get(target)

@@ -52,9 +52,7 @@ def completed_checkpoint(
 ) -> CompletedCheckpoint:
     """Make the checkpoint of all acknowledgements, before its metadata is written.
 
-    Args:
-        previous: The newest completed checkpoint, or the snapshot that the job began with.
-        completed_at: Wall-clock seconds.
+    `previous` is the newest completed checkpoint, or the snapshot that the job began with.
     """
     known = {} if previous is None else previous.operators
     finished = pending.plan.finished
@@ -148,9 +146,6 @@ def bring_along(
     open_location: StorageOpener | None,
 ) -> CompletedCheckpoint:
     """Copy files of `carried` if necessary; return the checkpoint with the copies; blocks.
-
-    Args:
-        open_location: Opens folders of snapshots outside `storage`.
 
     Raises:
         CarriedStateError: A file of the snapshot before is missing or damaged.

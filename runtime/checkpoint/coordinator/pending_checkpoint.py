@@ -51,12 +51,7 @@ class PendingState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PendingStatistics:
-    """The progress of a pending checkpoint.
-
-    Attributes:
-        written_bytes: New bytes of the subtasks that have acknowledged.
-        in_flight_bytes: The part of `written_bytes` that is in-flight data.
-    """
+    """The progress of a pending checkpoint, over the subtasks that have acknowledged."""
 
     acknowledged: int
     written_bytes: int
@@ -65,12 +60,7 @@ class PendingStatistics:
 
 
 class PendingCheckpoint:
-    """Collects the acknowledgements of one checkpoint.
-
-    Args:
-        barrier: Has the checkpoint's id, kind, trigger time, base and location.
-        started_at: Monotonic seconds.
-    """
+    """Collects the acknowledgements of one checkpoint, which started at a monotonic time."""
 
     def __init__(
         self,
@@ -274,12 +264,7 @@ class PendingCheckpoint:
     def begin_finalizing(self, coordinators: Mapping[str, StateHandle] | None = None) -> None:
         """Stop the timeout, because all have acknowledged and the record is being written.
 
-        Args:
-            coordinators: States of operator coordinators with the events that arrived after their
-                acknowledgement.
-
-        Raises:
-            RuntimeError: An acknowledgement is missing, or the checkpoint has ended.
+        `coordinators` has states with the events that arrived after a coordinator's acknowledgement.
         """
         self._check_complete()
         self._coordinator_states.update(coordinators or {})
@@ -287,11 +272,7 @@ class PendingCheckpoint:
         self._cancel_timeout()
 
     def complete(self) -> None:
-        """Note that the record is written.
-
-        Raises:
-            RuntimeError: An acknowledgement is missing, or the checkpoint has ended.
-        """
+        """Note that the record is written."""
         self._check_complete()
         self.state = PendingState.COMPLETED
         self._cancel_timeout()

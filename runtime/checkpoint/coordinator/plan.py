@@ -37,9 +37,8 @@ class SubtaskStatus(Enum):
 class CheckpointPlan:
     """The subtasks of one checkpoint.
 
-    Attributes:
-        trigger: Subtasks to trigger; those with input begin only without a barrier.
-        finished: Subtasks that take no part; the checkpoint takes over their last state.
+    Subtasks in `trigger` with input begin only without a barrier. The checkpoint takes over the last state of
+    `finished` ones.
     """
 
     trigger: tuple[SubtaskId, ...]
@@ -126,11 +125,7 @@ class CheckpointPlanner:
     def restored(
         self, operators: Mapping[str, OperatorState], region: frozenset[SubtaskId] | None = None
     ) -> None:
-        """Note the states that subtasks start from, in which some may have finished.
-
-        Args:
-            region: The subtasks that start; `None` for all.
-        """
+        """Note the states that subtasks (`None` for all) start from, in which some may have finished."""
         try:
             finished = finished_on_restore(self.graph.execution, operators)
         except StateMismatchError:
@@ -154,11 +149,7 @@ class CheckpointPlanner:
         self._data_ended.add(subtask)
 
     def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:
-        """Plan a checkpoint that starts now.
-
-        Args:
-            is_last: Whether the remaining subtasks wait for this checkpoint to finish, so it must be taken.
-        """
+        """Plan a checkpoint that starts now; `is_last` if the last subtasks need it to leave."""
         by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
         for subtask, status in self._status.items():
             by_status[status].append(subtask)
@@ -203,11 +194,9 @@ class CoordinatorGateway(Protocol):
 
 @dataclass(slots=True)
 class ServedAttempt:
-    """The attempt whose checkpoints are taken.
+    """The attempt whose checkpoints are taken; without one, `refusal` answers requests.
 
-    Attributes:
-        number: `None` while the job does not run; then `refusal` answers requests.
-        next_id: Larger than the id of every checkpoint so far.
+    `next_id` is larger than the id of every checkpoint so far.
     """
 
     number: int | None = None

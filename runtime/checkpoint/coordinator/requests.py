@@ -92,12 +92,7 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decider's answer.
-
-    Attributes:
-        next_periodic_in: New delay of the periodic timer; `None` for no change.
-        ask_again_in: Delay until the end of the pause, for which a request waits.
-    """
+    """The decider's answer: the periodic timer's new delay, and the delay of the next poll."""
 
     execute: CheckpointRequest | None = None
     refused: tuple[RefusedRequest, ...] = ()
@@ -182,11 +177,7 @@ class CheckpointSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The answer to a request that was refused or whose checkpoint failed.
-
-    Attributes:
-        checkpoint_id: `None` when no checkpoint was started.
-    """
+    """The answer to a request that was refused, then without an id, or whose checkpoint failed."""
 
     reason: Reason
     detail: str = ""
@@ -219,10 +210,8 @@ def _cancel(timer: Cancellable | None) -> None:
 class CheckpointRequests:
     """Takes requests and starts them when the decider allows it.
 
-    Args:
-        start: Starts the checkpoint of a request; must call `start_ended` afterwards.
-        pending: The running checkpoints, of which only the number matters.
-        given_up: Called with a request whose checkpoint was aborted and is not retried.
+    `start` must lead to a call of `start_ended`. `given_up` gets a request whose checkpoint was aborted and
+    is not retried.
     """
 
     def __init__(

@@ -72,9 +72,8 @@ class MasterSnapshots:
     ) -> None:
         """Request all snapshots; each answer is noted in `pending`.
 
-        Args:
-            on_taken: Called after the last answer; must call `barriers_injected`.
-            on_failed: Called with a description of a failure; must call `stop`.
+        `on_taken` must call `barriers_injected`; `on_failed` gets a description of the failure and must call
+        `stop`.
         """
         current = self._round = _Round(pending, on_taken, on_failed)
         if not self._coordinators.operator_ids:
@@ -153,12 +152,8 @@ def restore_masters(
 ) -> None:
     """Restore master hooks and operator coordinators from a checkpoint, or reset them without one.
 
-    Args:
-        allow_non_restored: Whether to skip state of hooks and coordinators that the job does not have.
-
     Raises:
-        UnmatchedMasterStateError: There is such state of a hook and that is not allowed; nothing was
-            restored.
+        UnmatchedMasterStateError: There is state of a hook that the job does not have; nothing was restored.
         UnmatchedCoordinatorStateError: The same for an operator coordinator.
     """
     if checkpoint is None:

@@ -156,11 +156,7 @@ class DecisionLog:
         return age + self._monotonic() - since
 
     def replay(self) -> LogView:
-        """Read the log; changes nothing.
-
-        Raises:
-            CorruptSnapshotError: A record is damaged or missing.
-        """
+        """Read the log; changes nothing."""
         return self._reader.replay()
 
     def begin_attempt(
@@ -245,12 +241,7 @@ class DecisionLog:
         return self._lost
 
     def complete(self, record: CheckpointCompleted) -> Claim:
-        """Record a completed checkpoint; the checkpoint exists from then on.
-
-        Raises:
-            OutcomeUnknownError: The checkpoint may exist, so its files must stay.
-            CorruptSnapshotError: The log is damaged.
-        """
+        """Record a completed checkpoint; after an `OutcomeUnknownError` its files must stay."""
         if record.attempt != self._attempt:
             msg = f"a record of attempt {record.attempt} can't be written by attempt {self._attempt}"
             raise ValueError(msg)

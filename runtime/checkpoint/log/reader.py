@@ -82,11 +82,7 @@ class CompactionHint:
         return found is None or found < slot
 
     def read(self) -> int | None:
-        """The slot of a compaction; `None` without a hint.
-
-        Raises:
-            CorruptSnapshotError: The hint is damaged.
-        """
+        """The slot of a compaction; `None` without a hint."""
         try:
             data = self._storage.get(self._path)
         except ObjectNotFoundError:
@@ -108,11 +104,7 @@ _Found: TypeAlias = list[tuple[int, LogEntry | CorruptSnapshotError]]
 
 
 class DecisionLogReader:
-    """Reads one job's log; every call blocks.
-
-    Args:
-        allow_damaged: Whether to skip damaged slots.
-    """
+    """Reads one job's log, with `allow_damaged` without damaged slots; every call blocks."""
 
     def __init__(
         self, storage: SnapshotStorage, paths: SnapshotPaths, *, allow_damaged: bool = False
@@ -123,11 +115,7 @@ class DecisionLogReader:
         self.hint = CompactionHint(storage, paths)
 
     def replay(self) -> LogView:
-        """The state of the job after all records.
-
-        Raises:
-            CorruptSnapshotError: A record is damaged or missing.
-        """
+        """The state of the job after all records."""
         for _ in range(REPLAY_TRIES):
             found = self._try_replay()
             if isinstance(found, LogView):
@@ -136,12 +124,9 @@ class DecisionLogReader:
         raise error
 
     def require_no_loss(self, found: LogView, known: LogView, known_attempt: int) -> None:
-        """Check that a log still holds all records that are known.
+        """Raise a `CorruptSnapshotError` if a log has lost records that are known.
 
         A deleted log looks like the log of a new job, which would begin again and write its output twice.
-
-        Raises:
-            CorruptSnapshotError: The log has lost its last records, or all of them.
         """
         if found.next_slot >= known.next_slot and (found.last_attempt >= known_attempt or found.damage):
             return
@@ -153,12 +138,7 @@ class DecisionLogReader:
         raise CorruptSnapshotError(msg)
 
     def read(self, slot: int) -> LogRecord:
-        """The record in a slot.
-
-        Raises:
-            ObjectNotFoundError: The slot is free.
-            CorruptSnapshotError: The record is damaged, or truncated (`IncompleteFileError`).
-        """
+        """The record in a slot; an `IncompleteFileError` for a truncated one."""
         return self._entry(slot).record
 
     def is_intact(self, view: LogView) -> bool:
@@ -185,11 +165,7 @@ class DecisionLogReader:
         return view if view.compacted_at is not None and view.compacted_at > slot else None
 
     def compactions_before(self, slot: int) -> Sequence[int]:
-        """Compactions in front of the one in `slot` that were not deleted, oldest first.
-
-        Raises:
-            CorruptSnapshotError: A compaction is damaged, or names a later one as its predecessor.
-        """
+        """Compactions in front of the one in `slot` that were not deleted, oldest first."""
         found: list[int] = []
         try:
             while isinstance(record := self.read(slot), LogCompacted):

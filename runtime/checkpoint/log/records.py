@@ -96,9 +96,7 @@ class JobEnded:
 class LogCompacted:
     """Replaces all records in front of it; most of them may be deleted.
 
-    Attributes:
-        state: The state before this record. The record's file stands for its `next_slot`, which is 0 here.
-        at: Wall-clock seconds.
+    `state` is the state before this record. The record's file stands for its `next_slot`, which is 0 here.
     """
 
     state: LogView
@@ -115,12 +113,7 @@ LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped |
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """The content of a slot.
-
-    Attributes:
-        passes: Earlier slots that have no effect because this record's writer found them truncated or
-            damaged.
-    """
+    """The content of a slot; its writer found the slots in `passes` damaged, so these have no effect."""
 
     record: LogRecord
     passes: tuple[int, ...] = ()

@@ -59,11 +59,7 @@ class LogSlots:
         self.may_hold: set[bytes] = set()
 
     def put_once(self, slot: int, data: bytes) -> None:
-        """Try once to claim a slot; after a `StorageError` the put may have succeeded.
-
-        Raises:
-            ObjectExistsError: The slot is taken.
-        """
+        """Try once to claim a slot; after a `StorageError` the put may have succeeded."""
         self._storage.put(self._paths.log_slot(slot), data, create=True)
 
     def claim(self, slot: int, data: bytes) -> LogRecord | None:
@@ -71,7 +67,6 @@ class LogSlots:
 
         Raises:
             OutcomeUnknownError: No put was answered.
-            CorruptSnapshotError: The record in the slot is damaged, or truncated (`IncompleteFileError`).
         """
         self.was_in_doubt = self.in_doubt == slot
         if not self.was_in_doubt:

@@ -81,11 +81,7 @@ class OperatorEventValve:
             self._sender.send(subtask, event, answer)
 
     def mark_for_checkpoint(self, checkpoint_id: int) -> None:
-        """Prepare for the coordinator's snapshot.
-
-        Raises:
-            RuntimeError: Another checkpoint is marked, or an equal or newer one was.
-        """
+        """Prepare for the coordinator's snapshot; refuse another marked checkpoint, or an old one."""
         if self._marked not in (None, checkpoint_id):
             msg = f"the valve is marked for checkpoint {self._marked} and can't be for {checkpoint_id}"
             raise RuntimeError(msg)
@@ -95,11 +91,7 @@ class OperatorEventValve:
         self._marked = self._last_marked = checkpoint_id
 
     def shut(self, checkpoint_id: int) -> None:
-        """Hold events back, after the coordinator's snapshot.
-
-        Raises:
-            RuntimeError: The valve is not marked for this checkpoint.
-        """
+        """Hold events back, after the coordinator's snapshot for the marked checkpoint."""
         if checkpoint_id != self._marked:
             marked = "nothing" if self._marked is None else f"checkpoint {self._marked}"
             msg = f"the valve can't be shut for checkpoint {checkpoint_id}: it is marked for {marked}"
@@ -158,9 +150,7 @@ class _Snapshot:
 class OperatorCoordinatorHolder:
     """Holds one operator coordinator and is its context; see the module's docstring.
 
-    Args:
-        parallelism: Returns the number of subtasks; a rescale changes it before a reset.
-        fail_job: Called with the cause when the coordinator can't continue.
+    A rescale changes the number of subtasks that `parallelism` returns before a reset.
     """
 
     def __init__(

@@ -52,11 +52,9 @@ class OperatorCoordinators:
     ) -> None:
         """Start the whole job from a checkpoint; without one, and for new operators, from nothing.
 
-        Args:
-            allow_non_restored: Whether to skip the state of coordinators that the job does not have.
-
         Raises:
-            UnmatchedCoordinatorStateError: There is such state and that is not allowed; nothing was restored.
+            UnmatchedCoordinatorStateError: There is state of a coordinator that the job does not have, and
+                `allow_non_restored` is false; nothing was restored.
             StorageError: A coordinator's state is not in the metadata.
         """
         known = operators or {}
