@@ -210,9 +210,6 @@ _FINDERS: Final[tuple[tuple[Any, Callable[[Any, int | None], pa.DataType]], ...]
 )
 
 
-#: Types whose values have one Arrow type in a column, unless one of them does not fit.
-_IN_COLUMNS: Final = {**PLAIN, int: _INT64, time: pa.time64("us")}
-
 _MICROSECONDS: Final = "us"
 
 
@@ -237,12 +234,11 @@ def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
         first, second = (next(v for v in present if type(v) is t) for t in types[:2])
         _refuse(name, f"it holds both {_shown(first)} and {_shown(second)}")
     only = types[0]
-    if only in _IN_COLUMNS:
-        find = _BOUNDED.get(only)
-        return _IN_COLUMNS[only] if find is None else find(present, name)
-    special = _SPECIAL.get(only)
-    if special is not None:
-        return special(present, name)
+    if only in PLAIN:
+        return PLAIN[only]
+    find = _COLUMN_FINDERS.get(only)
+    if find is not None:
+        return find(present, name)
     names = record_names(only)
     if names is None:
         _refuse(name, f"it holds {_shown(present[0])}")
@@ -372,10 +368,9 @@ def _struct(columns: Iterable[tuple[str, list[Any]]], name: str) -> pa.DataType:
     return pa.struct([(field, arrow_type_of(values, f"{name}.{field}")) for field, values in columns])
 
 
-#: Types whose values may not all fit.
-_BOUNDED: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {int: _whole_type, time: _time_type}
-
-_SPECIAL: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {
+_COLUMN_FINDERS: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {
+    int: _whole_type,
+    time: _time_type,
     datetime: _datetime_type,
     Decimal: _decimal_type,
     list: _list_type,

@@ -285,19 +285,19 @@ def _are_of_one_family(source: pa.DataType, kind: pa.DataType) -> bool:
     return any(is_so(source) and is_so(kind) for is_so in _FAMILIES)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
     views = kinds.is_binary_view(kind) or kinds.is_fixed_size_binary(kind)
     return bool(views or kinds.is_binary(kind) or kinds.is_large_binary(kind))
 
 
 #: Within these nothing changes that Arrow's cast, or the comparison behind it, does not see.
 _FAMILIES: Final[tuple[Callable[[Any], bool], ...]] = (
-    _is_text,
-    _is_bytes,
+    is_text,
+    is_bytes,
     kinds.is_floating,
     kinds.is_decimal,
     kinds.is_date,

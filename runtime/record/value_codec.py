@@ -38,7 +38,7 @@ from penstock.runtime.record.record_classes import (
     describe_type,
     shape_of,
 )
-from penstock.runtime.record.value_encoder import TypeLowering, ValueEncoder
+from penstock.runtime.record.value_encoder import ValueEncoder
 from penstock.runtime.trust.pickles import PicklePolicy
 
 _SURROGATES: Final = "surrogatepass"
@@ -283,8 +283,7 @@ class ValueCodec:
         policy = PicklePolicy(allow_pickle)
         directory = ClassDirectory(policy, self._classes)
         self._pickles = PickleFallback(policy, directory)
-        self._encoder = ValueEncoder()
-        self._encoder.resolve_with(TypeLowering(self._encoder, directory, self._pickles).resolve)
+        self._encoder = ValueEncoder(directory, self._pickles)
         self._decoder = ValueDecoder(policy, directory, self._pickles)
         #: Codecs that other threads have used and given back; appending and popping are atomic.
         self._idle: deque[ValueCodec] = deque()

@@ -49,8 +49,6 @@ from penstock.runtime.record.record_classes import (
 Lower: TypeAlias = Callable[[Any, int], Any]
 #: Lowers a column of values of one type; `None` when they have to be lowered one by one.
 LowerColumn: TypeAlias = Callable[[Sequence[Any], int], Any]
-#: Finds out how values of a type are lowered, one by one and as a column.
-Resolve: TypeAlias = Callable[[type], tuple[Lower, LowerColumn]]
 
 _ONLY_STRINGS: Final = {str}
 #: From this many on, joining strings is faster than packing each.
@@ -61,10 +59,14 @@ _SURROGATES: Final = "surrogatepass"
 _new_extension: Final = tuple.__new__
 
 
+_LEAVES: Final = {leaf.type: leaf for leaf in LEAF_TYPES}
+
+
 class ValueEncoder:
-    def __init__(self) -> None:
+    def __init__(self, classes: ClassDirectory, pickles: PickleFallback) -> None:
+        self._classes = classes
+        self._pickles = pickles
         self._packer = Packer(strict_types=True)
-        self._resolve: Resolve | None = None
         self._single: dict[type, Lower] = {
             list: self.column,
             tuple: self._tuple,
@@ -78,10 +80,6 @@ class ValueEncoder:
             tuple: self._tuple_column,
             dict: self._dict_column,
         }
-
-    def resolve_with(self, resolve: Resolve) -> None:
-        """Set the function that resolves types other than builtin containers; called once per type."""
-        self._resolve = resolve
 
     def encode(self, value: Any) -> bytes:
         try:
@@ -137,10 +135,8 @@ class ValueEncoder:
         return extension_of(code, self.pack(native))
 
     def _learn(self, kind: type) -> Lower:
-        assert self._resolve is not None
-        single, by_column = self._resolve(kind)
+        single, self._columns[kind] = self._resolve(kind)
         self._single[kind] = single
-        self._columns[kind] = by_column
         return single
 
     def _tuple(self, value: tuple[Any, ...], depth: int) -> ExtType:
@@ -194,38 +190,7 @@ class ValueEncoder:
             ExtensionCode.DICTS, [keys, *(self.column(column, depth) for column in columns)]
         )
 
-
-def extension_of(code: int, data: bytes) -> ExtType:
-    """Make an extension of bytes, without its constructor's checks: they take longer than packing it."""
-    return _new_extension(ExtType, (code, data))
-
-
-def _have_keys(values: Sequence[dict[Any, Any]], keys: list[Any]) -> bool:
-    """Return whether all dicts, which are of one length, have these keys in this order, also by type."""
-    if all(map(is_, chain.from_iterable(values), cycle(keys))):
-        return True
-    same = list(map(list, values)).count(keys) == len(values)
-    return same and set(map(type, chain.from_iterable(values))) == _ONLY_STRINGS
-
-
-def _big_int(value: Any) -> ExtType:
-    if type(value) is not int:
-        msg = f"{describe_type(type(value))} was not lowered"
-        raise CodecError(msg)
-    size = value.bit_length() // 8 + 1
-    return extension_of(ExtensionCode.BIG_INT, value.to_bytes(size, "big", signed=True))
-
-
-_LEAVES: Final = {leaf.type: leaf for leaf in LEAF_TYPES}
-
-
-class TypeLowering:
-    def __init__(self, encoder: ValueEncoder, classes: ClassDirectory, pickles: PickleFallback) -> None:
-        self._encoder = encoder
-        self._classes = classes
-        self._pickles = pickles
-
-    def resolve(self, kind: type) -> tuple[Lower, LowerColumn]:
+    def _resolve(self, kind: type) -> tuple[Lower, LowerColumn]:
         leaf = _LEAVES.get(kind)
         if leaf is not None:
             return self._simple(leaf.code, leaf.to_native, datetimes_to_native if kind is datetime else None)
@@ -244,7 +209,7 @@ class TypeLowering:
         to_native: Callable[[Any], Any],
         together: Callable[[Sequence[Any]], Any] | None,
     ) -> tuple[Lower, LowerColumn]:
-        extension, pickled = self._encoder.extension, self._pickled_value
+        extension, pickled = self.extension, self._pickled_value
 
         def single(value: Any, depth: int) -> ExtType:
             native = to_native(value)
@@ -262,7 +227,7 @@ class TypeLowering:
     def _enum(self, kind: type[Enum]) -> tuple[Lower, LowerColumn]:
         name = self._classes.name_of(kind)
         members: Mapping[str, Any] = kind.__members__
-        extension, pickled = self._encoder.extension, self._pickled_value
+        extension, pickled = self.extension, self._pickled_value
         combined = issubclass(kind, Flag)
 
         def token(value: Any) -> Any:
@@ -286,7 +251,7 @@ class TypeLowering:
         return single, column
 
     def _numpy_scalar(self) -> tuple[Lower, LowerColumn]:
-        extension = self._encoder.extension
+        extension = self.extension
         single, _ = self._simple(ExtensionCode.NUMPY_SCALAR, scalar_to_native, None)
 
         def column(values: Sequence[Any], depth: int) -> ExtType | None:
@@ -300,24 +265,24 @@ class TypeLowering:
         if native is None:
             return self._pickled_value(value)
         dtype, shape, order, content = native
-        lowered = self._encoder.column(content, depth) if isinstance(content, list) else content
-        return self._encoder.extension(ExtensionCode.ARRAY, [dtype, shape, order, lowered])
+        lowered = self.column(content, depth) if isinstance(content, list) else content
+        return self.extension(ExtensionCode.ARRAY, [dtype, shape, order, lowered])
 
     def _record(self, shape: RecordShape) -> tuple[Lower, LowerColumn]:
         name = self._classes.name_of(shape.cls)
-        encoder, fields, pickled = self._encoder, list(shape.names), self._pickled_value
+        fields, extension, pickled = list(shape.names), self.extension, self._pickled_value
 
         def single(value: Any, depth: int) -> ExtType:
             state = shape.state_of(value)
             if state is None or (type(state) is dict and shape.hides_method(state) is not None):
                 return pickled(value)
-            return encoder.extension(ExtensionCode.RECORD, [*name, fields, encoder.lower(state, depth)])
+            return extension(ExtensionCode.RECORD, [*name, fields, self.lower(state, depth)])
 
         def column(values: Sequence[Any], depth: int) -> ExtType | None:
             states = shape.states_of(values)
             if states is None:
                 return None
-            return encoder.extension(ExtensionCode.RECORDS, [*name, fields, encoder.column(states, depth)])
+            return extension(ExtensionCode.RECORDS, [*name, fields, self.column(states, depth)])
 
         return single, column
 
@@ -333,6 +298,27 @@ class TypeLowering:
 
     def _pickled_value(self, value: Any) -> ExtType:
         return extension_of(ExtensionCode.PICKLE, self._pickles.dumps(value, type(value)))
+
+
+def extension_of(code: int, data: bytes) -> ExtType:
+    """Make an extension of bytes, without its constructor's checks: they take longer than packing it."""
+    return _new_extension(ExtType, (code, data))
+
+
+def _have_keys(values: Sequence[dict[Any, Any]], keys: list[Any]) -> bool:
+    """Return whether all dicts, which are of one length, have these keys in this order, also by type."""
+    if all(map(is_, chain.from_iterable(values), cycle(keys))):
+        return True
+    same = list(map(list, values)).count(keys) == len(values)
+    return same and set(map(type, chain.from_iterable(values))) == _ONLY_STRINGS
+
+
+def _big_int(value: Any) -> ExtType:
+    if type(value) is not int:
+        msg = f"{describe_type(type(value))} was not lowered"
+        raise CodecError(msg)
+    size = value.bit_length() // 8 + 1
+    return extension_of(ExtensionCode.BIG_INT, value.to_bytes(size, "big", signed=True))
 
 
 def _one_by_one(values: Sequence[Any], depth: int) -> None:

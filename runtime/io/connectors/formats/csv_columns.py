@@ -7,7 +7,7 @@ import io
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -18,13 +18,10 @@ from penstock.runtime.io.connectors.formats.csv_dialect import (
     TRUE,
     CsvDialect,
     checked_column,
-    is_text,
+    keeps_texts,
     without_texts,
 )
 from penstock.runtime.io.connectors.formats.line_blocks import UTF8_BOM
-
-#: Wanted columns, and where each stands in a row.
-_Columns: TypeAlias = Sequence[tuple[int, pa.Field]]
 
 
 class BadRowError(ValueError):
@@ -192,7 +189,7 @@ class ArrowPlan(RowPlan):
         self._csv = arrow_csv
         self._parse_options: Any = None
         self._written_options = arrow_csv.ParseOptions(newlines_in_values=True)
-        self._options = self._convert_options(self._columns)
+        self._options = self._convert_options()
 
     def parse(self, data: bytes) -> pa.RecordBatch | None:
         """The rows of a block; `None` if Arrow does not read all of them."""
@@ -210,21 +207,21 @@ class ArrowPlan(RowPlan):
 
     def _reason(self, row: Sequence[str], error: Exception) -> tuple[str, Exception]:
         for place, column in self._columns:
-            text, alone = row[place], [(0, column)]
+            alone = ArrowPlan([column.name], pa.schema([column]), self._inferred, self._dialect)
             try:
-                self._read(_written([[text]]), self._written_options, alone)
+                alone._converted([[row[place]]])
             except pa.ArrowException as own:
-                what = f"column {column.name!r} of type {column.type} can't be converted from {shown(text)}"
-                return what, own
+                what = f"column {column.name!r} of type {column.type} can't be converted from"
+                return f"{what} {shown(row[place])}", own
         return str(error), error
 
-    def _convert_options(self, columns: _Columns) -> Any:
+    def _convert_options(self) -> Any:
         return self._csv.ConvertOptions(
             column_types={
                 str(place): pa.string() if field.name in self._inferred else field.type
-                for place, field in columns
+                for place, field in self._columns
             },
-            include_columns=[str(place) for place, _ in columns],
+            include_columns=[str(place) for place, _ in self._columns],
             null_values=["", *self._nulls],
             strings_can_be_null=False,
             quoted_strings_can_be_null=True,
@@ -232,51 +229,48 @@ class ArrowPlan(RowPlan):
             false_values=list(FALSE),
         )
 
-    def _read(self, data: bytes, parse_options: Any, alone: _Columns | None = None) -> pa.RecordBatch:
-        """Parse the rows of a text; `alone` is the column of a text with a single column."""
-        schema = self._schema if alone is None else pa.schema([field for _, field in alone])
+    def _read(self, data: bytes, parse_options: Any) -> pa.RecordBatch:
         if not data.strip(b"\r\n"):
-            return pa.RecordBatch.from_pylist([], schema)
-        columns = self._columns if alone is None else alone
-        options = self._options if alone is None else self._convert_options(alone)
-        width = self._width if alone is None else 1
+            return pa.RecordBatch.from_pylist([], self._schema)
         if b"0x" in data or b"0X" in data:
-            self._refuse_hexadecimal(data, width, parse_options, columns)
-        batches = self._table(data, width, parse_options, options).to_batches()
+            self._refuse_hexadecimal(data, parse_options)
+        batches = self._table(data, parse_options, self._options).to_batches()
         if not batches:
-            return pa.RecordBatch.from_pylist([], schema)
-        return pa.RecordBatch.from_arrays(self._typed(batches[0].columns, schema), schema=schema)
+            return pa.RecordBatch.from_pylist([], self._schema)
+        return pa.RecordBatch.from_arrays(self._typed(batches[0].columns), schema=self._schema)
 
-    def _table(self, data: bytes, width: int, parse_options: Any, options: Any) -> pa.Table:
+    def _table(self, data: bytes, parse_options: Any, options: Any) -> pa.Table:
         if data.startswith(UTF8_BOM):
             data = UTF8_BOM + data  # pyarrow removes the first one; here it is a character of a field
         # One block, so that no row is cut and the batch is whole.
         read = self._csv.ReadOptions(
-            column_names=list(map(str, range(width))), use_threads=False, block_size=len(data) + 1
+            column_names=list(map(str, range(self._width))), use_threads=False, block_size=len(data) + 1
         )
         return self._csv.read_csv(pa.BufferReader(data), read, parse_options, options).combine_chunks()
 
-    def _refuse_hexadecimal(self, data: bytes, width: int, parse_options: Any, columns: _Columns) -> None:
+    def _refuse_hexadecimal(self, data: bytes, parse_options: Any) -> None:
         """Arrow reads `0x10` as 16; other readers, and rows of Python's `int`, refuse it."""
         import pyarrow.compute as pc  # late: sources of other formats don't need it
 
-        places = [str(place) for place, field in columns if pa.types.is_integer(field.type)]
+        places = [str(place) for place, field in self._columns if pa.types.is_integer(field.type)]
         if not places:
             return
         options = self._csv.ConvertOptions(
             include_columns=places, column_types=dict.fromkeys(places, pa.string())
         )
-        for column in self._table(data, width, parse_options, options).columns:
+        for column in self._table(data, parse_options, options).columns:
             if pc.any(pc.match_substring(column, "0x", ignore_case=True)).as_py():
                 msg = "a text is no integer"
                 raise pa.ArrowInvalid(msg)
 
-    def _typed(self, columns: list[pa.Array], schema: pa.Schema) -> list[pa.Array]:
+    def _typed(self, columns: list[pa.Array]) -> list[pa.Array]:
         if self._dialect.null_values:
             nulls = self._dialect.null_values
-            columns = [without_texts(each, nulls) if is_text(each.type) else each for each in columns]
+            columns = [
+                without_texts(column, nulls) if keeps_texts(column.type) else column for column in columns
+            ]
         inferred: dict[pa.DataType, list[int]] = {}
-        for at, field in enumerate(schema):
+        for at, field in enumerate(self._schema):
             if field.name in self._inferred:
                 inferred.setdefault(field.type, []).append(at)
             elif columns[at].type != field.type:

@@ -31,6 +31,7 @@ from penstock.runtime.io.connectors.errors import UnreadableInputError
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.line_blocks import head_of, line_end_of, lines_of
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for_lines
+from penstock.runtime.record.exact_values import is_bytes, is_text
 
 
 class Quoting(Enum):
@@ -312,21 +313,10 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return values
 
 
-def is_text(kind: pa.DataType) -> bool:
+def keeps_texts(kind: pa.DataType) -> bool:
     """Whether a CSV column keeps its texts unchanged, so that Arrow finds no nulls in it."""
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(
-        check(value)
-        for check in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_string_view,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-            pa.types.is_binary_view,
-            pa.types.is_fixed_size_binary,
-        )
-    )
+    return is_text(value) or is_bytes(value)
 
 
 def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:

@@ -11,12 +11,13 @@ import csv
 import io
 import json
 import json.encoder
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from types import NoneType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from penstock.runtime.io.connectors.arrow_batches import rows_of
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
@@ -91,45 +92,71 @@ class CsvSinkFormat:
         return CsvEncoder(self)
 
 
-class CsvEncoder:
-    """Encodes rows, a batch at a time; `None` becomes an empty field, other values their `str`."""
+class _LineEncoder(ABC):
+    """Encodes rows as lines of text, a batch at a time."""
 
-    def __init__(self, form: CsvSinkFormat) -> None:
-        self._form = form
-        self._columns = form.columns
-        self._width = None if form.columns is None else len(form.columns)
+    #: Exceptions of rows that can't be written.
+    _failures: ClassVar[tuple[type[Exception], ...]]
+
+    def __init__(self) -> None:
         self._output: CountingOutput | None = None
-        self._header_due = False
 
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
         self._output = output
-        self._header_due = self._form.header
 
     def write(self, batch: Batch) -> None:
         rows = rows_of(batch)
         if self._output is None or not rows:
             return
-        self._learn_columns(rows[0])
         try:
-            values = list(self._values(rows))
-            text = self._written(values, csv.QUOTE_MINIMAL)
-            if "\r" in text:
-                # Python's writer leaves a carriage return unquoted, and readers don't read it as text.
-                text = self._written(values, csv.QUOTE_ALL)
-            data = text.encode("utf-8")
-        except (csv.Error, UnicodeEncodeError) as error:
+            data = self._encoded(rows)
+        except self._failures as error:
             raise self._blame(rows, error) from error
-        self._header_due = False
         self._output.write(data)
 
     def end(self) -> None:
         self._output = None
 
+    @abstractmethod
+    def _encoded(self, rows: Sequence[Any]) -> bytes: ...
+
+    @abstractmethod
+    def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
+        """The error of the first row that can't be written."""
+
+
+class CsvEncoder(_LineEncoder):
+    """`None` becomes an empty field, other values their `str`."""
+
+    _failures = (csv.Error, UnicodeEncodeError)
+
+    def __init__(self, form: CsvSinkFormat) -> None:
+        super().__init__()
+        self._form = form
+        self._columns = form.columns
+        self._width = None if form.columns is None else len(form.columns)
+        self._header_due = False
+
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
+        super().begin(output, next_file)
+        self._header_due = self._form.header
+
+    def _encoded(self, rows: Sequence[Any]) -> bytes:
+        self._learn_columns(rows[0])
+        values = list(self._values(rows))
+        text = self._written(values, csv.QUOTE_MINIMAL)
+        if "\r" in text:
+            # Python's writer leaves a carriage return unquoted, and readers don't read it as text.
+            text = self._written(values, csv.QUOTE_ALL)
+        data = text.encode("utf-8")
+        self._header_due = False
+        return data
+
     def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
         for row in rows:
             try:
                 self._written([self._fields(row)], csv.QUOTE_ALL).encode("utf-8")
-            except (csv.Error, UnicodeEncodeError) as error:
+            except self._failures as error:
                 return BadRecordError(f"a row can't be written as CSV: {error}; the row is {shown(row)}")
         return BadRecordError(f"the header can't be written as CSV: {failure}")
 
@@ -189,8 +216,6 @@ _DEEPEST: Final = 1_000
 #: Down to here values are looked at as often as they are held.
 _SHALLOW: Final = 8
 
-_FAILURES = (TypeError, ValueError, RecursionError)
-
 
 @dataclass(frozen=True, slots=True)
 class JsonSinkFormat:
@@ -206,41 +231,29 @@ class JsonSinkFormat:
         return JsonEncoder(self.default)
 
 
-class JsonEncoder:
+class JsonEncoder(_LineEncoder):
+    _failures = (TypeError, ValueError, RecursionError)
+
     def __init__(self, default: Callable[[Any], Any] | None) -> None:
+        super().__init__()
         self._encode = _row_encoder(default)
-        self._output: CountingOutput | None = None
 
-    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
-        self._output = output
+    def _encoded(self, rows: Sequence[Any]) -> bytes:
+        check_names(rows)
+        encode, join = self._encode, "".join
+        return ("\n".join([join(encode(row, 0)) for row in rows]) + "\n").encode("utf-8")
 
-    def write(self, batch: Batch) -> None:
-        rows = rows_of(batch)
-        if self._output is None or not rows:
-            return
-        try:
-            check_names(rows)
-            encode, join = self._encode, "".join
-            data = ("\n".join([join(encode(row, 0)) for row in rows]) + "\n").encode("utf-8")
-        except _FAILURES as error:
-            raise self._blame(rows) from error
-        self._output.write(data)
-
-    def end(self) -> None:
-        self._output = None
-
-    def _blame(self, rows: Sequence[Any]) -> BadRecordError:
+    def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
         for row in rows:
             try:
-                check_names([row])
-                "".join(self._encode(row, 0)).encode("utf-8")
-            except _FAILURES as error:
+                self._encoded([row])
+            except self._failures as error:
                 return BadRecordError(
                     f"a row of type {type(row).__name__} can't be written as JSON: {error}; the row is "
                     f"{shown(row)}. Map it to dicts, lists, strings, finite numbers, booleans and None "
                     "before the sink, or give FileSink.json a default="
                 )
-        return BadRecordError("a batch can't be written as JSON, though each of its rows can")
+        return BadRecordError(f"a batch can't be written as JSON: {failure}")
 
 
 def check_names(rows: Sequence[Any]) -> None:

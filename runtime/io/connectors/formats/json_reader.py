@@ -144,7 +144,7 @@ _parse_marked: Final = json.JSONDecoder(
 parse_one: Final = json.JSONDecoder(parse_float=_finite, object_pairs_hook=_distinct).decode
 
 
-class JsonReader(LineReader[Any]):
+class JsonReader(LineReader):
     """Reads the values of one split; blank lines are no records."""
 
     def _all_of(self, lines: Sequence[str]) -> list[Any] | None:

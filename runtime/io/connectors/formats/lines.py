@@ -8,10 +8,9 @@ current block. So reading does not pay for it.
 from __future__ import annotations
 
 import codecs
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
@@ -119,9 +118,6 @@ class LineCursor:
             return line
 
 
-T = TypeVar("T")
-
-
 def line_splits(
     files: Sequence[FileInfo], split_size: int, parallelism: int, stored_as: str | None
 ) -> list[FileSplit]:
@@ -136,12 +132,14 @@ def line_splits(
     return splits
 
 
-class LineReader(ABC, Generic[T]):
+class LineReader:
+    """Reads the records of one split; here each line is one."""
+
     def __init__(self, cursor: LineCursor, on_error: OnError) -> None:
         self._cursor = cursor
         self._on_error: OnError = on_error
 
-    def read(self, max_rows: int) -> Polled[T]:
+    def read(self, max_rows: int) -> Polled[Any]:
         if not self._cursor.find_start():
             return Polled()
         lines = self._cursor.take(max_rows)
@@ -159,9 +157,9 @@ class LineReader(ABC, Generic[T]):
     def close(self) -> None:
         self._cursor.close()
 
-    def _one_by_one(self, lines: Sequence[str | bytes]) -> Polled[T]:
+    def _one_by_one(self, lines: Sequence[str | bytes]) -> Polled[Any]:
         bad = BadRecords(self._on_error)
-        records: list[T] = []
+        records: list[Any] = []
         for index, line in enumerate(lines):
             if isinstance(line, bytes):
                 what = "the line is not text in the encoding that the source was given"
@@ -170,13 +168,13 @@ class LineReader(ABC, Generic[T]):
                 self._read_line(line, index, records, bad)
         return bad.polled(records)
 
-    @abstractmethod
-    def _all_of(self, lines: Sequence[str]) -> Sequence[T] | None:
+    def _all_of(self, lines: Sequence[str]) -> Sequence[Any] | None:
         """Return the records of all lines; `None` when they must be read one by one."""
+        return lines
 
-    @abstractmethod
-    def _read_line(self, line: str, index: int, records: list[T], bad: BadRecords) -> None:
+    def _read_line(self, line: str, index: int, records: list[Any], bad: BadRecords) -> None:
         """Add the record of one line, or report it."""
+        records.append(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,26 +194,17 @@ class LineFormat:
     stored_as: str | None = None
 
     #: Reads one split.
-    reader: ClassVar[type[LineReader[Any]]]
+    reader: ClassVar[type[LineReader]] = LineReader
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         return line_splits(files, self.split_size, parallelism, self.stored_as)
 
-    def open(self, split: FileSplit, filesystem: FileSystem) -> LineReader[Any]:
+    def open(self, split: FileSplit, filesystem: FileSystem) -> LineReader:
         handle = open_for_lines(filesystem, split.path, split.size, self.stored_as)
         return self.reader(LineCursor(handle, split, self.encoding, self.block_bytes), self.on_error)
-
-
-class TextReader(LineReader[str]):
-    def _all_of(self, lines: Sequence[str]) -> Sequence[str]:
-        return lines
-
-    def _read_line(self, line: str, index: int, records: list[str], bad: BadRecords) -> None:
-        records.append(line)
 
 
 class TextFormat(LineFormat):
     """Each line is a record; a line that can't be decoded is bad."""
 
     __slots__ = ()
-    reader: ClassVar[type[TextReader]] = TextReader
