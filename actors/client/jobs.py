@@ -45,7 +45,7 @@ def archived_jobs(storage: Location) -> tuple[list[JobReport], list[UnreadableRe
     job ids are skipped.
     """
     url = absolute_location("storage", storage)
-    opened, folders = open_location(url, most=_LARGEST), list_folders(url)
+    opened, folders = open_location(url, max_bytes=_LARGEST), list_folders(url)
     with ThreadPoolExecutor(_READERS) as pool:
         found = list(pool.map(lambda folder: _found_in(opened, folder), filter(_is_job_id, folders)))
     reports = [report for report in found if isinstance(report, JobReport)]
@@ -55,7 +55,7 @@ def archived_jobs(storage: Location) -> tuple[list[JobReport], list[UnreadableRe
 
 def archived_job(storage: Location, job_id: str) -> JobReport | None:
     """The last report of a job; `None` when this storage has no report of it."""
-    return _report_in(open_location(absolute_location("storage", storage), most=_LARGEST), job_id)
+    return _report_in(open_location(absolute_location("storage", storage), max_bytes=_LARGEST), job_id)
 
 
 def _found_in(storage: ObjectStorage, job_id: str) -> JobReport | UnreadableReport | None:

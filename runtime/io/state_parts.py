@@ -135,7 +135,7 @@ class OpenState:
         ranges = [
             key_group_range(i, state.parallelism, state.max_parallelism) for i in range(state.parallelism)
         ]
-        return [(each.first, each.last) for each in ranges]
+        return [(groups.first, groups.last) for groups in ranges]
 
     def whole(self) -> tuple[int, int]:
         return 0, (self._state.max_parallelism if self.is_keyed else self._state.parallelism) - 1

@@ -78,7 +78,7 @@ def open_storage(url: str, *, create: bool = True, timeout: float = STORAGE_TIME
 
 
 def open_location(
-    url: str, *, create: bool = False, timeout: float = STORAGE_TIMEOUT, most: int | None = None
+    url: str, *, create: bool = False, timeout: float = STORAGE_TIMEOUT, max_bytes: int | None = None
 ) -> ObjectStorage:
     """Open the folder of one snapshot, or another job's storage; blocks.
 
@@ -86,12 +86,12 @@ def open_location(
     this call has made are removed when the first write fails or when what was written is deleted again.
 
     Args:
-        most: Maximum bytes read of an object, since a stranger may have put it there.
+        max_bytes: Maximum bytes read of an object, since a stranger may have put it there.
     """
     made: list[Path] = []
     calls = BoundedCalls(timeout)
     store = calls.run(f"open {url}", lambda _: _open(url, create, made))
-    return ObjectStorage(store, _shown(url), made, calls=calls, most=most)
+    return ObjectStorage(store, _shown(url), made, calls=calls, max_bytes=max_bytes)
 
 
 def absolute_location(name: str, place: Location) -> str:
@@ -109,7 +109,7 @@ class ObjectStorage:
 
     Args:
         made: Local folders that were made for it, outermost first; they are removed when empty again.
-        most: Maximum bytes read of an object, within two chunks; `None` for no bound.
+        max_bytes: Maximum bytes read of an object, within two chunks; `None` for no bound.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class ObjectStorage:
         made: Sequence[Path] = (),
         *,
         calls: BoundedCalls | None = None,
-        most: int | None = None,
+        max_bytes: int | None = None,
     ) -> None:
-        self._most = most
+        self._max_bytes = max_bytes
         self._calls = BoundedCalls() if calls is None else calls
         self._store = store
         self._url = url
@@ -140,7 +140,7 @@ class ObjectStorage:
     def get(self, path: str) -> bytes:
         with self._described("read", check_path(path)):
             return self._run(
-                "read", path, lambda progress: _get(self._store, path, _bounded(progress, self._most))
+                "read", path, lambda progress: _get(self._store, path, _bounded(progress, self._max_bytes))
             )
 
     def list(self, prefix: str) -> list[str]:
@@ -214,17 +214,17 @@ def _put(store: Store, path: str, data: bytes, create: bool) -> None:
             raise
 
 
-def _bounded(progress: Callable[[], None], most: int | None) -> Callable[[], None]:
-    """Make a callback for each chunk that raises an `OSError` after `most` bytes."""
-    if most is None:
+def _bounded(progress: Callable[[], None], max_bytes: int | None) -> Callable[[], None]:
+    """Make a callback for each chunk that raises an `OSError` after `max_bytes` bytes."""
+    if max_bytes is None:
         return progress
-    left = most // _CHUNK + 1
+    left = max_bytes // _CHUNK + 1
 
     def count() -> None:
         nonlocal left
         left -= 1
         if left < 0:
-            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+            raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes")
         progress()
 
     return count
@@ -340,11 +340,11 @@ def _open(url: str, create: bool, made: list[Path]) -> Store:
     raise StorageError(msg)
 
 
-def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> SyncedFiles:
-    path = Path(folder)
+def _open_local(url: str, name: str, create: bool, made: list[Path]) -> SyncedFiles:
+    path = Path(name)
     try:
         if create:
-            made += reversed([each for each in (path, *path.parents) if not each.exists()])
+            made += reversed([folder for folder in (path, *path.parents) if not folder.exists()])
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif not path.is_dir():
             msg = f"{url} is no folder; check the path"

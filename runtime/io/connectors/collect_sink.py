@@ -203,8 +203,8 @@ class CollectWriter:
         return [ended]
 
     def commit(self, committables: Sequence[CollectedRows], permit: CommitPermit) -> None:
-        for each in committables:
-            self._target.add(each.key, each.rows)
+        for transaction in committables:
+            self._target.add(transaction.key, transaction.rows)
 
     def close(self) -> None:
         self._open = []
@@ -217,10 +217,10 @@ class Preview(NamedTuple):
     rows: Sequence[Any]
 
 
-def newest_rows(pieces: Sequence[Preview]) -> list[Any]:
+def newest_rows(previews: Sequence[Preview]) -> list[Any]:
     """Return the rows of the newest attempt, in the order of arrival."""
-    newest = max((piece.attempt for piece in pieces), default=0)
-    return [row for piece in pieces if piece.attempt == newest for row in piece.rows]
+    newest = max((preview.attempt for preview in previews), default=0)
+    return [row for preview in previews if preview.attempt == newest for row in preview.rows]
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class GeneratorReader(Generic[T]):
             return Polled(finished=True)
         now = self._clock.monotonic()
         lanes = [lane for lane in self._lanes if lane not in self._paused]
-        for lane in sorted(lanes, key=lambda each: each.split.next):
+        for lane in sorted(lanes, key=lambda lane: lane.split.next):
             allowed = min(max_rows, lane.allowed(now))
             if allowed > 0:
                 return Polled(RowBatch(self._make(lane, allowed)), split=lane)

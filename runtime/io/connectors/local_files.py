@@ -195,7 +195,7 @@ def filesystem_for(location: str, storage_options: Mapping[str, str]) -> FileSys
         return LocalFileSystem()
     scheme = location.split("://", 1)[0]
     if scheme not in OBJECT_STORE_SCHEMES:
-        known = ", ".join(f"{each}://" for each in ("file", *OBJECT_STORE_SCHEMES))
+        known = ", ".join(f"{name}://" for name in ("file", *OBJECT_STORE_SCHEMES))
         msg = f"{location}: no file system is known for {scheme}://; use a local path or one of {known}"
         raise ConfigurationError(msg)
     if has_password(location):

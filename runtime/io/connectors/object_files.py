@@ -396,7 +396,7 @@ class ObjectFileSystem:
             if is_odd(below) or (not below and self._has_leading_slashes()):
                 return list(ArrowBucket(self._store).objects(below))
             pages = list(obstore.list(self._store, prefix=below or None, chunk_size=1000))
-            return [(each["path"], int(each["size"])) for page in pages for each in page]
+            return [(entry["path"], int(entry["size"])) for page in pages for entry in page]
         except InvalidPathError as error:
             return self._list_with_odd_keys(place, below, error)
         except (BaseError, OSError) as error:

@@ -10,6 +10,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import CodecError
+from penstock.runtime.io.connectors.files.hive_partitions import PartitionedSplit, open_split
+from penstock.runtime.io.connectors.formats.lines import TextFormat
+from penstock.runtime.io.connectors.formats.splitting import FileSplit
+from penstock.runtime.io.connectors.local_files import LocalFileSystem
 from penstock.runtime.trust.arrow_bytes import check_types, read_batch, read_schema
 
 asked: list[bytes] = []
@@ -78,6 +82,13 @@ def test_an_extension_type_is_refused_wherever_it_is_and_never_asked(kind: pa.Da
     for attempt in attempts:
         with pytest.raises(CodecError, match=r"column 'strange' has the Arrow extension type 'test\.loaded'"):
             attempt()
+    assert asked == []
+
+
+def test_columns_of_folders_in_a_split_of_a_snapshot_have_no_such_type() -> None:
+    form, file = TextFormat("utf-8", 1, "fail"), FileSplit("/in/a=1/b.txt", 0, 0, 0)
+    with pytest.raises(CodecError, match=r"test\.loaded"):
+        open_split(form, PartitionedSplit(file, stream(empty(STRANGE))), LocalFileSystem())
     assert asked == []
 
 

@@ -188,10 +188,8 @@ class FileSink(metaclass=NearestNames):
         names = PartNames(
             context.job_id, context.operator_id, context.subtask, context.attempt, self.form.extension
         )
-        serving = self._file_system_of
-        filesystem = serving(self.directory)
         try:
-            filesystem.make_directory(self.directory, names.probe)
+            self._file_system_of(self.directory).make_directory(self.directory, names.probe)
         except OSError as error:
             msg = (
                 f"operator '{context.operator_id}': directory {self.directory} can't be written: {error}. "
@@ -202,7 +200,7 @@ class FileSink(metaclass=NearestNames):
             self.directory,
             names,
             self.form.encoder(),
-            serving,
+            self._file_system_of,
             max_file_size=self.max_file_size,
             allow_missing=self.allow_missing,
             trust_paths=self.trust_paths,

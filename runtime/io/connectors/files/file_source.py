@@ -327,12 +327,12 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConnectorError: No file matches, or the location can't be listed.
         """
-        serving = self._file_systems()
+        filesystem_of = self._file_systems()
         by_system: dict[int, tuple[FileSystem, list[FileInfo]]] = {}
         warnings: list[str] = []
-        infos = list_files(self.locations, serving, warnings.append)
+        infos = list_files(self.locations, filesystem_of, warnings.append)
         for info in infos:
-            system = serving(info.path)
+            system = filesystem_of(info.path)
             by_system.setdefault(id(system), (system, []))[1].append(info)
         partitions = self._partitions(infos, warnings)
         listed: list[Any] = []
@@ -390,7 +390,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """Return a function from path to file system; each file system is opened once."""
         opened: dict[str, FileSystem] = {}
 
-        def serving(location: str) -> FileSystem:
+        def filesystem_of(location: str) -> FileSystem:
             if self.filesystem is not None:
                 return self.filesystem
             root = "/".join(location.split("/", 3)[:3]) if "://" in location else ""
@@ -398,7 +398,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
                 opened[root] = filesystem_for(location, self.storage_options)
             return opened[root]
 
-        return serving
+        return filesystem_of
 
 
 def _file_source(
@@ -420,7 +420,7 @@ def _absolute(locations: Locations) -> tuple[str, ...]:
     if not several:
         msg = "no location is given: name a path, a folder, a glob pattern or a URL"
         raise ConfigurationError(msg)
-    return tuple(absolute("locations", each) for each in several)
+    return tuple(absolute("locations", location) for location in several)
 
 
 def _checked_split_size(split_size: int) -> int:
@@ -444,18 +444,18 @@ def _declared(schema: Any) -> dict[str, Any]:
         raise ConfigurationError(msg)
     if isinstance(schema, pa.Schema):
         _check_names(schema)
-        return {each.name: each.type for each in schema}
+        return {field.name: field.type for field in schema}
     return {} if isinstance(schema, str) else dict(schema or {})
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
     seen: set[str] = set()
-    for each in fields:
-        if each.name in seen:
-            msg = f"schema= has the field {each.name!r} twice"
+    for child in fields:
+        if child.name in seen:
+            msg = f"schema= has the field {child.name!r} twice"
             raise ConfigurationError(msg)
-        seen.add(each.name)
-        _check_names(each.type.field(place) for place in range(each.type.num_fields))
+        seen.add(child.name)
+        _check_names(child.type.field(place) for place in range(child.type.num_fields))
 
 
 def _check_csv(

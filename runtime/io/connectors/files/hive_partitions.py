@@ -29,6 +29,7 @@ from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.trust.arrow_bytes import read_batch
 from penstock.runtime.trust.paths import is_glob, literal_folder
 
 #: `"auto"` reads folders below the locations, with a warning of the job.
@@ -93,7 +94,7 @@ class Partitions:
 def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitReader:
     if not isinstance(split, PartitionedSplit):
         return form.open(split, filesystem)
-    columns = PathColumns(pa.ipc.open_stream(split.columns).read_next_batch())
+    columns = PathColumns(read_batch(split.columns))
     adapted = with_path_columns(form, columns)
     return PartitionedReader(adapted.open(split.split, filesystem), split, columns, form)
 

@@ -22,6 +22,7 @@ from penstock.runtime.io.connectors.formats.csv_dialect import (
     without_texts,
 )
 from penstock.runtime.io.connectors.formats.line_blocks import UTF8_BOM
+from penstock.runtime.record.row_columns import dicts_of_lists
 
 
 class BadRowError(ValueError):
@@ -127,23 +128,16 @@ class ColumnPlan(RowPlan):
         super().__init__(len(wanted.header))
         self._names, self._fields = wanted.names, wanted.fields
         chosen = (types.get(name) for name in wanted.names)
-        self._converters = tuple(CONVERTERS.get(each, each) for each in chosen)
+        self._converters = tuple(CONVERTERS.get(kind, kind) for kind in chosen)
         nulls = frozenset(null_values)
         self._nulls = tuple(nulls if convert is None else nulls | {""} for convert in self._converters)
-        self._is_plain = self._fields is None and not any(self._converters) and not any(self._nulls)
 
     def _converted(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        names = self._names
-        if self._is_plain:
-            return [dict(zip(names, row, strict=False)) for row in rows]
         columns: list[Sequence[Any]] = list(zip(*rows, strict=False))
         if self._fields is not None:
             columns = [columns[field] for field in self._fields]
-        columns = [
-            _values(column, convert, nulls)
-            for column, convert, nulls in zip(columns, self._converters, self._nulls, strict=True)
-        ]
-        return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
+        columns = list(map(_values, columns, self._converters, self._nulls))
+        return dicts_of_lists(self._names, columns) if columns else [{} for _ in rows]
 
     def _reason(self, row: Sequence[str], error: Exception) -> tuple[str, Exception]:
         texts = row if self._fields is None else [row[field] for field in self._fields]

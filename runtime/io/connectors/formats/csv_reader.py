@@ -314,9 +314,9 @@ class CsvReader:
 
     def _found(self, line: int, error: str) -> tuple[str | bytes, str, str]:
         """Return the record from a line up to the current one, for a report."""
-        block = next(each for each in reversed(self._blocks) if each.first_line <= line)
-        offset = block.start + offset_of_line(block.raw, line - block.first_line, self._line_end)
-        kept = chain.from_iterable(each.lines for each in self._blocks)
+        first = next(block for block in reversed(self._blocks) if block.first_line <= line)
+        offset = first.start + offset_of_line(first.raw, line - first.first_line, self._line_end)
+        kept = chain.from_iterable(block.lines for block in self._blocks)
         skip = line - self._blocks[0].first_line
         record: str | bytes = "".join(islice(kept, skip, skip + self._line() - line)).rstrip("\r\n")
         if _is_undecodable([str(record)]):

@@ -267,8 +267,8 @@ def check_names(rows: Sequence[Any]) -> None:
     for depth in range(_DEEPEST):
         dicts = level if set(map(type, level)) == {dict} else [x for x in level if isinstance(x, dict)]
         if not set(map(type, chain.from_iterable(dicts))) <= {str}:
-            for each in dicts:
-                _refuse_equal_names(each)
+            for value in dicts:
+                _refuse_equal_names(value)
         values = list(chain.from_iterable(map(dict.values, dicts)))
         if dicts is not level:
             values += chain.from_iterable(x for x in level if isinstance(x, (list, tuple)))

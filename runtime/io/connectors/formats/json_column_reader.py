@@ -328,7 +328,7 @@ def _changed_part(value: Any, kind: pa.DataType) -> Any:
         found = _changed(value, kind)
         return None if found is None else found[1]
     if isinstance(value, list) and pa.types.is_list(kind):
-        return next((n for each in value if (n := _changed_part(each, kind.value_type)) is not None), None)
+        return next((n for item in value if (n := _changed_part(item, kind.value_type)) is not None), None)
     if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is None:
         return value if _ZONE_OF_TIME.search(value) else None
     return value if type(value) is int and abs(value) > _EXACT and pa.types.is_floating(kind) else None

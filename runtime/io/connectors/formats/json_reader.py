@@ -107,7 +107,7 @@ def _is_list_of_objects(line: str) -> bool:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 _MARKER: Final = object()
@@ -200,9 +200,9 @@ def _may_differ(parsed: Sequence[Any], text: str) -> bool:
     if set(map(type, level)) != {dict}:
         level = [level]  # as the records may be numbers
     while level:
-        dicts = level if set(map(type, level)) == {dict} else [each for each in level if type(each) is dict]
+        dicts = level if set(map(type, level)) == {dict} else [item for item in level if type(item) is dict]
         fields += sum(map(len, dicts))
-        inner = [part for each in level if type(each) is list for part in each] if dicts is not level else []
+        inner = [part for item in level if type(item) is list for part in item] if dicts is not level else []
         level = []
         try:
             is_finite = _INFINITE.isdisjoint(chain(inner, chain.from_iterable(map(dict.values, dicts))))

@@ -194,9 +194,9 @@ def line_end_of(handle: InputFile, quote: bytes) -> bytes:
         head += chunk
         found = next(
             (
-                each
-                for each in _LINE_END.finditer(head)
-                if not (quote and head.count(quote, 0, each.start()) % 2)
+                match
+                for match in _LINE_END.finditer(head)
+                if not (quote and head.count(quote, 0, match.start()) % 2)
             ),
             None,
         )

@@ -233,25 +233,21 @@ class _TypedBatch:
 
 def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Schema]) -> list[pa.Table]:
     """Return a table for each schema of some rows; widens the schemas of `learned`, and adds new ones."""
-    pieces: list[tuple[int, _TypedRows | _TypedBatch]] = []
+    typed: list[tuple[int, _TypedRows | _TypedBatch]] = []
     for part in parts:
-        if isinstance(part, pa.RecordBatch):
-            typed: Sequence[_TypedRows | _TypedBatch] = [_TypedBatch(part)]
-        else:
-            typed = _typed(part)
-        pieces += [(_place_of(pa.schema(each.fields, each.metadata), learned), each) for each in typed]
-    used = dict.fromkeys(place for place, _ in pieces)
+        groups = [_TypedBatch(part)] if isinstance(part, pa.RecordBatch) else _typed_rows(part)
+        typed += [(_index_of(pa.schema(rows.fields, rows.metadata), learned), rows) for rows in groups]
     tables = [
         pa.Table.from_batches(
-            [each.batch(learned[place]) for at, each in pieces if at == place], learned[place]
+            [rows.batch(learned[index]) for at, rows in typed if at == index], learned[index]
         )
-        for place in used
+        for index in dict.fromkeys(at for at, _ in typed)
     ]
     del learned[: max(0, len(learned) - _MOST_SCHEMAS)]
     return tables
 
 
-def _place_of(wanted: pa.Schema, learned: list[pa.Schema]) -> int:
+def _index_of(wanted: pa.Schema, learned: list[pa.Schema]) -> int:
     for place, schema in enumerate(learned):
         if schema.equals(wanted):
             return place
@@ -267,14 +263,14 @@ def _place_of(wanted: pa.Schema, learned: list[pa.Schema]) -> int:
     return len(learned) - 1
 
 
-def _typed(rows: Sequence[Any]) -> list[_TypedRows]:
+def _typed_rows(rows: Sequence[Any]) -> list[_TypedRows]:
     _refuse_odd_rows(rows)
     try:
-        return _dealt_out(rows)
+        return _grouped_by_types(rows)
     except NoColumnTypeError as failure:
         for row in rows:
             try:
-                _dealt_out([row])
+                _grouped_by_types([row])
             except NoColumnTypeError as error:
                 msg = (
                     f"a row can't be written as Parquet: {error}; the row is {shown(row)}. Map the rows "
@@ -284,7 +280,7 @@ def _typed(rows: Sequence[Any]) -> list[_TypedRows]:
         raise BadRecordError(str(failure)) from failure
 
 
-def _dealt_out(rows: Sequence[Any]) -> list[_TypedRows]:
+def _grouped_by_types(rows: Sequence[Any]) -> list[_TypedRows]:
     if not all(rows):
         msg = "a row without columns has no form there"
         raise NoColumnTypeError(msg)
@@ -302,7 +298,7 @@ def _dealt_out(rows: Sequence[Any]) -> list[_TypedRows]:
             msg = f"column {name!r}: {error}"
             raise NoColumnTypeError(msg) from error
         columns[name] = column
-    return [_TypedRows(*each, columns) for each in uniform_rows(columns, len(rows))]
+    return [_TypedRows(*group, columns) for group in uniform_rows(columns, len(rows))]
 
 
 def _refuse_empty_dicts(values: Sequence[Any], kind: pa.DataType) -> None:

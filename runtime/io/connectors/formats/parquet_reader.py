@@ -219,8 +219,8 @@ class ParquetFormat:
         return replace(self, columns=in_file or self.columns or (there.names[0],))
 
     def _has_rows(self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit) -> bool:
-        wanted = [each for each in (self.wanted, self.needed.wanted) if each is not None]
-        return all(may_match(handle, split.row_group, file.schema_arrow, each) for each in wanted)
+        filters = [wanted for wanted in (self.wanted, self.needed.wanted) if wanted is not None]
+        return all(may_match(handle, split.row_group, file.schema_arrow, wanted) for wanted in filters)
 
 
 class ParquetReader:
