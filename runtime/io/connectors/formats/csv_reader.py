@@ -151,6 +151,16 @@ class _Block:
     raw: bytes
     lines: list[str]
     undecodable: bool
+    line_end: bytes
+
+    @property
+    def end_line(self) -> int:
+        return self.first_line + len(self.lines)
+
+    def rest(self, line: int) -> tuple[int, bytes]:
+        """Offset and bytes of the block from a line on."""
+        cut = offset_of_line(self.raw, max(0, line - self.first_line), self.line_end)
+        return self.start + cut, self.raw[cut:]
 
 
 class CsvReader:
@@ -166,41 +176,16 @@ class CsvReader:
         self._to_skip = form.dialect.skip_rows if form.header or split.position is None else 0
         self._begin_at(None if form.header else split.position)
 
-    def read(self, max_rows: int) -> Polled[dict[str, Any]]:
-        if not self._source.find_start():
-            return Polled()
-        if self._plan is None:
-            if not self._read_header():
-                return Polled(finished=True)
-            if not self._source.find_start():
-                return Polled()
-        self._skip_rows()
-        first = self._line()
-        self._forget_lines_before(first)
-        rows: list[list[str]] = []
-        values = None
-        try:
-            # Rows read before an error stay in the list.
-            rows.extend(islice(self._reader, max_rows))
-            if not rows:
-                return Polled(finished=True)
-            if not self._has_undecodable():
-                values = self._plan_of_file().convert(rows)
-        except csv.Error:
-            values = None
-        if values is None:
-            self._reread_from(first)
-            return self._read_one_by_one(max_rows)
-        return self._polled(values, BadRecords(self._format.on_error))
+    def read(self, max_rows: int) -> Polled[Any]:
+        return self._read_header_and_skip() or self._read_rows(max_rows)
 
     def position(self) -> FileSplit:
         if self._plan is None or self._to_skip:
             return self._split
         line = self._line()
         for block in self._blocks:
-            if block.first_line <= line <= block.first_line + len(block.lines):
-                at = block.start + offset_of_line(block.raw, line - block.first_line, self._line_end)
-                return replace(self._split, position=at)
+            if block.first_line <= line <= block.end_line:
+                return replace(self._split, position=block.rest(line)[0])
         return replace(self._split, position=self._source.offset)
 
     def close(self) -> None:
@@ -230,45 +215,44 @@ class CsvReader:
     def _line(self) -> int:
         return self._base_line + self._reader.line_num
 
-    def _plan_of_file(self) -> RowPlan:
-        if self._plan is None:
-            msg = f"{self._split.path}: rows before the header"
-            raise RuntimeError(msg)
-        return self._plan
-
     def _reread_from(self, line: int) -> None:
         self._base_line = line
         self._reader = self._format.dialect.rows_of(chain.from_iterable(self._feed(line)), strict=True)
 
     def _feed(self, line: int) -> Iterator[list[str]]:
         for block in list(self._blocks):
-            if line < block.first_line + len(block.lines):
+            if line < block.end_line:
                 yield block.lines[max(0, line - block.first_line) :]
         while (following := self._source.next()) is not None:
             start, raw = following
             yield self._load(start, raw)
 
     def _load(self, start: int, raw: bytes) -> list[str]:
-        text, undecodable = self._decode(raw)
+        try:
+            text, undecodable = raw.decode(self._encoding), False
+        except UnicodeDecodeError:  # invalid bytes become lone surrogates
+            text, undecodable = raw.decode(self._encoding, "surrogateescape"), True
         lines = lines_of(text, self._line_end)
-        self._blocks.append(_Block(self._lines_loaded, start, raw, lines, undecodable))
+        self._blocks.append(_Block(self._lines_loaded, start, raw, lines, undecodable, self._line_end))
         self._lines_loaded += len(lines)
         return lines
 
-    def _decode(self, raw: bytes) -> tuple[str, bool]:
-        """Decode a block; also return whether it has invalid bytes (they become lone surrogates)."""
-        try:
-            return raw.decode(self._encoding), False
-        except UnicodeDecodeError:
-            return raw.decode(self._encoding, "surrogateescape"), True
-
-    def _has_undecodable(self) -> bool:
-        return any(block.undecodable for block in self._blocks)
-
     def _forget_lines_before(self, line: int) -> None:
         # The last block stays because it contains the position.
-        while len(self._blocks) > 1 and self._blocks[0].first_line + len(self._blocks[0].lines) <= line:
+        while len(self._blocks) > 1 and self._blocks[0].end_line <= line:
             self._blocks.popleft()
+
+    def _read_header_and_skip(self) -> Polled[Any] | None:
+        """Go to the first row to read; the result of this poll if that is not reached."""
+        if not self._source.find_start():
+            return Polled()
+        if self._plan is None:
+            if not self._read_header():
+                return Polled(finished=True)
+            if not self._source.find_start():
+                return Polled()
+        self._skip_rows()
+        return None
 
     def _read_header(self) -> bool:
         path = self._split.path
@@ -293,9 +277,28 @@ class CsvReader:
             self._to_skip -= 1
         self._to_skip = 0
 
-    def _read_one_by_one(self, max_rows: int) -> Polled[dict[str, Any]]:
+    def _read_rows(self, max_rows: int) -> Polled[Any]:
+        plan, first = self._plan, self._line()
+        assert plan is not None, "the header comes first"
+        self._forget_lines_before(first)
+        rows: list[list[str]] = []
+        try:
+            # Rows read before an error stay in the list.
+            rows.extend(islice(self._reader, max_rows))
+            if not rows:
+                return Polled(finished=True)
+            if not any(block.undecodable for block in self._blocks):
+                values = plan.convert(rows)
+                if values is not None:
+                    return self._polled(values, BadRecords(self._format.on_error))
+        except csv.Error:
+            pass  # reading row by row finds the bad one
+        self._reread_from(first)
+        return self._read_one_by_one(plan, max_rows)
+
+    def _read_one_by_one(self, plan: RowPlan, max_rows: int) -> Polled[Any]:
         bad = BadRecords(self._format.on_error)
-        plan, values = self._plan_of_file(), []
+        values: list[Any] = []
         for _ in range(max_rows):
             before = self._line()
             try:
@@ -315,13 +318,12 @@ class CsvReader:
     def _found(self, line: int, error: str) -> tuple[str | bytes, str, str]:
         """Return the record from a line up to the current one, for a report."""
         first = next(block for block in reversed(self._blocks) if block.first_line <= line)
-        offset = first.start + offset_of_line(first.raw, line - first.first_line, self._line_end)
         kept = chain.from_iterable(block.lines for block in self._blocks)
         skip = line - self._blocks[0].first_line
         record: str | bytes = "".join(islice(kept, skip, skip + self._line() - line)).rstrip("\r\n")
         if _is_undecodable([str(record)]):
             record = str(record).encode(self._encoding, "surrogateescape")
-        return record, error, f"{self._split.path}:{offset}"
+        return record, error, f"{self._split.path}:{first.rest(line)[0]}"
 
 
 #: Rows read at a time from a block that Arrow can't read completely.
@@ -351,14 +353,8 @@ class ColumnarCsvReader(CsvReader):
         arrow = self._format.batch_format == "arrow"
         wanted = int(self._row_bytes * (arrow_rows(max_rows) if arrow else max_rows))
         self._source.block_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
-        if not self._source.find_start():
-            return Polled()
-        if self._plan is None:
-            if not self._read_header():
-                return Polled(finished=True)
-            if not self._source.find_start():
-                return Polled()
-        self._skip_rows()
+        if (polled := self._read_header_and_skip()) is not None:
+            return polled
         block = self._whole_rows()
         if block is None:
             return Polled(finished=True)
@@ -372,7 +368,7 @@ class ColumnarCsvReader(CsvReader):
         first = self._lines_loaded
         self._load(start, raw)
         self._reread_from(first)
-        return super().read(min(max_rows, _SLOW_ROWS))
+        return self._read_rows(min(max_rows, _SLOW_ROWS))
 
     def _whole_rows(self) -> tuple[int, bytes, bool] | None:
         """Return the next block's start, bytes and whether Arrow may read it; `None` at the end."""
@@ -389,11 +385,7 @@ class ColumnarCsvReader(CsvReader):
 
     def _loaded_rest(self) -> tuple[int, bytes] | None:
         line = self._line()
-        rest: list[tuple[int, bytes]] = []
-        for block in self._blocks:
-            if line < block.first_line + len(block.lines):
-                cut = offset_of_line(block.raw, max(0, line - block.first_line), self._line_end)
-                rest.append((block.start + cut, block.raw[cut:]))
+        rest = [block.rest(line) for block in self._blocks if line < block.end_line]
         self._blocks.clear()
         self._lines_loaded = line
         self._reread_from(line)
