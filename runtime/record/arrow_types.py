@@ -383,6 +383,13 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
+def has_leaf(kind: pa.DataType, is_meant: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or one inside of it, is meant."""
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    return is_meant(kind) or any(has_leaf(kind.field(at).type, is_meant) for at in range(kind.num_fields))
+
+
 def with_leaves(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """A type in which `convert` replaces each type that is no struct, map or list."""
     if kinds.is_struct(kind):

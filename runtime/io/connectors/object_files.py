@@ -79,15 +79,13 @@ class ArrowBucket:
         )
         with _os_errors():
             for info in self._files().get_file_info(selector):
-                if info.type is arrow_fs.FileType.File:
+                if info.is_file:
                     yield info.path[len(self._bucket) + 1 :], info.size
 
     def size(self, key: str) -> int | None:
-        import pyarrow.fs as arrow_fs
-
         with _os_errors():
             info = self._files().get_file_info(f"{self._bucket}/{key}")
-        return info.size if info.type is arrow_fs.FileType.File else None
+        return info.size if info.is_file else None
 
     def open_input(self, key: str) -> InputFile:
         with _os_errors():

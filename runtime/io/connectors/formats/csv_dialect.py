@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -230,36 +229,22 @@ TRUE: Final = ("true", "True", "TRUE", "1")
 
 FALSE: Final = ("false", "False", "FALSE", "0")
 
-_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
-
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-
-_TRUTH: Final = re.compile(r"(?:true|True|TRUE|false|False|FALSE)")
-
-_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-_TIME: Final = re.compile(_DAY.pattern + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
-
-_TIME_IN_ZONE: Final = re.compile(_TIME.pattern + r"(?:Z|[+-][0-9]{2}:?[0-9]{2})")
+_DAY: Final = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME: Final = _DAY + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 #: Decimal digits that a float keeps.
 _DIGITS: Final = 15
-
-_FEW_DIGITS: Final = rf"^-?(?:[0-9]\.?){{1,{_DIGITS}}}(?:[eE].*)?$"
-
 _NOT_ZERO: Final = r"^-?[0.]*[1-9]"
-
-_KINDS: Final = (
-    (_INTEGER, pa.int64()),
-    (_NUMBER, pa.float64()),
-    (_TRUTH, pa.bool_()),
-    (_DAY, pa.date32()),
-    (_TIME, pa.timestamp("us")),
-    (_TIME_IN_ZONE, pa.timestamp("us", "UTC")),
-)
-#: Expressions that texts of an inferred type fully match. Floats also have a limited number of digits.
+#: Expressions that all texts of an inferred type match; a column has the first type that fits.
 _PATTERNS: Final = {
-    kind: (f"^(?:{pattern.pattern})$", *((_FEW_DIGITS,) if kind == pa.float64() else ()))
-    for pattern, kind in _KINDS
+    pa.int64(): ("^(?:0|-?[1-9][0-9]{0,17})$",),
+    pa.float64(): (
+        r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$",
+        rf"^-?(?:[0-9]\.?){{1,{_DIGITS}}}(?:[eE].*)?$",
+    ),
+    pa.bool_(): ("^(?:true|True|TRUE|false|False|FALSE)$",),
+    pa.date32(): (f"^{_DAY}$",),
+    pa.timestamp("us"): (f"^{_TIME}$",),
+    pa.timestamp("us", "UTC"): (f"^{_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})$",),
 }
 
 
@@ -282,10 +267,13 @@ def inferred_type(texts: Sequence[str]) -> pa.DataType:
         >>> inferred_type(["1", "", "-2"]), inferred_type(["1", "2.5"]), inferred_type(["007"])
         (DataType(int64), DataType(double), DataType(string))
     """
-    present = [text for text in texts if text]
-    for pattern, kind in _KINDS if present else ():
-        if all(map(pattern.fullmatch, present)) and _is_kept(present, kind):
-            return kind
+    present = pa.array(filter(None, texts), pa.string())
+    for kind in _PATTERNS if len(present) else ():
+        try:
+            checked_column(present, kind)
+        except pa.ArrowInvalid:
+            continue
+        return kind
     return pa.string()
 
 
@@ -327,22 +315,6 @@ def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
     nulls = pa.array([text.encode() for text in texts], pa.binary()).cast(pa.string())
     is_null = pc.is_in(found.cast(pa.binary()).cast(pa.string()), value_set=nulls)
     return pc.if_else(is_null, pa.scalar(None, found.type), found).cast(column.type)
-
-
-def _is_kept(texts: Sequence[str], kind: pa.DataType) -> bool:
-    if pa.types.is_floating(kind):
-        if any(
-            math.isinf(float(text)) or (float(text) == 0 and re.search(_NOT_ZERO, text)) for text in texts
-        ):
-            return False  # 1e400, 1e-400
-        mantissas = (re.split("[eE]", text)[0] for text in texts)
-        return max(sum(map(str.isdigit, mantissa)) for mantissa in mantissas) <= _DIGITS
-    if pa.types.is_temporal(kind):
-        try:
-            pa.array(texts).cast(kind)
-        except pa.ArrowException:
-            return False  # the 30th of February
-    return True
 
 
 def _arrow_type(name: str, kind: Any) -> pa.DataType:

@@ -34,6 +34,7 @@ from penstock.runtime.io.connectors.formats.splitting import (
     with_schema,
 )
 from penstock.runtime.operators.source import Polled
+from penstock.runtime.record.arrow_types import has_leaf
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.record.own_types import common_fields
 from penstock.runtime.trust.arrow_bytes import read_schema
@@ -182,7 +183,7 @@ class ColumnarJsonReader:
     def _changes(self, batch: pa.RecordBatch, text: bytes) -> bool:
         """Whether a float column rounds an integer, or a time column drops a zone."""
         wide = any(map(_has_wide_float, batch.columns))
-        if not wide and not (_has_naive_times(pa.struct(list(self._schema))) and _ZONE.search(text)):
+        if not wide and not (has_leaf(pa.struct(list(self._schema)), _is_naive_time) and _ZONE.search(text)):
             return False
         return any(_changed(json.loads(line), self._schema) is not None for line in text.split(b"\n"))
 
@@ -284,16 +285,10 @@ def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.
     table = arrow_json.read_json(pa.BufferReader(text), read, options).combine_chunks()
     (batch,) = table.to_batches()
     for column in batch.columns:
-        if _has_decimals(column.type):
+        if has_leaf(column.type, pa.types.is_decimal):
             # Arrow's parser adds zeros up to the scale without checking the precision.
             column.validate(full=True)
     return batch
-
-
-def _has_decimals(kind: pa.DataType) -> bool:
-    return pa.types.is_decimal(kind) or any(
-        _has_decimals(kind.field(at).type) for at in range(kind.num_fields)
-    )
 
 
 def _has_wide_float(column: pa.Array) -> bool:
@@ -308,10 +303,8 @@ def _has_wide_float(column: pa.Array) -> bool:
     return False
 
 
-def _has_naive_times(kind: pa.DataType) -> bool:
-    return (pa.types.is_timestamp(kind) and kind.tz is None) or any(
-        _has_naive_times(kind.field(at).type) for at in range(kind.num_fields)
-    )
+def _is_naive_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 
 def _changed(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, Any] | None:

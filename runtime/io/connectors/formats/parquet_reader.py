@@ -50,6 +50,7 @@ from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, Inpu
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit, open_listed
 from penstock.runtime.operators.expressions import columns_of_expression
 from penstock.runtime.operators.source import NeededColumns, Polled
+from penstock.runtime.record.arrow_types import has_leaf
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _may_be_nan(field: pa.Field, schema: pa.Schema, wanted: pc.Expression) -> bo
     kind = field.type
     if kinds.is_float64(kind) or kinds.is_float32(kind):
         return _is_satisfiable(wanted, pc.field(field.name) == pa.scalar(float("nan"), kind), schema)
-    return _has_floats(kind)
+    return has_leaf(kind, kinds.is_floating)
 
 
 def _may_be_zero(field: pa.Field, schema: pa.Schema, wanted: pc.Expression) -> bool:
@@ -119,15 +120,6 @@ def _may_be_zero(field: pa.Field, schema: pa.Schema, wanted: pc.Expression) -> b
         _is_satisfiable(wanted, pc.field(field.name) == pa.scalar(zero, field.type), schema)
         for zero in (0.0, -0.0)
     )
-
-
-def _has_floats(kind: pa.DataType) -> bool:
-    if kinds.is_floating(kind):
-        return True
-    inner: Sequence[Any] = [kind.field(at).type for at in range(kind.num_fields)]
-    if kinds.is_dictionary(kind):
-        inner = [kind.value_type]
-    return any(map(_has_floats, inner))
 
 
 def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.Schema) -> bool:
