@@ -25,7 +25,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from penstock.runtime.errors import StorageTimeoutError
 
@@ -59,60 +61,29 @@ class BoundedCalls:
         if self._hanging >= MOST_HANGING:
             msg = f"can't {what}: {self._hanging} earlier calls to this storage still hang"
             raise StorageTimeoutError(msg)
-        running = _Call(call)
-        threading.Thread(target=running.make, name="storage-call", daemon=True).start()
-        while not running.returned.wait(self._seconds + size / SLOWEST):
-            if running.take_progress():
+        returned: Future[T] = Future()
+        progress = threading.Event()
+        work = partial(_make, call, progress.set, returned)
+        threading.Thread(target=work, name="storage-call", daemon=True).start()
+        while not wait([returned], self._seconds + size / SLOWEST).done:
+            if progress.is_set():
+                progress.clear()
                 continue
             with self._lock:
                 self._hanging += 1
-            running.when_returned(self._came_back)
+            returned.add_done_callback(self._end_hanging)
             bound = f"{self._seconds:g} s (storage_timeout)"
             msg = f"can't {what}: no answer for {bound}. It may still be done later"
             raise StorageTimeoutError(msg)
-        return running.outcome()
+        return returned.result()
 
-    def _came_back(self) -> None:
+    def _end_hanging(self, returned: Future[Any]) -> None:
         with self._lock:
             self._hanging -= 1
 
 
-class _Call(Generic[T]):
-    def __init__(self, call: Callable[[Callable[[], None]], T]) -> None:
-        self._call = call
-        self._lock = threading.Lock()
-        self._progress = False
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        self._late: Callable[[], None] | None = None
-        self.returned = threading.Event()
-
-    def make(self) -> None:
-        try:
-            self._result = self._call(self._note_progress)
-        except BaseException as error:  # raised again in the waiting caller
-            self._error = error
-        with self._lock:
-            self.returned.set()
-            late = self._late
-        if late is not None:
-            late()
-
-    def take_progress(self) -> bool:
-        made, self._progress = self._progress, False
-        return made
-
-    def when_returned(self, late: Callable[[], None]) -> None:
-        with self._lock:
-            self._late = late
-            is_over = self.returned.is_set()
-        if is_over:
-            late()
-
-    def outcome(self) -> T:
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
-
-    def _note_progress(self) -> None:
-        self._progress = True
+def _make(call: Callable[[Callable[[], None]], T], progress: Callable[[], None], returned: Future[T]) -> None:
+    try:
+        returned.set_result(call(progress))
+    except BaseException as error:  # raised again in the waiting caller
+        returned.set_exception(error)

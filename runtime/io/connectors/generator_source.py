@@ -47,11 +47,6 @@ class IndexRange:
         return IndexRange(self.next + len(indices) * self.step, self.end, self.step)
 
 
-def index_splits(end: int | None, parallelism: int) -> list[IndexRange]:
-    """Cut all indices below `end` into one range per subtask, interleaved."""
-    return [IndexRange(start, end, parallelism) for start in range(parallelism)]
-
-
 T = TypeVar("T")
 
 #: Seconds of records that are caught up after falling behind.
@@ -97,7 +92,7 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
     def splits(self, parallelism: int) -> Sequence[IndexRange]:
         """Return one range of interleaved indices per subtask."""
-        return index_splits(self.count, parallelism)
+        return [IndexRange(start, self.count, parallelism) for start in range(parallelism)]
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> GeneratorReader[T]:
         """Make the reader of one subtask."""

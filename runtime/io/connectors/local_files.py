@@ -146,8 +146,7 @@ class LocalFileSystem:
                 return Publication.ALREADY_PUBLISHED
             outcome = Publication.ALREADY_PUBLISHED
         except FileNotFoundError:
-            there = os.path.exists(target)
-            return Publication.ALREADY_PUBLISHED if there else Publication.MISSING
+            return _without_source(target)
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
@@ -156,14 +155,17 @@ class LocalFileSystem:
             try:
                 os.rename(source, target)
             except FileNotFoundError:
-                there = os.path.exists(target)
-                return Publication.ALREADY_PUBLISHED if there else Publication.MISSING
+                return _without_source(target)
         _unlink_if_there(source)
         return outcome
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
         for name in names:
             _unlink_if_there(os.path.join(directory, name))
+
+
+def _without_source(target: str) -> Publication:
+    return Publication.ALREADY_PUBLISHED if os.path.exists(target) else Publication.MISSING
 
 
 def _unlink_if_there(path: str) -> None:

@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from penstock.runtime.errors import ConnectorError
@@ -77,8 +78,8 @@ class PartNames:
     def next_number(self, existing: Iterable[str]) -> int:
         used = [-1]
         for name in existing:
-            for word in (IN_PROGRESS, COMMITTED):
-                match = self._numbers(name, word)
+            for prefix in (IN_PROGRESS, COMMITTED):
+                match = self._numbers(name, prefix)
                 if match is not None and match[:2] == (self.subtask, self.attempt):
                     used.append(match[2])
         return max(used) + 1
@@ -104,8 +105,8 @@ class PartNames:
     def _stem(self) -> str:
         return f"{self.owner}{self.subtask}-{self.attempt}-"
 
-    def _numbers(self, name: str, word: str) -> tuple[int, int, int] | None:
-        prefix = word + self.owner
+    def _numbers(self, name: str, prefix: str) -> tuple[int, int, int] | None:
+        prefix += self.owner
         match = _NUMBERS.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
         return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
@@ -137,8 +138,7 @@ class FileSinkWriter:
         self._directory = directory
         self._names = names
         self._encoder = encoder
-        self._filesystem_of = filesystem
-        self._systems = {directory: filesystem(directory)}
+        self._filesystem_of = cache(filesystem)
         self._max_file_size = max_file_size
         self._allow_missing = allow_missing
         self._trusts_paths = trust_paths
@@ -169,21 +169,20 @@ class FileSinkWriter:
         return pending
 
     def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
-        self._check(committables)
+        self._check_paths(committables)
         for pending in committables:
+            filesystem = self._filesystem_of(pending.directory)
             try:
-                outcome = self._system(pending.directory).publish(
-                    pending.directory, pending.name, pending.final
-                )
+                outcome = filesystem.publish(pending.directory, pending.name, pending.final)
             except OSError as error:
                 msg = f"{pending.directory}/{pending.name} can't be renamed to {pending.final}: {error}"
                 raise ConnectorError(msg) from error
-            self._judge(outcome, pending)
+            self._check_outcome(outcome, pending)
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Delete files that earlier attempts of this operator began and no checkpoint covers."""
         leftovers = self._names.leftovers(self._own_names(IN_PROGRESS))
-        self._systems[self._directory].delete(self._directory, leftovers)
+        self._filesystem_of(self._directory).delete(self._directory, leftovers)
 
     def close(self) -> None:
         if self._output is not None:
@@ -191,11 +190,11 @@ class FileSinkWriter:
             output.discard()
         never_handed_out = [pending.name for pending in self._ended]
         self._ended = []
-        self._systems[self._directory].delete(self._directory, never_handed_out)
+        self._filesystem_of(self._directory).delete(self._directory, never_handed_out)
 
     def _begin(self) -> CountingOutput:
         name = self._names.in_progress(self._next_number)
-        self._output = self._systems[self._directory].create(self._directory, name)
+        self._output = self._filesystem_of(self._directory).create(self._directory, name)
         self._counting = CountingOutput(self._output)
         return self._counting
 
@@ -223,7 +222,7 @@ class FileSinkWriter:
         self._output = self._counting = None
         self._next_number += 1
 
-    def _check(self, committables: Sequence[PendingFile]) -> None:
+    def _check_paths(self, committables: Sequence[PendingFile]) -> None:
         for pending in committables if not self._trusts_paths else ():
             if not isinstance(pending, PendingFile):
                 msg = f"the snapshot has {shown(pending)} where the files to commit are named"
@@ -239,7 +238,7 @@ class FileSinkWriter:
                 )
                 raise UntrustedPathError(msg)
 
-    def _judge(self, outcome: Publication, pending: PendingFile) -> None:
+    def _check_outcome(self, outcome: Publication, pending: PendingFile) -> None:
         final = f"{pending.directory}/{pending.final}"
         if outcome is Publication.OCCUPIED:
             msg = (
@@ -255,13 +254,8 @@ class FileSinkWriter:
             )
             raise ConnectorError(msg)
 
-    def _own_names(self, word: str) -> list[str]:
-        return list(self._systems[self._directory].names(self._directory, word + self._names.owner))
-
-    def _system(self, directory: str) -> FileSystem:
-        if directory not in self._systems:
-            self._systems[directory] = self._filesystem_of(directory)
-        return self._systems[directory]
+    def _own_names(self, prefix: str) -> list[str]:
+        return list(self._filesystem_of(self._directory).names(self._directory, prefix + self._names.owner))
 
     def _unwritable(self, error: OSError) -> ConnectorError:
         return ConnectorError(

@@ -26,7 +26,7 @@ savepoint may have another filter than before, and then needs other row groups o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -189,7 +189,7 @@ class ParquetFormat:
         if self.columns is None or self.path_columns is None:
             return None
         there = {*file.schema_arrow.names, *self.path_columns.names}
-        return list(dict.fromkeys(name if name in there else name.split(".", 1)[0] for name in self.columns))
+        return _outer_names(self.columns, there)
 
     def of_file(self, file: pq.ParquetFile) -> ParquetFormat:
         """Return the format of one file, without the columns found only in its path."""
@@ -352,9 +352,13 @@ def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schem
         # Struct members may be wanted; only the reader can extract them.
         columns = list(form.columns)
         found: pa.Schema = file.read_row_groups([], columns=columns).schema
-        outer = [name if name in there.names else name.split(".", 1)[0] for name in columns]
-        there = pa.schema([found.field(name) for name in dict.fromkeys(outer)])
+        there = pa.schema([found.field(name) for name in _outer_names(columns, there.names)])
     return pa.schema([pa.field(field.name, field.type) for field in there])
+
+
+def _outer_names(columns: Iterable[str], there: Container[str]) -> list[str]:
+    """The columns, with the struct's name in the place of its members."""
+    return list(dict.fromkeys(name if name in there else name.split(".", 1)[0] for name in columns))
 
 
 def _decoded_rows(file: pq.ParquetFile, row_group: int, form: ParquetFormat) -> int:
