@@ -115,7 +115,7 @@ def _of_whole(value: Any, _: int | None) -> pa.DataType:
 def _of_datetime(value: Any, _: int | None) -> pa.DataType:
     if value != value:  # pandas' NaT
         return _NULL
-    # pandas says in which unit it holds a time.
+    # A time of pandas names its unit.
     unit = getattr(value, "unit", "us")
     return pa.timestamp(unit if unit in _UNITS else "ns", zone_name(value.tzinfo, value))
 
@@ -123,7 +123,7 @@ def _of_datetime(value: Any, _: int | None) -> pa.DataType:
 def zone_name(zone: tzinfo | None, value: Any) -> str | None:
     if zone is None:
         return None
-    name = _standard_name(zone) or getattr(zone, "zone", None)  # the latter of pytz, which pandas uses
+    name = _standard_name(zone) or getattr(zone, "zone", None)  # pytz, which pandas uses, has `zone`
     if isinstance(name, str):
         return name
     refuse(value, "its zone has no name; use zoneinfo, or an offset of whole minutes")
@@ -192,7 +192,7 @@ def _of_bytes(value: Any, _: int | None) -> pa.DataType:
     return pa.binary()
 
 
-#: Bases in the order in which they are looked for: a `datetime` is a `date`, a `bool` is an `int`.
+#: Base types in the order of the tests: a `datetime` is a `date`, a `bool` is an `int`.
 _FINDERS: Final[tuple[tuple[Any, Callable[[Any, int | None], pa.DataType]], ...]] = (
     (datetime, _of_datetime),
     (date, lambda *_: pa.date32()),
@@ -383,11 +383,11 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
-def has_leaf(kind: pa.DataType, is_meant: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type, or one inside of it, is meant."""
+def has_leaf(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or one inside of it, matches."""
     if kinds.is_dictionary(kind):
         kind = kind.value_type
-    return is_meant(kind) or any(has_leaf(kind.field(at).type, is_meant) for at in range(kind.num_fields))
+    return matches(kind) or any(has_leaf(kind.field(at).type, matches) for at in range(kind.num_fields))
 
 
 def with_leaves(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -430,7 +430,7 @@ def _unified_dicts(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataTy
 
 def _as_map(kind: pa.DataType, name: str) -> tuple[pa.DataType, pa.DataType]:
     if kinds.is_map(kind):
-        # Arrow has no null keys, so dicts that are all empty are said to have strings.
+        # Arrow has no null keys, so the keys of empty dicts count as strings.
         no_keys = kinds.is_null(kind.item_type) and kinds.is_string(kind.key_type)
         return pa.null() if no_keys else kind.key_type, kind.item_type
     item = pa.null()

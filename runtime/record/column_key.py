@@ -105,7 +105,7 @@ def _decoder(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
     if kinds.is_dictionary(kind):
         return lambda column: column.dictionary_decode()
     if kinds.is_run_end_encoded(kind):
-        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+        import pyarrow.compute as pc  # takes 50 ms to load, and most subtasks never need it
 
         return lambda column: pc.run_end_decode(column)
     if kinds.is_string_view(kind):
@@ -116,7 +116,7 @@ def _decoder(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
 
 
 def _one_nan_one_zero(column: pa.Array) -> pa.Array:
-    values = column.to_numpy(zero_copy_only=False)  # a null reads NaN
+    values = column.to_numpy(zero_copy_only=False)  # a null becomes NaN
     is_nan, is_zero = values != values, values == 0
     if not is_nan.any() and not (is_zero & np.signbit(values)).any():
         return column
@@ -249,7 +249,7 @@ def _with_nan(value: Any) -> Any:
     return NAN if type(value) is float and value != value else value
 
 
-#: Types whose equal values read alike.
+#: Types whose equal values have one form.
 _ONE_FORM: Final = frozenset([str, int, bool, bytes, NoneType, date, UUID])
 
 
@@ -259,14 +259,14 @@ def _canonical(value: Any) -> Any:
             return NAN
         return value if value else 0.0
     if isinstance(value, datetime):
-        # Those of pandas know nanoseconds.
+        # Times of pandas have nanoseconds.
         if type(value) is not datetime and not getattr(value, "nanosecond", 1):
             value = value.to_pydatetime()  # type: ignore[attr-defined]
         if value.tzinfo is None or type(value) is not datetime:
             return value
         try:
             return value.astimezone(UTC)
-        except OverflowError:  # at the ends of Python's calendar, where no clocks are set back
+        except OverflowError:  # at the ends of Python's calendar
             return value
     if isinstance(value, timedelta) and type(value) is not timedelta and not getattr(value, "nanoseconds", 1):
         return value.to_pytimedelta()  # type: ignore[attr-defined]

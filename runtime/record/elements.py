@@ -39,7 +39,7 @@ def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
 def _taken(column: pa.Array, places: pa.Array) -> pa.Array:
     kind = column.type
     if kinds.is_run_end_encoded(kind):
-        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+        import pyarrow.compute as pc  # takes 50 ms to load, and most subtasks never need it
 
         return pc.run_end_encode(pc.run_end_decode(column).take(places), run_end_type=kind.run_end_type)
     if kinds.is_string_view(kind):
@@ -154,7 +154,7 @@ class ArrowBatch:
         try:
             chosen = self.batch.filter(mask)
         except pa.ArrowNotImplementedError:
-            import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+            import pyarrow.compute as pc  # takes 50 ms to load, and most subtasks never need it
 
             return self.take(pc.indices_nonzero(mask))
         return ArrowBatch(chosen, None if stamps is None else stamps.filter(mask))

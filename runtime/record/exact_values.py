@@ -27,7 +27,7 @@ from penstock.runtime.record.arrow_types import DECIMAL_DIGITS, is_list
 
 #: Errors of pyarrow for values that it can't take.
 ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
-#: Python types of a column's values, by a test of its type; numpy's are behind them.
+#: Types of Python and numpy that a column takes, by a test of the column's type.
 _TAKEN: Final = (
     (kinds.is_boolean, (bool, np.bool_)),
     (kinds.is_integer, (int, np.integer)),
@@ -45,7 +45,7 @@ _TAKEN: Final = (
 )
 #: Subclasses that are no values of their base: `True` is an `int`, a `datetime` is a `date`.
 _NOT_TAKEN: Final = ((int, bool), (date, datetime), (np.integer, np.timedelta64))
-#: Microseconds of the units that are coarser.
+#: Microseconds of the coarser units.
 _UNITS: Final = {"s": 1_000_000, "ms": 1_000}
 
 
@@ -112,7 +112,7 @@ def _parts_of_lists(values: Sequence[Any], kind: pa.DataType, path: str) -> _Par
     yield list(chain.from_iterable(values)), kind.value_type, f"{path}[]"
 
 
-#: What makes of nested values those of their parts.
+#: Functions that split nested values into columns of their parts, by type.
 _NESTED: Final = {
     pa.struct([]).id: _parts_of_structs,
     pa.map_(pa.int8(), pa.int8()).id: _parts_of_maps,
@@ -150,7 +150,7 @@ def _pairs(value: Any, kind: pa.DataType, path: str) -> Iterable[tuple[Any, Any]
 
 
 def _elements(value: Any, kind: pa.DataType, path: str) -> Iterable[Any]:
-    """Elements of a list; of an array of numpy that has the right type its first element will do."""
+    """Elements of a list; the first one is enough for a numpy array of the right type."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | Mapping):
         raise misfit(value, kind, path)
     if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
@@ -192,7 +192,7 @@ def _keeps_time(value: Any, kind: pa.DataType) -> bool:
 
 
 def _not_kept(values: Sequence[Any], kind: pa.DataType, rounds: bool) -> Any:
-    """A float that changes in a type of fewer bits; when it may be rounded, one that is too large."""
+    """A float that a type of fewer bits changes; with `rounds`, one that it makes infinite."""
     floats = [value for value in values if isinstance(value, float | np.floating)]
     wide = np.array(floats, np.float64)
     with np.errstate(over="ignore"):
@@ -236,7 +236,7 @@ def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         msg = f"column '{name}' of type {column.type} can't be had as {kind} unchanged ({error})"
         raise MisfitError(msg) from error
     if _is_narrower(column.type, kind):
-        import pyarrow.compute as pc  # takes longer to load than all else here
+        import pyarrow.compute as pc  # slow to load, and rarely needed
 
         same = pc.or_(pc.equal(cast.cast(column.type), column), pc.is_nan(column))
         if not pc.all(same).as_py():
@@ -245,7 +245,7 @@ def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _as_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow wants digits for the largest integers of the type, though the values may be small."""
+    """Cast integers; Arrow's own cast asks for the digits of the type's largest value."""
     whole = column.cast(pa.decimal128(DECIMAL_DIGITS, 0))
     return whole.cast(pa.decimal128(DECIMAL_DIGITS, kind.scale)).cast(kind)
 
@@ -294,7 +294,7 @@ def is_bytes(kind: pa.DataType) -> bool:
     return bool(views or kinds.is_binary(kind) or kinds.is_large_binary(kind))
 
 
-#: Within these nothing changes that Arrow's cast, or the comparison behind it, does not see.
+#: Families of types within which Arrow's cast, or the comparison after it, notices every loss.
 _FAMILIES: Final[tuple[Callable[[Any], bool], ...]] = (
     is_text,
     is_bytes,

@@ -35,17 +35,17 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-#: Types that msgpack itself keeps apart and gives back unchanged.
+#: Types that msgpack itself keeps apart and restores unchanged.
 NATIVE_TYPES: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
-#: Between the names of flags that are combined.
+#: Separates the names of combined flags.
 FLAGS_SEPARATOR: Final = "|"
 #: Maximum nesting of containers; bounds the stack of encoder and decoder.
 MAX_DEPTH: Final = 100
 
 
 class ExtensionCode:
-    """Kinds of extensions; the comment says what is in one.
+    """Kinds of extensions; each comment describes the content.
 
     In the comments, `module` is `penstock` for a class of Penstock, whose name is in `stable_names.py`.
 
@@ -84,7 +84,7 @@ class ExtensionCode:
     DEQUE: Final = 30  # [column, maximal length]
 
 
-#: The answer for a value that has no native.
+#: The native form of a value that has none.
 UNSUPPORTED: Final = object()
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time; the zone is written beside it
@@ -312,7 +312,7 @@ def dtype_from_native(native: Any) -> np.dtype[Any]:
 
 
 def _sized_dtype(native: Any) -> np.dtype[Any]:
-    """A dtype of values that take bytes: of others there would be any number in no data."""
+    """Refuse a dtype whose values take no bytes: a few bytes could claim any number of them."""
     dtype = dtype_from_native(native)
     if not dtype.itemsize:
         msg = f"the data describes values of dtype {dtype}, which take no bytes"
@@ -337,7 +337,7 @@ def scalar_from_native(native: Any) -> Any:
         return np.str_(raw)
     if dtype == "S" and isinstance(raw, bytes):
         return np.bytes_(raw)
-    if not isinstance(raw, bytes):  # of a number `bytearray` would make that many zeros
+    if not isinstance(raw, bytes):  # `bytearray` of a number would make that many zeros
         msg = f"a scalar is written as bytes, not as {type(raw).__name__}"
         raise TypeError(msg)
     (value,) = np.frombuffer(bytearray(raw), _sized_dtype(dtype))

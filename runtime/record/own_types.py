@@ -122,7 +122,7 @@ def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
 
 
 def own_type(value: Any, *, digits: int | None = None) -> pa.DataType:
-    """The type of a value alone, with lists of whole numbers beside floats, and of dicts that lack fields.
+    """The type of a value alone; a list may mix integers and floats, or dicts with different fields.
 
     Example:
         >>> own_type([{"x": 1}, {"x": 2.5, "y": None}])

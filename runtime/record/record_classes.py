@@ -126,7 +126,7 @@ def _imported(name: str) -> ModuleType | None:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, something that it needs is not
+            raise  # the module exists, and one that it imports is missing
         return None
 
 
@@ -336,7 +336,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 _PROTOCOL: Final = 5
-#: What the name of each of Penstock's modules begins with.
+#: Prefix of the names of Penstock's modules.
 _OUR_MODULES: Final = f"{OURS}.".encode()
 #: Pickle makes values of their subclasses by `__new__`, whose arguments may mean something else.
 _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
@@ -453,7 +453,7 @@ class _DirectoryUnpickler(pickle.Unpickler):
         return self._classes.find(module, qualname)
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class or function by the name that plain pickle gave it; ours may have moved since."""
+        """Find a class or function by its name in a plain pickle; Penstock's own may have moved."""
         if home_of(module, name) is not None:
             return self._classes.find(module, name)
         return super().find_class(module, name)

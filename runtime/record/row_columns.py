@@ -180,7 +180,7 @@ def uniform_rows(
 def _groups(mixed: Sequence[NDArray[np.int64]], *, in_order: bool) -> list[Places]:
     codes = mixed[0]
     for more in mixed[1:]:
-        # Numbered anew each time, so that the product stays small.
+        # Renumbered each time, so that the product stays small.
         codes = np.unique(codes * (int(more.max()) + 1) + more, return_inverse=True)[1]
     if in_order:
         return np.split(np.arange(len(codes)), np.flatnonzero(codes[1:] != codes[:-1]) + 1)
@@ -189,7 +189,7 @@ def _groups(mixed: Sequence[NDArray[np.int64]], *, in_order: bool) -> list[Place
 
 
 def _filled(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Codes where -1 takes the code in front of it, or else the first code."""
+    """Replace each -1 by the code before it, or by the first code."""
     present = np.flatnonzero(codes >= 0)
     if not len(present):
         return codes
@@ -205,9 +205,9 @@ def _at(error: NoColumnTypeError, place: int) -> NoColumnTypeError:
 
 _Literal: TypeAlias = Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]]
 
-#: Arrow before this version makes an object of every value on the way, and numpy is several times as fast.
+#: Before this version Arrow makes a scalar object of every value, and numpy is several times as fast.
 _LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
-#: With more columns than this compiling takes longer than it saves.
+#: Maximum number of columns for which compiling saves time.
 _MOST_COMPILED: Final = 256
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Stands in data where the module of a user's class stands.
+#: Takes the place of a user's module in data.
 OURS: Final = "penstock"
 
 #: Where the class of each name is now.
@@ -115,7 +115,7 @@ HOMES: Final[dict[str, str]] = {
 }
 
 _NAMES: Final = {home: name for name, home in HOMES.items()}
-#: Classes that tests of jobs are made of are in no data that is kept.
+#: Classes of the testing package are in no stored data.
 _TESTING: Final = "penstock.runtime.testing."
 
 

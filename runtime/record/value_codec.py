@@ -293,11 +293,11 @@ class ValueCodec:
         return self._allow_pickle
 
     def dumps(self, value: Any) -> bytes:
-        """Encode a value; a `CodecError` if that can't be, or needs a pickle that is refused."""
+        """Encode a value; raises `CodecError` if it has no form, or needs a pickle that is refused."""
         return self._encoder.encode(value)
 
     def loads(self, data: bytes | bytearray | memoryview) -> Any:
-        """Decode a value; a `CodecError` for damage, an unknown class, or a pickle that is refused."""
+        """Decode a value; raises `CodecError` for damage, an unknown class, or a pickle that is refused."""
         return self._decoder.decode(data)
 
     @contextmanager

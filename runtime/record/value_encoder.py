@@ -45,7 +45,7 @@ from penstock.runtime.record.record_classes import (
     shape_of,
 )
 
-#: Lowers one value that is this deep in the whole.
+#: Lowers one value; the second argument is its nesting depth.
 Lower: TypeAlias = Callable[[Any, int], Any]
 #: Lowers a column of values of one type; `None` when they have to be lowered one by one.
 LowerColumn: TypeAlias = Callable[[Sequence[Any], int], Any]
@@ -91,7 +91,7 @@ class ValueEncoder:
             raise CodecError(msg) from error
 
     def lower(self, value: Any, depth: int) -> Any:
-        """Lower one value, `depth` levels deep in the whole."""
+        """Lower one value at a nesting depth."""
         kind = type(value)
         if kind in NATIVE_TYPES:
             return value
@@ -104,7 +104,7 @@ class ValueEncoder:
         return handler(value, depth + 1)
 
     def column(self, values: Sequence[Any], depth: int) -> Any:
-        """Lower a list whose items are `depth` levels deep; what comes out is decoded to a list."""
+        """Lower a list whose items are at a nesting depth; the result decodes to a list."""
         kinds = set(map(type, values))
         if kinds <= NATIVE_TYPES:
             if kinds == _ONLY_STRINGS and len(values) >= _MANY_STRINGS:

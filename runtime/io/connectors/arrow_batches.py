@@ -20,15 +20,16 @@ from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
 
-#: Rows of an Arrow batch behind which the job keeps up, and the most of one that takes less than 10 ms.
+#: Rows of an Arrow batch while the job keeps up.
 ARROW_ROWS: Final = 64 * 1024
 
+#: Maximum rows of an Arrow batch, for a job that takes less than 10 ms for them.
 MOST_ARROW_ROWS: Final = 256 * 1024
 
-#: Most rows that a source of lists is asked for: those of the largest slice of a list.
+#: Maximum rows that a source of lists is asked for: the largest slice of a list.
 MOST_ASKED: Final = 4_096
 
-#: How much larger than asked for Arrow batches are behind which the job is slow.
+#: Ratio of the rows of an Arrow batch to those asked for, while the job is slow.
 _SLOW_FACTOR: Final = 4
 
 
@@ -118,7 +119,7 @@ class PathColumns:
         return names
 
     def in_file(self, names: Iterable[str], there: Container[str]) -> tuple[str, ...]:
-        """The columns among `names` that come from the file: it has them, or no other place does."""
+        """The columns among `names` that come from the file, because it has them or the path lacks them."""
         return tuple(name for name in names if name in there or name not in self.names)
 
     def added_to(self, batch: pa.RecordBatch, wanted: Sequence[str] | None) -> pa.RecordBatch:
@@ -154,7 +155,7 @@ class PathColumns:
 
 
 class ReadAhead(Iterator[pa.RecordBatch]):
-    """Batches of an iterator that a thread of its own calls; no other thread may call it."""
+    """Reads an iterator one batch ahead in a thread of its own; no other thread may call the iterator."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

@@ -75,7 +75,7 @@ class InMemoryCollector:
     """A collector in this process, for jobs whose subtasks run here too: in tests, under the harness.
 
     Subtasks on a cluster would fill copies that the program never sees. The collector can't be sent there:
-    use a `penstock.actors.RayCollector`.
+    use a `penstock.cluster.RayCollector`.
 
     Example:
         >>> collector = InMemoryCollector()
@@ -99,7 +99,7 @@ class InMemoryCollector:
     def __reduce__(self) -> NoReturn:
         msg = (
             "an InMemoryCollector stays in its process; collect the rows of a job on a cluster with "
-            "CollectSink(), or CollectSink(penstock.actors.RayCollector())"
+            "CollectSink(), or CollectSink(penstock.cluster.RayCollector())"
         )
         raise TypeError(msg)
 

@@ -243,7 +243,7 @@ class CsvReader:
             self._blocks.popleft()
 
     def _read_header_and_skip(self) -> Polled[Any] | None:
-        """Go to the first row to read; the result of this poll if that is not reached."""
+        """Go to the first row; returns the poll's result when that is not reached yet."""
         if not self._source.find_start():
             return Polled()
         if self._plan is None:

@@ -213,7 +213,7 @@ class CsvEncoder(_LineEncoder):
 _LEAVES: Final = frozenset((str, int, float, bool, NoneType))
 #: Maximum depth of values; the encoder refuses deeper ones too.
 _DEEPEST: Final = 1_000
-#: Down to here values are looked at as often as they are held.
+#: Down to this depth, a value that is held twice is checked twice.
 _SHALLOW: Final = 8
 
 

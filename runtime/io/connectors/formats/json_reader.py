@@ -172,7 +172,7 @@ class JsonFormat(LineFormat):
 
 
 def parse_together(lines: Sequence[str]) -> list[Any] | None:
-    """Parse in one call lines that each hold one JSON value; `None` when some line is not one, or may not be.
+    """Parse lines of one JSON value each in one call; `None` when a line may be something else.
 
     Example:
         >>> parse_together(['{"a": 1}', "[2]"]), parse_together(["[1", "2]"]), parse_together(["1, 2", "3"])
