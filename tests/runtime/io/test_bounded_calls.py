@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,7 +13,8 @@ import pytest
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced, OutcomeUnknownError
 from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.errors import StorageTimeoutError
-from penstock.runtime.io.bounded_calls import MOST_HANGING, BoundedCalls, _Call
+from penstock.runtime.io import bounded_calls
+from penstock.runtime.io.bounded_calls import MOST_HANGING, BoundedCalls
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.io.storage import ObjectStorage, open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -56,18 +58,21 @@ def test_a_call_that_hangs_is_given_up_and_named(gate: Gate) -> None:
 
 
 def test_a_call_that_makes_progress_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, take = threading.Event(), _Call.take_progress
+    waits: list[float] = []
+    waited_again = threading.Event()
 
-    def taken(call: _Call) -> bool:
-        asked.set()
-        return take(call)
+    def waiting(calls: Sequence[Future[str]], seconds: float) -> object:
+        waits.append(seconds)
+        if len(waits) > 1:
+            waited_again.set()
+        return wait(calls, seconds)
 
     def make_progress(progress: Callable[[], None]) -> str:
         progress()
-        asked.wait()
+        waited_again.wait()
         return "done"
 
-    monkeypatch.setattr(_Call, "take_progress", taken)
+    monkeypatch.setattr(bounded_calls, "wait", waiting)
     assert BoundedCalls(1.0).run("read", make_progress) == "done"
 
 
