@@ -112,10 +112,8 @@ class TemporarySpillFile:
 
     def _give_room_back(self) -> None:
         """Truncate a failed write; the next write overwrites it, so a failure here changes nothing."""
-        try:
+        with suppress(OSError):
             os.ftruncate(self._file.fileno(), self._end)
-        except OSError:
-            return
 
 
 def _spill_message(what: str, place: Path, error: OSError, advice: str) -> str:

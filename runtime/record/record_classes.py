@@ -353,17 +353,12 @@ class PickleFallback:
 
     def dumps(self, value: Any, cls: type) -> bytes:
         data, back = self._pickled(value, cls, 1)
-        if type(back) is not type(value):
-            raise self._unreadable(cls, f"it comes back as a value of type {describe_type(type(back))}")
-        self._check_content(cls, [value], [back])
+        self._check_same(cls, [value], [back])
         return data
 
     def dumps_all(self, values: list[Any], cls: type) -> bytes:
         data, back = self._pickled(values, cls, len(values))
-        for kind in map(type, back):
-            if kind is not cls:
-                raise self._unreadable(cls, f"it comes back as a value of type {describe_type(kind)}")
-        self._check_content(cls, values, back)
+        self._check_same(cls, values, back)
         return data
 
     def loads_all(self, data: bytes) -> list[Any]:
@@ -398,8 +393,11 @@ class PickleFallback:
             f"{what}, or give the class a __reduce__ that fits it"
         )
 
-    def _check_content(self, cls: type, values: list[Any], back: list[Any]) -> None:
-        """Refuse a subclass of `int`, `str` and the like whose own `__new__` makes another value."""
+    def _check_same(self, cls: type, values: list[Any], back: list[Any]) -> None:
+        """Refuse another type, and a subclass of `int` and the like whose `__new__` makes another value."""
+        for kind in map(type, back):
+            if kind is not cls:
+                raise self._unreadable(cls, f"it comes back as a value of type {describe_type(kind)}")
         base: Any = next((base for base in _ATOMIC_BASES if issubclass(cls, base)), None)
         if base is None or cls.__new__ is base.__new__:
             return

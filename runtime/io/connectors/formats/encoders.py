@@ -176,7 +176,7 @@ class CsvEncoder(_LineEncoder):
 
     def _values(self, rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
         kinds = set(map(type, rows))
-        if set(map(len, rows)) == {self._width} if kinds <= {dict, tuple, list} else False:
+        if kinds <= {dict, tuple, list} and set(map(len, rows)) == {self._width}:
             if kinds == {dict} and self._columns:
                 fields = itemgetter(*self._columns)
                 try:

@@ -169,8 +169,10 @@ class ParquetFormat:
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[RowGroupSplit]:
         with ThreadPoolExecutor(min(_FOOTER_THREADS, max(1, len(files)))) as pool:
             found = list(pool.map(_footer, files, repeat(filesystem), repeat(self)))
-        check_one_schema((footer.path, footer.schema) for footer in found if footer.schema is not None)
-        return [split for footer in found for split in footer.splits]
+        check_one_schema(
+            (info.path, schema) for info, (schema, _) in zip(files, found, strict=True) if schema is not None
+        )
+        return [split for _, splits in found for split in splits]
 
     def open(self, split: RowGroupSplit, filesystem: FileSystem) -> ParquetReader:
         handle = open_listed(filesystem, split.path, split.size)
@@ -301,16 +303,10 @@ class ParquetReader:
         return batch if path is None else path.added_to(batch, self._columns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Footer:
-    """Content of a file's footer, with the schema of its Arrow batches (`None` for a row source)."""
-
-    path: str
-    schema: pa.Schema | None
-    splits: list[RowGroupSplit]
-
-
-def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Footer:
+def _footer(
+    info: FileInfo, filesystem: FileSystem, form: ParquetFormat
+) -> tuple[pa.Schema | None, list[RowGroupSplit]]:
+    """Read a footer: the schema of the file's Arrow batches (`None` for a row source), and its splits."""
     handle = open_listed(filesystem, info.path, info.size)
     try:
         file = _parquet_file(handle, info.path)
@@ -327,7 +323,7 @@ def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Foo
             for group in range(file.metadata.num_row_groups)
             if file.metadata.row_group(group).num_rows
         ]
-        return _Footer(info.path, _schema_of(file, info.path, form), splits)
+        return _schema_of(file, info.path, form), splits
     finally:
         handle.close()
 
