@@ -85,7 +85,9 @@ def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadlin
     return Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{name}`", advice)
 
 
-_SNAPSHOT_CONTINUES: Final = "it goes on: `penstock checkpoints {job}` shows how far it is and how it ends. "
+_SNAPSHOT_CONTINUES: Final = (
+    "it continues: `penstock checkpoints {job}` shows how far it is and how it ends. "
+)
 #: Text of what is late, and advice to the user, by request to a job.
 _LATE: Final = {
     "checkpoint": (
@@ -100,14 +102,14 @@ _LATE: Final = {
     ),
     "stop": (
         "job {job} has not stopped",
-        "it goes on stopping: `penstock status {job}` shows where it is. "
+        "it continues to stop: `penstock status {job}` shows where it is. "
         "To ask again waits for the same end, to cancel it gives the savepoint up",
     ),
     "rescale": (
         "job {job} does not run at the new parallelism",
-        "the change goes on: `penstock status {job}` shows where it is",
+        "the change continues: `penstock status {job}` shows where it is",
     ),
-    "end": ("job {job} has not ended", "it goes on"),
+    "end": ("job {job} has not ended", "it continues"),
 }
 
 #: Requests that may take long.

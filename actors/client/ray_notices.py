@@ -176,7 +176,7 @@ def _is_of_penstock(notice: str) -> bool:
     try:
         actors = list(ray_state.actors().values())
     except Exception as error:  # it must not reach Ray's thread
-        logger.info("nobody says whose process %s was: %s", pid, error)
+        logger.info("the owner of process %s is unknown: %s", pid, error)
         return False
     for actor in actors:
         name, place = str(actor["Name"]), actor["Address"]

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.actors.shared.job_report import (
     CHECKPOINTS_SHOWN,
@@ -91,6 +91,15 @@ def settings_of(job: JobGraph, config: JobConfig) -> dict[str, str]:
     }
 
 
+@dataclass(slots=True)
+class _Counted:
+    """The last counters of a subtask; `at` is in wall-clock seconds."""
+
+    statistics: SubtaskStatistics
+    at: float
+    window: RateWindow
+
+
 class JobReporter:
     def __init__(self, job_id: str, name: str, submitted_at: float, process: JobMasterProcess) -> None:
         self._job_id = job_id
@@ -104,9 +113,7 @@ class JobReporter:
         self._scheduler: JobScheduler | None = None
         self._fleet: Fleet | None = None
         self._watch: Watch | None = None
-        self._counters: dict[SubtaskId, SubtaskStatistics] = {}
-        self._counted_at: dict[SubtaskId, float] = {}
-        self._windows: dict[SubtaskId, RateWindow] = {}
+        self._counted: dict[SubtaskId, _Counted] = {}
         self._long_calls: dict[SubtaskId, LongCall] = {}
         self._counted_attempt = 0
         #: The checkpoint from which the sizes of the subtasks' state come.
@@ -174,15 +181,14 @@ class JobReporter:
         if self._scheduler is None or counters.attempt != self._scheduler.attempt_of(subtask):
             return
         if self._scheduler.attempt != self._counted_attempt:
-            self._counters.clear()
-            self._counted_at.clear()
-            self._windows.clear()
+            self._counted.clear()
             self._long_calls.clear()
             self._counted_attempt = self._scheduler.attempt
         if counters.statistics is not None:
-            self._counters[subtask] = counters.statistics
-            self._counted_at[subtask] = time.time()
-            self._windows.setdefault(subtask, RateWindow()).add(counters.statistics)
+            known = self._counted.get(subtask)
+            window = RateWindow() if known is None else known.window
+            window.add(counters.statistics)
+            self._counted[subtask] = _Counted(counters.statistics, time.time(), window)
         self._long_calls.pop(subtask, None)
         if counters.long_call is not None:
             self._long_calls[subtask] = counters.long_call
@@ -251,8 +257,8 @@ class JobReporter:
     def _failures(self, seen: SchedulerStatistics | None) -> tuple[FailureRecord, ...]:
         earlier = () if self._earlier is None else self._earlier.failures
         # The end record may name a failure that an earlier report describes in more detail.
-        told = {failure.attempt for failure in earlier}
-        own = () if seen is None else (f for f in seen.failures if f.attempt not in told)
+        known = {failure.attempt for failure in earlier}
+        own = () if seen is None else (f for f in seen.failures if f.attempt not in known)
         return (*earlier, *map(bounded, own))[-_FAILURES_SHOWN:]
 
     def _rescales(self, seen: SchedulerStatistics | None) -> tuple[RescaleRecord, ...]:
@@ -316,25 +322,26 @@ class JobReporter:
         scheduler = self._scheduler
         if scheduler is None or seen is None:
             return ()
-        processes, counters, sizes = self._processes(), self._counters_of_attempt(), self._state_sizes(seen)
+        processes, sizes = self._processes(), self._state_sizes(seen)
         silent = {} if self._watch is None else self._watch.silent
-        return tuple(
-            SubtaskInfo(
-                subtask,
-                scheduler.attempt_of(subtask),
-                status,
-                processes.get(subtask),
-                counters.get(subtask),
-                silent.get(subtask),
-                None if status is SubtaskStatus.FINISHED else self._long_calls.get(subtask),
-                self._windows[subtask].rates
-                if subtask in counters and status is SubtaskStatus.RUNNING
-                else None,
-                self._counted_at[subtask] if subtask in counters else None,
-                sizes.get(subtask),
+        infos = []
+        for subtask, status in sorted(seen.subtasks.items()):
+            counted = self._of_attempt().get(subtask)
+            infos.append(
+                SubtaskInfo(
+                    subtask,
+                    scheduler.attempt_of(subtask),
+                    status,
+                    processes.get(subtask),
+                    None if counted is None else counted.statistics,
+                    silent.get(subtask),
+                    None if status is SubtaskStatus.FINISHED else self._long_calls.get(subtask),
+                    None if counted is None or status is not SubtaskStatus.RUNNING else counted.window.rates,
+                    None if counted is None else counted.at,
+                    sizes.get(subtask),
+                )
             )
-            for subtask, status in sorted(seen.subtasks.items())
-        )
+        return tuple(infos)
 
     def _state_sizes(self, seen: SchedulerStatistics) -> Mapping[SubtaskId, int]:
         """Bytes of each subtask's state in the newest checkpoint, if it was taken at this parallelism."""
@@ -351,7 +358,7 @@ class JobReporter:
                 details = None
             if details is not None:
                 self._sizes = {s: measured.full_bytes for s, measured in details.subtasks.items()}
-        then, now = (Counter(subtask.vertex for subtask in each) for each in (self._sizes, seen.subtasks))
+        then, now = (Counter(s.vertex for s in subtasks) for subtasks in (self._sizes, seen.subtasks))
         return {s: size for s, size in self._sizes.items() if then[s.vertex] == now[s.vertex]}
 
     def _processes(self) -> dict[SubtaskId, SubtaskProcess]:
@@ -367,35 +374,26 @@ class JobReporter:
         if self._scheduler is None:
             return replace(earlier, status=status)
         seen = self._scheduler.statistics()
-        checkpoints = seen.checkpoints
-        known = _known_id(checkpoints)
-        counted = CoordinatorStatistics() if checkpoints is None else checkpoints
+        counted = seen.checkpoints or CoordinatorStatistics()
+        newest = counted.latest_completed_id
         return JobStatistics(
             status,
             attempt=max(seen.attempt, earlier.attempt),
             restarts=max(seen.restarts, earlier.restarts),
             completed_checkpoints=counted.completed,
             failed_checkpoints=counted.failed,
-            last_checkpoint_id=earlier.last_checkpoint_id if known is None else known,
+            last_checkpoint_id=earlier.last_checkpoint_id if newest < 0 else newest,
             operators=self._operators(),
         )
 
     def _operators(self) -> dict[str, OperatorStatistics]:
         summed: dict[str, OperatorStatistics] = {}
-        for statistics in self._counters_of_attempt().values():
-            for operator, counters in statistics.operators.items():
+        for counted in self._of_attempt().values():
+            for operator, counters in counted.statistics.operators.items():
                 summed[operator] = summed.get(operator, OperatorStatistics()).plus(counters)
         return summed
 
-    def _counters_of_attempt(self) -> Mapping[SubtaskId, SubtaskStatistics]:
+    def _of_attempt(self) -> Mapping[SubtaskId, _Counted]:
         if self._scheduler is None or self._counted_attempt != self._scheduler.attempt:
             return {}
-        return self._counters
-
-
-def _known_id(checkpoints: CoordinatorStatistics | None) -> int | None:
-    return (
-        None
-        if checkpoints is None or checkpoints.latest_completed_id < 0
-        else checkpoints.latest_completed_id
-    )
+        return self._counted

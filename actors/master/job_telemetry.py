@@ -1,6 +1,6 @@
 """Metrics and traces of a job: Prometheus through Ray's own metrics agent, and OpenTelemetry.
 
-**Latency.** Flink sends markers along with the records, and each operator measures their delay. Here the
+**Latency.** Flink sends markers along with the records, and checkpoint operator measures their delay. Here the
 barriers of checkpoints are the markers. They leave the sources between two records and wait in the same
 queues. The arrival of the first one at a sink's subtask is the latency of a record: one value per checkpoint,
 at no cost. A barrier that has overtaken records is no measure, so subtasks with in-flight data are left out.
@@ -87,8 +87,8 @@ class JobMetrics:
         newest = -1 if report.checkpoints is None else report.checkpoints.latest_completed_id
         if newest > self._newest_id:
             sinks = {operator.vertex for operator in report.operators if operator.is_sink}
-            for each in checkpoints():
-                self._observe(each, sinks)
+            for checkpoint in checkpoints():
+                self._observe(checkpoint, sinks)
             self._newest_id = newest
             for info in report.subtasks:
                 if info.state_bytes is not None:
@@ -147,13 +147,13 @@ class JobTraces:
                 self._sent_to = episode.ended
                 self._send(episode)
         known = checkpoints()
-        for each in known:
-            key = each.record.checkpoint_id, each.record.attempt
-            span = checkpoint_span(each)
+        for checkpoint in known:
+            key = checkpoint.record.checkpoint_id, checkpoint.record.attempt
+            span = checkpoint_span(checkpoint)
             if span is not None and key not in self._sent and span.begun >= self._since:
                 self._sent.add(key)
                 self._send(span)
-        self._sent &= {(each.record.checkpoint_id, each.record.attempt) for each in known}
+        self._sent &= {(checkpoint.record.checkpoint_id, checkpoint.record.attempt) for checkpoint in known}
 
     def close(self) -> None:
         """Send waiting spans, for a few seconds at most."""

@@ -37,7 +37,7 @@ class Alignment(Enum, metaclass=NearestEnumMembers):
 
     #: The channel is not read, and its sender stops when it has no credit left.
     HOLD = "hold"
-    #: What the channel brings is stored, in memory and then on disk, and its sender continues.
+    #: The data of the channel is stored, in memory and then on disk, and its sender continues.
     STORE = "store"
 
 
@@ -146,7 +146,7 @@ class Checkpointing(Settings):
             timeout = "" if self.aligned_timeout is None else f" and aligned_timeout={self.aligned_timeout!r}"
             msg = (
                 f"alignment='store' with unaligned=True{timeout}: barriers overtake data there and wait for "
-                "no slow channel, so what a blocked channel brings is not stored. Leave one of them out"
+                "no slow channel, so data of a blocked channel is not stored. Leave one of them out"
             )
             raise ConfigurationError(msg)
 

@@ -82,11 +82,11 @@ class Semantics:
         return self.end_of_partition == "counts_as_barrier"
 
 
-#: Bytes of stored alignments that a subtask keeps in memory, unless the job says otherwise.
+#: Default bytes of stored alignments that a subtask keeps in memory.
 ALIGNMENT_MEMORY: Final = 32 * 1024 * 1024
-#: Memory of RocksDB in one process when the user says nothing, bytes.
+#: Default memory of RocksDB in one process, in bytes.
 ROCKSDB_MEMORY: Final = 256 * 1024 * 1024
-#: The least that lets RocksDB work.
+#: Least memory with which RocksDB works, in bytes.
 _LEAST_MEMORY: Final = 4 * 1024 * 1024
 
 
@@ -124,7 +124,7 @@ class RocksDB(Settings):
 #: The default.
 ON_HEAP: Final = HeapState()
 
-#: Where keyed state is kept.
+#: A state backend.
 StateBackend: TypeAlias = HeapState | RocksDB
 
 _KINDS: Final[dict[str, type[HeapState] | type[RocksDB]]] = {"heap": HeapState, "rocksdb": RocksDB}

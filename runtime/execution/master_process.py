@@ -51,7 +51,7 @@ _TRIES_OF_CANCELLED: Final = 4
 _NOTHING_KNOWN: Final = (
     "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is not known. "
     "Look at what its sinks have written, then submit it again; with JobConfig(checkpointing=...) it would "
-    "have gone on"
+    "have continued"
 )
 
 Then: TypeAlias = Callable[[], None]

@@ -163,7 +163,7 @@ class JobContext:
     def enter(self, state: State, cause: str = "") -> None:
         if self.is_fenced:
             return
-        if state.name is not self.state.name:  # states of one name are steps of the same thing
+        if state.name is not self.state.name:  # states of one name are one state for users
             self.transitions.add(Transition(self.state.name, state.name, self.clock.now(), cause))
         self.state.leave()
         self.state = state

@@ -119,7 +119,7 @@ class EndOfJob:
         job = self._job
 
         def failed(error: BaseException) -> None:
-            # Waiting mends no damage, and a storage that hung was waited for.
+            # Waiting repairs no damage, and a storage that hangs has had its time.
             is_final = isinstance(error, CorruptSnapshotError | StorageTimeoutError)
             if tried < len(RETRIES) and not is_final:
                 again = partial(self._try, write, written, give_up, tried + 1)
@@ -146,7 +146,7 @@ class EndOfJob:
 
         def ended(part: str, note: str) -> None:
             if part in notes:
-                return  # it was given up before
+                return  # its time is over
             notes[part] = note
             if part == "files":
                 for timer in pending:
@@ -155,7 +155,7 @@ class EndOfJob:
                 then("; ".join(filter(None, (notes["files"], notes["operators"]))))
 
         if timeout is not None:
-            late = f"files that nobody needs were not removed within {timeout:g} s (storage_timeout)"
+            late = f"unneeded files were not removed within {timeout:g} s (storage_timeout)"
             pending.append(job.timers.call_later(timeout, lambda: ended("files", late)))
 
         def closed(problems: str) -> None:
@@ -200,7 +200,7 @@ class EndOfJob:
         def delete() -> None:
             job.runner.run(lambda: job.ledger.delete_at_end(state, paths), lambda _: then(""), failed)
 
-        # A place that is being prepared would come into being behind the deletions.
+        # A location in preparation would appear after the deletions.
         coordinator.when_no_place_is_awaited(delete)
 
 
@@ -254,7 +254,7 @@ class UncoveredOutput:
         if checkpoint.location is None:
             return self._storage
         if self._open_location is None:
-            msg = f"nobody can open {checkpoint.location}, where the job's newest savepoint is"
+            msg = f"this JobMaster can't open {checkpoint.location}, the job's newest savepoint"
             raise StorageError(msg)
         return self._open_location(checkpoint.location)
 
@@ -303,7 +303,7 @@ class ClosingOperators:
 
     def _give_up(self) -> None:
         for hook in self._open:
-            self.failed(f"{hook} was not closed within {CLOSE_TIMEOUT:g} s: a call of it has not come back")
+            self.failed(f"{hook} was not closed within {CLOSE_TIMEOUT:g} s: a call of it has not returned")
         self._end()
 
     def _end_if_all_are_closed(self) -> None:

@@ -352,10 +352,9 @@ class FailureHistory:
         A message about bad input names its place. The data there does not change, so every restart would fail
         the same way. Failures of users' functions may heal and are never treated like this.
         """
-        same = (each for record in self._records for each in (record.root, *record.secondary))
-        if cause.is_bad_input and any(each.is_bad_input and each.message == cause.message for each in same):
-            return replace(cause, recoverable=False)
-        return cause
+        known = (failure for record in self._records for failure in (record.root, *record.secondary))
+        repeated = (failure.is_bad_input and failure.message == cause.message for failure in known)
+        return replace(cause, recoverable=False) if cause.is_bad_input and any(repeated) else cause
 
     def records(self) -> tuple[FailureRecord, ...]:
         return tuple(self._records)

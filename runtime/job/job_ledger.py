@@ -221,7 +221,7 @@ class JobLedger:
     ) -> AttemptBegun | EndedBefore | LostToOther:
         if self._owned is not None and self._log.replay().last_attempt > self._owned:
             return LostToOther()
-        # From here on a failure may leave a record of this JobMaster behind.
+        # From here on, a failure may leave a record of this JobMaster in the log.
         self._owned = None
         rescaled = None if parallelism is None else tuple(sorted(parallelism.items()))
 
@@ -431,7 +431,7 @@ class JobLedger:
         if not lost:
             return ""
         return (
-            f"the job goes on without records of its decision log that are damaged ({lost}). "
+            f"the job continues without damaged records of its decision log ({lost}). "
             "If one of them completed a checkpoint, sinks may repeat what was committed since"
         )
 
@@ -440,6 +440,6 @@ class JobLedger:
         if self._restore_from is None or view.highest_checkpoint_id >= 0:
             return None
         if self._open_location is None:
-            msg = f"nobody here can open {self._restore_from}, which the job is to start from"
+            msg = f"this JobMaster can't open {self._restore_from}, from which the job is to start"
             raise RestoreError(msg)
         return open_snapshot(self._restore_from, self._open_location).checkpoint

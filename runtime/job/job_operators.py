@@ -105,7 +105,7 @@ class EventLink:
         attempt = self._job.planner.attempt_of(to)
 
         def failed(error: BaseException) -> None:
-            # First the subtask fails, which gives checkpoints up: no snapshot may count without this event.
+            # The subtask fails first, which aborts checkpoints: none may complete without this event.
             if subtask in self._there and attempt == self._job.planner.attempt_of(to):
                 self._on_lost(to, event, error)
             answer.failed(error)
@@ -164,7 +164,7 @@ def _allowed(reports: Iterable[WatermarkReported], max_drift: int) -> int | None
     reached = [report.reached for report in reports if report.counts]
     if not reached:
         return END_OF_TIME
-    known = [each for each in reached if each is not None]
+    known = [time for time in reached if time is not None]
     return min(known) + max_drift if len(known) == len(reached) else None
 
 
@@ -213,7 +213,7 @@ class JobOperators:
         )
         self.hooks = MasterHooks(codec)
         self._job_hooks: dict[str, _JobHook] = {}
-        self._closing: ClosingOperators | None = None
+        self._closer: ClosingOperators | None = None
         for vertex in graph.job.vertices:
             self._add_hook(vertex)
 
@@ -228,7 +228,7 @@ class JobOperators:
         Raises:
             PenstockError: The checkpoint does not fit.
         """
-        self.attempt_ended()  # also drops later events: readers that were being stopped have asked
+        self.attempt_ended()  # also drops requests of readers that were being stopped
         restore_masters(
             self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
         )
@@ -317,16 +317,16 @@ class JobOperators:
     def close(self, then: Callable[[str], None]) -> None:
         """Close coordinators and hooks at the job's end; `then` gets a description of all errors, once."""
         hooks = self._job_hooks.values()
-        closing = self._closing = ClosingOperators(map(str, hooks), self._job.timers, then)
+        closer = self._closer = ClosingOperators(map(str, hooks), self._job.timers, then)
         self.coordinators.close()
         self.hooks.close()
 
         def closed(job_hook: _JobHook, error: BaseException | None) -> None:
-            closing.closed(str(job_hook), "" if error is None else str(job_hook.failure("close", error)))
+            closer.closed(str(job_hook), "" if error is None else str(job_hook.failure("close", error)))
 
         for job_hook in hooks:
             job_hook.hook.when_closed(partial(closed, job_hook))
-        closing.begin()
+        closer.begin()
 
     def _align(self, subtask: SubtaskId, operator_id: str, report: WatermarkReported) -> bool:
         """Answer a source of an alignment group; a lost answer does no harm."""
@@ -383,8 +383,8 @@ class JobOperators:
     def _fail_job(self, cause: str | PenstockError) -> None:
         """Fail the job: a coordinator can't continue. Before any progress, no restart helps."""
         job = self._job
-        if self._closing is not None:  # nothing is left to fail
-            self._closing.failed(str(cause))
+        if self._closer is not None:  # nothing is left to fail
+            self._closer.failed(str(cause))
             return
         if not isinstance(cause, OperatorError):
             job.state.failed(FailureCause(str(cause)))

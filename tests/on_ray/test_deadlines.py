@@ -65,7 +65,7 @@ def test_what_nobody_waits_for_any_more_happens_all_the_same(
 
     with (
         standing_still(job),
-        pytest.raises(JobTimeoutError, match=r"is not complete after 0.2 s; it goes on: `penstock checkp"),
+        pytest.raises(JobTimeoutError, match=r"is not complete after 0.2 s; it continues: `penstock checkp"),
     ):
         job.savepoint(timeout=SHORT)
     eventually("the savepoint is complete", lambda: completed_savepoints(job) == 1)
@@ -73,7 +73,7 @@ def test_what_nobody_waits_for_any_more_happens_all_the_same(
 
     with (
         standing_still(job),
-        pytest.raises(JobTimeoutError, match=r"at the new parallelism after 0.2 s; the change goes on"),
+        pytest.raises(JobTimeoutError, match=r"at the new parallelism after 0.2 s; the change continues"),
     ):
         job.rescale(largest=1, timeout=SHORT)
     wait_until(job, "it runs at the new parallelism", is_rescaled)

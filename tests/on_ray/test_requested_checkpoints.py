@@ -107,7 +107,7 @@ def test_a_checkpoint_by_hand_that_comes_to_nothing_says_why(tmp_path: Path) -> 
     opened = tmp_path / "open"
     job = held_count(tmp_path, opened)
     when_records_flow(job, "lines")
-    with pytest.raises(JobTimeoutError, match=r"is not complete after 0.2 s; it goes on: `penstock checkp"):
+    with pytest.raises(JobTimeoutError, match=r"is not complete after 0.2 s; it continues: `penstock checkp"):
         job.checkpoint(timeout=0.2)
     with ThreadPoolExecutor(2) as threads:
         late = threads.submit(job.checkpoint)  # waits for its turn

@@ -165,7 +165,7 @@ class Restoring(State):
         if job.state is not self or job.is_fenced:
             return
         if cause is not None:
-            text = f"what runs in the JobMaster could not be restored: {cause.message}"
+            text = f"hooks or coordinators could not be restored: {cause.message}"
             self.failed(replace(cause, message=text))
             return
         job.start_operators()
@@ -176,7 +176,7 @@ class Restoring(State):
         job = self.job
         busy = () if job.operators is None else job.operators.busy_hooks
         text = (
-            f"master hooks did not come back within {job.deployment_timeout:g} s (deployment_timeout), so "
+            f"master hooks did not return within {job.deployment_timeout:g} s (deployment_timeout), so "
             f"they are not restored: {', '.join(map(repr, busy))}"
         )
         self.failed(FailureCause(text))

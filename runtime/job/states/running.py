@@ -107,7 +107,7 @@ class Stopping(State):
             job.stopped_with = answer.checkpoint
             self._finish_if_all_have()
         elif answer.checkpoint_id is None:
-            # No subtask knows of it. Otherwise the coordinator fails the attempt after this call.
+            # It was never triggered. Otherwise the coordinator fails the attempt after this call.
             job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
 
     def _finish_if_all_have(self) -> None:

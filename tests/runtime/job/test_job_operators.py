@@ -103,9 +103,7 @@ def test_a_hook_that_does_not_come_back_fails_the_start_of_an_attempt():
     run.timers.advance(60)
     assert run.scheduler.state is JobState.FAILING
     message = run.scheduler.statistics().failures[0].root.message
-    assert (
-        "did not come back within 60 s (deployment_timeout), so they are not restored: 'outside'" in message
-    )
+    assert "did not return within 60 s (deployment_timeout), so they are not restored: 'outside'" in message
     run.scheduler.on_all_stopped(1)
     run.timers.advance(1)
     run.user_runner.run_all()
@@ -122,7 +120,7 @@ def test_a_hook_that_can_not_restore_fails_the_attempt():
     run = Run(Hooked(CollectionSource(range(4)), Broken())).begin()
     message = run.scheduler.statistics().failures[0].root.message
     assert message.startswith(
-        "what runs in the JobMaster could not be restored: "
+        "hooks or coordinators could not be restored: "
         "operator 'read': master hook 'outside': reset failed: OSError: nobody there, at "
     )
     assert run.scheduler.statistics().failures[0].root.recoverable, "the outside may come back"
@@ -219,7 +217,7 @@ def test_a_hook_that_hangs_delays_the_end_for_a_while_but_not_the_deletions():
     run.timers.advance(CLOSE_TIMEOUT)
     assert run.scheduler.state is JobState.CANCELLED
     assert run.scheduler.statistics().warning == (
-        "operator 'read': master hook 'outside' was not closed within 5 s: a call of it has not come back"
+        "operator 'read': master hook 'outside' was not closed within 5 s: a call of it has not returned"
     )
     run.user_runner.run_all()
     assert run.scheduler.state is JobState.CANCELLED, "its late answer changes nothing"

@@ -112,6 +112,6 @@ def test_a_removal_of_files_that_hangs_holds_no_end_up_and_is_told():
     run.timers.advance(1)
     assert run.state is JobState.CANCELLED
     [(_, _, cause)] = run.cluster.take()
-    assert cause == "files that nobody needs were not removed within 60 s (storage_timeout)"
+    assert cause == "unneeded files were not removed within 60 s (storage_timeout)"
     run.runner.run_all()
     assert run.cluster.take() == [], "what is done later changes nothing"
