@@ -1,6 +1,6 @@
 """Metrics and traces of a job: Prometheus through Ray's own metrics agent, and OpenTelemetry.
 
-**Latency.** Flink sends markers along with the records, and checkpoint operator measures their delay. Here the
+**Latency.** Flink sends markers along with the records, and each operator measures their delay. Here the
 barriers of checkpoints are the markers. They leave the sources between two records and wait in the same
 queues. The arrival of the first one at a sink's subtask is the latency of a record: one value per checkpoint,
 at no cost. A barrier that has overtaken records is no measure, so subtasks with in-flight data are left out.

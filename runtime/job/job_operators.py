@@ -76,26 +76,26 @@ class EventLink:
         self._vertex = vertex
         self._operator_id = operator_id
         self._on_lost = on_lost
-        self._there: set[int] = set()
+        self._present: set[int] = set()
         self._waiting: dict[int, deque[tuple[Any, EventAnswer]]] = {}
 
     def appear(self, subtask: int) -> None:
-        self._there.add(subtask)
+        self._present.add(subtask)
 
     def flush(self, subtask: int) -> None:
-        while subtask in self._there and (waiting := self._waiting.get(subtask)):
+        while subtask in self._present and (waiting := self._waiting.get(subtask)):
             self._carry(subtask, *waiting.popleft())
 
     def vanish(self, subtask: int) -> None:
-        self._there.discard(subtask)
+        self._present.discard(subtask)
         self._waiting.pop(subtask, None)
 
     def vanish_all(self) -> None:
-        self._there.clear()
+        self._present.clear()
         self._waiting.clear()
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        if subtask in self._there and not self._waiting.get(subtask):
+        if subtask in self._present and not self._waiting.get(subtask):
             self._carry(subtask, event, answer)
         else:
             self._waiting.setdefault(subtask, deque()).append((event, answer))
@@ -106,7 +106,7 @@ class EventLink:
 
         def failed(error: BaseException) -> None:
             # The subtask fails first, which aborts checkpoints: none may complete without this event.
-            if subtask in self._there and attempt == self._job.planner.attempt_of(to):
+            if subtask in self._present and attempt == self._job.planner.attempt_of(to):
                 self._on_lost(to, event, error)
             answer.failed(error)
 
@@ -251,7 +251,7 @@ class JobOperators:
 
     @property
     def busy_hooks(self) -> tuple[str, ...]:
-        return tuple(name for name, each in self._job_hooks.items() if not each.hook.is_restored)
+        return tuple(name for name, job_hook in self._job_hooks.items() if not job_hook.hook.is_restored)
 
     def start(self) -> None:
         self.coordinators.start()
@@ -298,7 +298,7 @@ class JobOperators:
                     for index in indexes[spec.id]:
                         self.coordinators.subtask_reset(spec.id, index, checkpoint_id)
             except BaseException as error:  # a coordinator may raise anything
-                return _not_back(spec, checkpoint_id, error)
+                return _not_restored(spec, checkpoint_id, error)
         return None
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:
@@ -414,7 +414,7 @@ def _nothing(*_: object) -> None: ...
 _NOBODY_ASKS: Final = EventCallbacks(_nothing, _nothing)
 
 
-def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: BaseException) -> FailureCause:
+def _not_restored(spec: OperatorSpec, checkpoint_id: int | None, error: BaseException) -> FailureCause:
     location = OperatorLocation(spec.id, defined_at=spec.defined_at)
     if isinstance(error, PenstockError):
         text = str(error)
