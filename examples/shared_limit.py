@@ -71,7 +71,7 @@ class Limited(Operator):
     def open(self, context: OperatorContext) -> None:
         """All subtasks receive the same number, so after a rescale the newest number holds."""
         self.context = context
-        self.saved = context.list_state("batch", "union")
+        self.saved = context.operator_list_state("batch", "union")
         self.batch = max(self.saved.get(), default=0)
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:

@@ -217,7 +217,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "ManualClock.advance": clock_after,
     "MapState": lambda ttl: penstock.MapState(int, ttl=ttl).ttl,
     "OperatorContext.aggregating_state": opened("aggregating_state"),
-    "OperatorContext.keyed_list_state": opened("keyed_list_state"),
+    "OperatorContext.list_state": opened("list_state"),
     "OperatorContext.map_state": opened("map_state"),
     "OperatorContext.reducing_state": opened("reducing_state"),
     "OperatorContext.value_state": opened("value_state"),

@@ -3,13 +3,11 @@
 Both ways end in one table of requests for each operator and subtask. So a declared state can also be
 requested by its name. Two requests of one name that do not agree are refused.
 
-`StateSweep` does background work of keyed state between two batches. The work has two parts. Expired entries
-are removed in portions. A slice examines `MOST_ENTRIES` entries, which takes about a millisecond. Between two
-slices the task does other work for several times as long. So when a million entries expire at once, records
-still flow and barriers still pass. A user's function never sees its state change under it.
-
-Changes are examined for the next snapshot. This never rests: changes come as fast as records do. A rest would
-make each examination longer than the one before it, and so the next rest, too.
+`StateSweep` does background work of keyed state between two batches, so a user's function never sees its
+state change under it. It removes expired entries in slices of about a millisecond. Between two slices the
+task does other work for several times as long, so records and barriers still pass. It also examines changes
+for the next snapshot. This has no pauses: changes come as fast as records do, and each pause would make the
+next examination longer.
 """
 
 from __future__ import annotations
@@ -42,17 +40,7 @@ class RequestedStates:
         self._views: dict[str, tuple[KeyedState, Mapping[str, object]]] = {}
 
     def bind_declared(self, function: object, backend: KeyedStateBackend | None) -> None:
-        """Give a function object views of the states that its class declares.
-
-        Args:
-            function: The user's object; its attributes are set.
-            backend: The operator's keyed state; `None` when the stream is not keyed.
-
-        Raises:
-            ConfigurationError: Two states have one name, or the object takes no attributes.
-            PenstockError: The stream is not keyed.
-            StateMismatchError: The restored state is of another kind or type, and can't be migrated.
-        """
+        """Set the attributes of a function object to views of the states that its class declares."""
         declared = states_of(type(function))
         if not declared:
             return
@@ -60,11 +48,11 @@ class RequestedStates:
         for declaration in declared.values():
             backend.rename(declaration)
         set_views(
-            function, {name: self._bind(each, backend, is_declared=True) for name, each in declared.items()}
+            function, {name: self._bind(state, backend, is_declared=True) for name, state in declared.items()}
         )
 
     def find(self, kind: type[KeyedState], name: str, settings: Mapping[str, object]) -> Any:
-        """The state of this name; `None` before its first request. Refuses other settings."""
+        """The state of this name; `None` before its first request. Refuses different settings."""
         known = self._views.get(name) if name in self._views else self._views.get(normal_name(name))
         if known is None:
             return None
@@ -79,7 +67,6 @@ class RequestedStates:
         return view
 
     def bind(self, declaration: KeyedState, backend: KeyedStateBackend | None) -> Any:
-        """The view of a state that is requested by name for the first time."""
         backend = _needed(backend, f"{declaration.method}({declaration.name!r})")
         backend.rename(declaration)
         return self._bind(declaration, backend, is_declared=False)
@@ -91,14 +78,14 @@ class RequestedStates:
 
 
 class AsksForKeyedState:
-    """Methods of a context that return keyed state by name; `list_state` is left to each context."""
+    """Methods of a context that return keyed state by name."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
-        """The requests so far, and the keyed state."""
+        """The requests so far, and the keyed state; `None` when the stream is not keyed."""
 
     def value_state(
         self,
@@ -135,6 +122,27 @@ class AsksForKeyedState:
             found = requests.bind(declaration, backend)
         return found  # type: ignore[no-any-return]
 
+    def list_state(
+        self,
+        name: str,
+        *,
+        of_type: type | None = None,
+        ttl: Ttl | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ListState[Any]:
+        """Keyed state: one list for each key; see `ListState`.
+
+        Args:
+            of_type: The type of the elements; by default any.
+            ttl: Lifetime of an element after it was added: a `timedelta`, seconds, or a `StateTtl`.
+            migrate: Converts a restored element of another type to `of_type`.
+        """
+        requests, backend = self._requests
+        found = requests.find(ListState, name, {"of_type": of_type, "ttl": ttl})
+        if found is None:
+            found = requests.bind(ListState(of_type, name=name, ttl=ttl, migrate=migrate), backend)
+        return found  # type: ignore[no-any-return]
+
     def map_state(
         self,
         name: str,
@@ -150,11 +158,6 @@ class AsksForKeyedState:
             key_type: The type of map keys; by default any.
             ttl: Lifetime of an entry after its last write.
             migrate: Converts a restored value of another type to `value_type`.
-
-        Raises:
-            ConfigurationError: A type differs from the first one given.
-            PenstockError: The stream is not keyed.
-            StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
         requests, backend = self._requests
         found = requests.find(MapState, name, {"key_type": key_type, "value_type": value_type, "ttl": ttl})
@@ -181,11 +184,6 @@ class AsksForKeyedState:
             of_type: The type of the values.
             ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored value of another type to `of_type`.
-
-        Raises:
-            ConfigurationError: The type differs from the first one given.
-            PenstockError: The stream is not keyed.
-            StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
         requests, backend = self._requests
         found = requests.find(ReducingState, name, {"of_type": of_type, "ttl": ttl})
@@ -204,10 +202,6 @@ class AsksForKeyedState:
         Args:
             function: An `AggregateFunction`; the first one given stays.
             ttl: Lifetime of an accumulator after its last write.
-
-        Raises:
-            PenstockError: The stream is not keyed.
-            StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
         requests, backend = self._requests
         found = requests.find(AggregatingState, name, {"ttl": ttl})
@@ -216,25 +210,9 @@ class AsksForKeyedState:
         return found  # type: ignore[no-any-return]
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
-        """Current keys of this subtask with an entry in a state, in no order.
-
-        Args:
-            state: The state or its name.
-
-        Raises:
-            PenstockError: The stream is not keyed.
-        """
+        """Current keys of this subtask with an entry in a state (or its name), in no order."""
         _, backend = self._requests
         return iter(_needed(backend, "keys").keys(state if isinstance(state, str) else state.name))
-
-    def _keyed_list(
-        self, name: str, of_type: type | None, ttl: Ttl | None, migrate: Callable[[Any], Any] | None
-    ) -> ListState[Any]:
-        requests, backend = self._requests
-        found = requests.find(ListState, name, {"of_type": of_type, "ttl": ttl})
-        if found is None:
-            found = requests.bind(ListState(of_type, name=name, ttl=ttl, migrate=migrate), backend)
-        return found  # type: ignore[no-any-return]
 
 
 def _needed(backend: KeyedStateBackend | None, what: str) -> KeyedStateBackend:

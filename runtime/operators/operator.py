@@ -1,11 +1,10 @@
 """`Operator`: one step of a chain, working on batches; users write their own for `stream.transform`.
 
-An operator is a generator of output batches. That gives slicing for free. The chain may stop after any output
-(no credit, a slice is over) and go on later. Unfinished work stays in the generator's frame. Checkpoints
-happen between batches only, never inside one call of `process`.
+An operator is a generator of output batches. So the chain may stop after any output (no credit, the end of a
+slice) and continue later. Unfinished work stays in the generator's frame. Checkpoints happen between batches
+only, never inside one call of `process`.
 
-A user's operator reaches everything outside of itself through its `OperatorContext`: state, counters, its
-coordinator. So a new ability of the runtime is a new method there and changes no operator.
+A user's operator reaches state, metrics and its coordinator through its `OperatorContext` only.
 """
 
 from __future__ import annotations
@@ -17,17 +16,14 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, OperatorStatistics
-from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState
+from penstock.runtime.operators.operator_state import AsksForLists, ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.operator_state import SavedList as SavedList
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.record.elements import Batch, BatchFormat, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
-from penstock.runtime.state.declared_state import ListStateMode, OperatorListState
 from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
-from penstock.runtime.state.time_to_live import Ttl
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +36,28 @@ class Tagged:
 
 Output: TypeAlias = Batch | Tagged | Watermark | StreamStatus
 
-#: Batches that an operator takes.
+#: Formats of batches that an operator accepts.
 BatchFormats: TypeAlias = Literal[BatchFormat, "both"]
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorContext(AsksForKeyedState, AsksForMetrics):
-    """The context that an operator gets when it opens: where it runs, its state, its coordinator.
+class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics):
+    """The context of an operator: the place where it runs, its state, its coordinator.
 
     The properties, the methods and `is_restored` are for users' operators. The other attributes are for the
     operators of Penstock itself.
 
     Attributes:
-        location: For errors.
+        location: The operator's name in errors.
         connector: Job, operator, subtask, attempt and clock.
-        keyed_state: The subtask's keyed state for this operator, already restored; `None` when not keyed.
-        restored: List states by name that this subtask got from the snapshot; empty on a fresh start.
+        keyed_state: The subtask's restored keyed state; `None` when not keyed.
+        restored: Restored lists of this subtask by name; empty on a fresh start.
         is_restored: Whether the job starts from a snapshot.
         transactional: Whether checkpoints are taken, so that sinks commit with them.
-        restored_permit: Permit of the completed checkpoint that was restored; `None` on a fresh start.
-        restored_raw: Raw state that this subtask got from the snapshot.
-        keyed_rows: Goes through a batch key by key; `None` when not keyed.
-        send: Carries an event to the operator's coordinator; `None` when it has none.
-        lists: The list states, asked for and restored.
-        requested: The keyed states that were declared or asked for.
-        metrics: The metrics that were asked for.
+        restored_permit: Permit of the restored checkpoint; `None` on a fresh start.
+        keyed_rows: Iterates over a batch with its keys; `None` when not keyed.
+        send: Sends an event to the operator's coordinator; `None` without one.
+        requested: The keyed states that were declared or requested.
     """
 
     location: OperatorLocation
@@ -98,79 +91,20 @@ class OperatorContext(AsksForKeyedState, AsksForMetrics):
 
     @property
     def raw(self) -> RawState:
-        """Raw state that this subtask got from the snapshot; empty on a fresh start.
+        """Restored raw state of this subtask; empty on a fresh start.
 
-        Once it was read, `snapshot_raw` has to give it. Until then every snapshot keeps it as it is.
+        Once it was read, `snapshot_raw` must return it. Until then every snapshot keeps it unchanged.
         """
         return self.restored_raw.read()
 
     @property
     def key_groups(self) -> range:
-        """The key groups of this subtask, for raw keyed state.
-
-        Raises:
-            PenstockError: The stream is not keyed.
-        """
+        """The key groups of this subtask, for raw keyed state."""
         own = self._backend("key_groups").key_groups
         return range(own.first, own.last + 1)
 
-    def list_state(
-        self,
-        name: str,
-        mode: ListStateMode = "split_distribute",
-        *,
-        of_type: type | None = None,
-        migrate: Callable[[Any], Any] | None = None,
-    ) -> OperatorListState[Any]:
-        """The list state of this name, with what was restored; the same object whenever it is asked for.
-
-        Ask for it in `open` or later. A restored list that is not asked for stays in every checkpoint. A
-        class can also declare it; see `OperatorListState`.
-
-        Args:
-            name: Unique in the operator.
-            mode: How a restore shares the values out. `"split_distribute"` gives each value to one subtask.
-                `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
-                subtask's list.
-            of_type: The type of the values; by default anything goes.
-            migrate: Makes a value of `of_type` of a restored one that is none.
-
-        Raises:
-            ConfigurationError: There is no such mode, or the list has another one, or another type.
-            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
-        """
-        some: Any = of_type
-        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
-        return self.lists.ask(declaration)
-
-    def keyed_list_state(
-        self,
-        name: str,
-        *,
-        of_type: type | None = None,
-        ttl: Ttl | None = None,
-        migrate: Callable[[Any], Any] | None = None,
-    ) -> ListState[Any]:
-        """State with a list a key, for the key that `by_key` or `set_current_key` has set; see `ListState`.
-
-        Args:
-            of_type: The type of the elements; by default anything goes.
-            ttl: How long an element lives after it was added: a `timedelta`, seconds, or a `StateTtl`.
-            migrate: Makes an element of `of_type` of a restored one that is none.
-
-        Raises:
-            ConfigurationError: The type is not that given first.
-            PenstockError: The stream is not keyed.
-            StateMismatchError: The job starts from a snapshot that holds something else under this name.
-        """
-        return self._keyed_list(name, of_type, ttl, migrate)
-
     def by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
-        """Each row of a batch with its key, which is the current key until the next row.
-
-        Raises:
-            PenstockError: The stream is not keyed.
-        """
+        """Each row of a batch with its key, which is the current key until the next row."""
         self._backend("by_key")
         assert self.keyed_rows is not None, "a keyed operator of a user is given its rows by key"
         return self.keyed_rows(batch)
@@ -188,10 +122,10 @@ class OperatorContext(AsksForKeyedState, AsksForMetrics):
         backend.current_key = key
 
     def send_event(self, event: Any) -> None:
-        """Send an event to the operator's coordinator, any value that the codec carries.
+        """Send an event, any value that the codec carries, to the operator's coordinator.
 
-        Events of one subtask are handled in the order in which they were sent, each exactly once relative to
-        checkpoints. One that is sent after the end of the data may be lost with a failure.
+        Events of one subtask are handled in the order in which they were sent, exactly once relative to
+        checkpoints. An event that is sent after the end of the data may be lost in a failure.
 
         Raises:
             CodecError: The event can't be encoded.
@@ -205,6 +139,10 @@ class OperatorContext(AsksForKeyedState, AsksForMetrics):
     @property
     def _metrics(self) -> Metrics:
         return self.metrics
+
+    @property
+    def _list_states(self) -> ListStates:
+        return self.lists
 
     @property
     def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
@@ -221,8 +159,8 @@ class Operator:
     """Base of all operators: those of Penstock and those of users (`stream.transform`).
 
     Every method runs in the task thread of its subtask and may block for a short while. Each subtask has an
-    object of its own. A method that returns an iterator of batches is best written with `yield`; the runtime
-    may pause it after each batch.
+    object of its own. Write methods that return batches with `yield`; the runtime may pause them after each
+    batch.
 
     Example:
         >>> from penstock.operators import Operator, RowBatch
@@ -231,7 +169,7 @@ class Operator:
         ...     '''Adds numbers up and emits the sum in front of each checkpoint.'''
         ...
         ...     def open(self, context):
-        ...         self.total = context.list_state("total")
+        ...         self.total = context.operator_list_state("total")
         ...         self.sum = sum(self.total.get())
         ...
         ...     def process(self, batch):
@@ -255,69 +193,69 @@ class Operator:
         [16]
     """
 
-    #: The batches that `process` of a user's operator gets: `"rows"`, `"arrow"`, or `"both"` as they come.
+    #: Format of the batches for `process` of a user's operator: `"rows"`, `"arrow"`, or `"both"` unconverted.
     batch_format: ClassVar[BatchFormats] = "rows"
 
     #: Whether the operator needs a keyed state backend.
     keyed = False
 
-    #: Whether what a user's function emits is copied unless it can't change: not if all functions only read.
+    #: Whether emitted records are copied unless they are immutable; false if all functions only read.
     isolates = True
 
-    #: Whether it yields watermarks of its own; those from before it then end here, but for the end of time.
+    #: Whether the operator yields its own watermarks; upstream watermarks except the end of time stop here.
     makes_watermarks = False
 
     @property
     def only_reads(self) -> bool:
-        """Whether no code of a user's can change or keep a record here; then nothing has to be copied."""
+        """Whether no user code can change or keep a record here; then no record is copied."""
         return False
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether `process_watermark` has left work over, so that the watermark may not go on yet.
+        """Whether `process_watermark` has left work, so that the watermark must wait.
 
-        `flush` is then due at once, again and again, before any input. It does the work bit by bit, so that
-        checkpoints come in between, and yields the watermark at the end. The end of time can't be held.
+        `flush` is then called repeatedly before any input. It does the work in portions, so that checkpoints
+        may come in between, and yields the watermark at the end. The end of time can't be held.
         """
         return False
 
     def open(self, context: OperatorContext) -> None:
-        """Get ready; called once per attempt before anything else."""
+        """Prepare the operator; called once per attempt before anything else."""
 
     def process(self, batch: Any) -> Iterator[Output]:
-        """Process one batch and yield what comes of it, in order."""
+        """Process one batch and yield its results in order."""
         raise NotImplementedError
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Event time has advanced; yield what that fires. The chain forwards the watermark afterwards."""
+        """Yield the results of an advance of event time; the chain then forwards the watermark."""
         return iter(())
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        """The input has become idle or active. The chain forwards the status afterwards.
+        """Handle idle or active input; the chain then forwards the status.
 
-        What was kept back leaves in front of `IDLE`: receivers do not wait for it behind that.
+        Emit held results in front of `IDLE`: receivers do not wait for this stream after that.
         """
         return self.flush() if status is StreamStatus.IDLE else iter(())
 
     def end_of_data(self) -> Iterator[Output]:
-        """No more input will come; yield what is left."""
+        """Yield the remaining results; no more input will come."""
         return iter(())
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        """A checkpoint begins: yield what must go out in front of its barrier, such as local sums.
+        """Yield results that must be sent in front of a checkpoint's barrier, such as local sums.
 
         Also called when the job stops with a savepoint, in front of the end of the data. It is not called
-        after `end_of_data`. What it yields is sent whatever credits say, so keep it small.
+        after `end_of_data`. Its results are sent without credits, so keep them small.
         """
         return iter(())
 
     @property
     def flush_at(self) -> float | None:
-        """Monotonic time at which `flush` is due; `None` for never. Looked at between two batches."""
+        """Monotonic time at which `flush` is due; `None` for never. Checked between two batches."""
         return None
 
     def flush(self) -> Iterator[Output]:
-        """Yields elements that were kept back and have waited long enough."""
+        """Yield held results that have waited long enough."""
         return iter(())
 
     @property
@@ -326,44 +264,37 @@ class Operator:
         return None
 
     def tick(self, now: float) -> Iterator[Output]:
-        """Time has passed: yield what that brings. Comes only after the input was asked for more.
-
-        Args:
-            now: Seconds on the clock of `InputTime`.
-        """
+        """Yield the results of passed time; `now` is in seconds on the clock of `InputTime`."""
         return iter(())
 
     def handle_event(self, event: Any) -> None:
-        """The operator's coordinator has sent something (`HasCoordinator`); nothing can be emitted here.
+        """Handle an event of the operator's coordinator (`HasCoordinator`); nothing can be emitted here.
 
         Called between two batches. An event that was sent behind a checkpoint is handled behind it.
-
-        Raises:
-            PenstockError: The operator takes no events.
         """
         msg = f"{type(self).__name__} was sent {event!r:.80} but has no handle_event"
         raise PenstockError(msg)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList] | None:
-        """State is taken now: bring the list states of the context up to date.
+        """Bring the lists of the context up to date for a snapshot.
 
-        Operators of Penstock return list states here instead. Keyed state is taken by its backend.
+        Operators of Penstock return lists here instead. The backend takes the snapshot of keyed state.
         """
         return None
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
-        """State that the operator has encoded itself; called right after `snapshot`."""
+        """Return state that the operator has encoded itself; called right after `snapshot`."""
         return RawState()
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """A checkpoint is complete; called in the order of ids, some may be left out."""
+        """React to a completed checkpoint; called in the order of ids, some may be skipped."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted; its work stays for the next one."""
+        """React to an aborted checkpoint; its work stays for the next one."""
 
     @property
     def doing(self) -> str:
-        """The operator's code as errors call it: `map function parse (job.py:12)`."""
+        """Name of the running code in errors: `map function parse (job.py:12)`."""
         return type(self).__name__
 
     @property

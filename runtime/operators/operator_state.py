@@ -1,13 +1,12 @@
 """State of one operator in one subtask that belongs to no key: lists, and raw bytes.
 
-`RawState` is encoded by the operator itself (Flink's raw operator state and raw keyed state). Managed state
-knows its values, so it is written by changes, inspected and shared out value by value. Raw state is bytes:
-the runtime keeps them, redistributes them at another parallelism, and does not look inside. It is for an
-operator whose state is in a foreign format, such as an index or a model.
+`RawState` is encoded by the operator itself (Flink's raw operator state and raw keyed state), in a foreign
+format such as an index or a model. The runtime stores and redistributes the bytes, and does not decode them.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,18 +21,18 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, RedistributionMode
 from penstock.runtime.snapshot.metadata import StateFiles
-from penstock.runtime.state.declared_state import OperatorListState, OperatorListView, type_names
+from penstock.runtime.state.declared_state import (
+    ListStateMode,
+    OperatorListState,
+    OperatorListView,
+    type_names,
+)
 from penstock.runtime.state.known_states import list_states_of, set_views
 
 
 @dataclass(frozen=True, slots=True)
 class SavedList:
-    """One named list of values that an operator puts into a snapshot.
-
-    Attributes:
-        values: What is kept; each value is an atom when the list is redistributed.
-        of_type: Name of the declared type; empty without any.
-    """
+    """One named list of values in a snapshot; a value is never divided. `of_type` is empty for any type."""
 
     values: Sequence[Any]
     mode: RedistributionMode = RedistributionMode.SPLIT_DISTRIBUTE
@@ -44,12 +43,12 @@ class SavedList:
 class ListStates:
     """The list states of one operator in one subtask, by name.
 
-    A restored list that the operator does not ask for stays in every snapshot: it may ask later, or its next
-    version may. Of a union list this subtask keeps its own part (`own_parts`).
+    A restored list that is not requested stays in every snapshot: the operator may request it later, or its
+    next version may. Of a union list this subtask keeps its own part (`own_parts`).
 
     Args:
         unasked: Mode and encoded values of this subtask's own part of each restored list.
-        refusal: Why the operator can't have lists; empty if it can.
+        refusal: Reason why the operator can't have lists; empty if it can.
     """
 
     def __init__(
@@ -67,15 +66,7 @@ class ListStates:
         self._refusal = refusal
 
     def bind_declared(self, function: object) -> None:
-        """Give a function object views of the lists that its class declares.
-
-        Args:
-            function: The user's object; its attributes are set.
-
-        Raises:
-            ConfigurationError: Two states have one name, or the object takes no attributes.
-            StateMismatchError: What was restored has another mode or type, and can't be migrated.
-        """
+        """Set the attributes of a function object to views of the lists that its class declares."""
         declared = list_states_of(type(function))
         if not declared:
             return
@@ -83,7 +74,7 @@ class ListStates:
         set_views(function, {attribute: self.ask(state) for attribute, state in declared.items()})
 
     def ask(self, wanted: OperatorListState[Any]) -> OperatorListState[Any]:
-        """The list of this name, which begins with what was restored."""
+        """The list of this name, which begins with the restored values."""
         state = self._states.get(wanted.name)
         if state is not None:
             _check_same(state, wanted)
@@ -105,7 +96,7 @@ class ListStates:
         return state
 
     def saved(self) -> dict[str, SavedList]:
-        """Every list that belongs into a snapshot: those asked for, and restored ones that were not."""
+        """The lists for a snapshot: the requested ones, and restored ones that were not requested."""
         unasked = {
             name: SavedList(tuple(map(self._decode, values)), mode)
             for name, (mode, values) in self._unasked.items()
@@ -134,10 +125,10 @@ def _check_same(known: OperatorListState[Any], wanted: OperatorListState[Any]) -
 
 @dataclass(frozen=True, slots=True)
 class RawState:
-    """Bytes that an operator puts into a snapshot, and gets back.
+    """Encoded state of an operator in a snapshot.
 
     Attributes:
-        operator: Pieces of raw operator state; each goes to exactly one subtask on restore.
+        operator: Parts of raw operator state; each goes to exactly one subtask on restore.
         keyed: Raw keyed state by key group; each goes to the subtask that owns the group.
 
     Example:
@@ -152,8 +143,46 @@ class RawState:
         return bool(self.operator or self.keyed)
 
 
+class AsksForLists:
+    """Methods of a context that return lists of the subtask by name."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _list_states(self) -> ListStates: ...
+
+    def operator_list_state(
+        self,
+        name: str,
+        mode: ListStateMode = "split_distribute",
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> OperatorListState[Any]:
+        """A list of this subtask, which belongs to no key; always the same object for one name.
+
+        Request it in `open` or later. A restored list that is not requested stays in every checkpoint. A
+        class can also declare it; see `OperatorListState`.
+
+        Args:
+            name: Unique in the operator.
+            mode: Redistribution on restore. `"split_distribute"` gives each value to one subtask. `"union"`
+                gives each subtask all values. `"broadcast"` gives each a copy of one subtask's list.
+            of_type: The type of the values; by default any.
+            migrate: Converts a restored value of another type to `of_type`.
+
+        Raises:
+            ConfigurationError: The mode is unknown, or the list has another mode or type.
+            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
+        """
+        some: Any = of_type
+        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
+        return self._list_states.ask(declaration)
+
+
 class RestoredRawState:
-    """Raw state that a subtask got from a snapshot, until its operator has read it (`was_read`)."""
+    """Restored raw state of a subtask, until its operator has read it (`was_read`)."""
 
     __slots__ = ("_raw", "was_read")
 
@@ -166,7 +195,7 @@ class RestoredRawState:
         return self._raw
 
     def with_unread(self, given: RawState) -> RawState:
-        """An operator's part of a snapshot, and in front of it what it has not read."""
+        """An operator's part of a snapshot, behind restored state that it has not read."""
         if self.was_read or not self._raw:
             return given
         both = sorted(set(self._raw.keyed).intersection(given.keyed))

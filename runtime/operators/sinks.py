@@ -24,19 +24,18 @@ A job that takes no checkpoints commits once, at the end of its input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checkable
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
-from penstock.runtime.operators.operator_state import ListStates
+from penstock.runtime.operators.operator_state import AsksForLists, ListStates
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.declared_state import ListStateMode, OperatorListState
 from penstock.runtime.state.own_copy import own_copy
 
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -53,7 +52,7 @@ class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not nam
         """Pre-commit: end the open transaction, make it durable and invisible, begin a new one.
 
         Returns:
-            What `commit` needs, as values that the codec carries; empty when nothing was written.
+            The arguments of `commit`, as values that the codec carries; empty when nothing was written.
         """
         ...
 
@@ -68,7 +67,7 @@ class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not nam
 
 @runtime_checkable
 class RemovesLeftovers(Protocol):
-    """Optional for a writer: clean up what earlier attempts of the same job left behind."""
+    """Optional for a writer: remove uncommitted work of earlier attempts of the same job."""
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Remove uncommitted work of attempts before this one.
@@ -89,8 +88,8 @@ class RemovesUncovered(Protocol):
         Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
 
         Args:
-            covered: What `prepare_commit` gave of transactions that a completed snapshot covers: a job that
-                starts from it will commit them, so they stay. Some may be committed already.
+            covered: Results of `prepare_commit` that a completed snapshot covers: a job that starts from it
+                will commit them, so they stay. Some may be committed already.
         """
         ...
 
@@ -99,8 +98,8 @@ class RemovesUncovered(Protocol):
 class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
     """A place that records go to. The object itself is pickled and sent to the subtasks.
 
-    A sink that changes no record, and hands none to other code of the program, says so by an attribute
-    `only_reads = True`. Where all functions of the subtask only read, nothing is copied then.
+    A sink that changes no record, and passes none to other code of the program, may have an attribute
+    `only_reads = True`. Where all functions of the subtask only read, no record is copied then.
     """
 
     def writer(self, context: SinkContext) -> SinkWriter[T_contra]:
@@ -115,16 +114,12 @@ class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
 
 
 @dataclass(frozen=True, slots=True)
-class SinkContext(ConnectorContext, AsksForMetrics):
+class SinkContext(ConnectorContext, AsksForLists, AsksForMetrics):
     r"""The subtask of a writer, with its lists and metrics.
 
     A writer keeps state other than transactions in lists. They are part of the checkpoint whose
-    `prepare_commit` was called last. The class of the writer may also declare them; they are there from the
+    `prepare_commit` was called last. The class of the writer may also declare them; they can be used from the
     first `write` on.
-
-    Attributes:
-        lists: The lists of the subtask.
-        metrics: The metrics of the subtask.
 
     Example:
         >>> from penstock.state import OperatorListState
@@ -155,36 +150,16 @@ class SinkContext(ConnectorContext, AsksForMetrics):
     @classmethod
     def of(cls, context: OperatorContext) -> Self:
         """Make a sink's context from the context of its operator."""
-        where = {each.name: getattr(context.connector, each.name) for each in fields(context.connector)}
+        where = {place.name: getattr(context.connector, place.name) for place in fields(context.connector)}
         return cls(**where, lists=context.lists, metrics=context.metrics)
 
     @property
     def _metrics(self) -> Metrics:
         return self.metrics
 
-    def operator_list_state(
-        self,
-        name: str,
-        mode: ListStateMode = "split_distribute",
-        *,
-        of_type: type | None = None,
-        migrate: Callable[[Any], Any] | None = None,
-    ) -> OperatorListState[Any]:
-        """A list of this subtask; see `OperatorListState` and `FunctionContext.operator_list_state`.
-
-        Args:
-            name: Unique in the operator.
-            mode: Redistribution of the values at a restore: `"split_distribute"`, `"union"` or `"broadcast"`.
-            of_type: The type of the values; by default any type.
-            migrate: Converts a restored value of another type to `of_type`.
-
-        Raises:
-            ConfigurationError: There is no such mode, or the list has another one, or another type.
-            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
-        """
-        some: Any = of_type
-        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
-        return self.lists.ask(declaration)
+    @property
+    def _list_states(self) -> ListStates:
+        return self.lists
 
 
 #: Name of the list state with the transactions that are not committed yet.
@@ -196,10 +171,11 @@ class SinkOperator(Operator):
 
     batch_format: ClassVar[BatchFormats] = "both"
 
+    _context: OperatorContext
+
     def __init__(self, sink: Sink[Any]) -> None:
         self.sink = sink
         self._open_writer: SinkWriter[Any] | None = None
-        self._context: OperatorContext | None = None
         self._pending: list[tuple[int, Any]] = []
         self._leftovers_removed = False
         self._records_in = self._committed = 0
@@ -238,7 +214,7 @@ class SinkOperator(Operator):
         return iter(())
 
     def end_of_data(self) -> Iterator[Output]:
-        context = self._opened_context
+        context = self._context
         if not context.transactional:
             permit = permit_of_ended_input(context.connector.attempt)
             self._pre_commit(0)
@@ -282,7 +258,7 @@ class SinkOperator(Operator):
         if self._leftovers_removed:
             return
         writer = self._writer
-        if self._opened_context.connector.subtask == 0 and isinstance(writer, RemovesLeftovers):
+        if self._context.connector.subtask == 0 and isinstance(writer, RemovesLeftovers):
             self._phase = "remove_leftovers"
             writer.remove_leftovers(permit)
         self._leftovers_removed = True
@@ -291,8 +267,3 @@ class SinkOperator(Operator):
     def _writer(self) -> SinkWriter[Any]:
         assert self._open_writer is not None, "open() comes first"
         return self._open_writer
-
-    @property
-    def _opened_context(self) -> OperatorContext:
-        assert self._context is not None, "open() comes first"
-        return self._context

@@ -14,7 +14,7 @@ class Bundles(Operator):
     """At another parallelism, what is kept is shared out among the subtasks."""
 
     def open(self, context: OperatorContext) -> None:
-        self.state = context.list_state("kept")
+        self.state = context.operator_list_state("kept")
         self.kept = self.state.get()
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:

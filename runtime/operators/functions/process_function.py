@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from penstock.runtime.errors import PenstockError
@@ -14,25 +14,17 @@ from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import OperatorContext, Tagged
+from penstock.runtime.operators.operator_state import AsksForLists, ListStates
 from penstock.runtime.operators.timers import FunctionTimerService, KeyedTimerService
 from penstock.runtime.operators.user_code.function_class import OutputTag, declared_name, tag_name, tags_of
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.state.declared_state import ListStateMode, OperatorListState
-from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_backend import KeyedStateBackend
-from penstock.runtime.state.time_to_live import Ttl
 
 
 class SideOutputs:
-    """Collects records by tag.
-
-    Attributes:
-        isolates: Whether records are copied unless they are immutable.
-
-    Raises:
-        ConfigurationError: Two side outputs have one name.
+    """Collects records by tag; with `isolates` mutable records are copied.
 
     Example:
         >>> class Sort:
@@ -67,7 +59,7 @@ class SideOutputs:
         self._count += 1
 
     def take(self) -> Iterator[Tagged]:
-        """The records so far, as one batch a tag; without timestamps where a record has none."""
+        """The records so far, as one batch a tag; without timestamps if a record has none."""
         if not self._count:
             return
         taken, stamps = self._rows, self._stamps
@@ -87,13 +79,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class FunctionContext(AsksForMetrics):
+class FunctionContext(AsksForLists, AsksForMetrics):
     """Context of any process function while it runs; one object for the whole attempt.
-
-    Args:
-        context: The operator's context.
-        timers: The timer service, which knows the time.
-        side: Takes what the function emits beside its main output.
 
     Attributes:
         timestamp: Event time of the current record or timer in microseconds; `None` when the stream has none,
@@ -118,7 +105,6 @@ class FunctionContext(AsksForMetrics):
     if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Explain a missing key or a misspelt name."""
             if name == "current_key":
                 msg = "there is no current key here: a key belongs to a record, ask for it in process"
                 raise PenstockError(msg)
@@ -168,29 +154,9 @@ class FunctionContext(AsksForMetrics):
         """
         self._side.emit(tag, record, self.timestamp)
 
-    def operator_list_state(
-        self,
-        name: str,
-        mode: ListStateMode = "split_distribute",
-        *,
-        of_type: type | None = None,
-        migrate: Callable[[Any], Any] | None = None,
-    ) -> OperatorListState[Any]:
-        """A list of this subtask, which belongs to no key; see `OperatorListState`.
-
-        Args:
-            name: Unique in the operator.
-            mode: Redistribution on restore: `"split_distribute"`, `"union"` or `"broadcast"`.
-            of_type: The type of the values; by default any.
-            migrate: Converts a restored value of another type to `of_type`.
-
-        Raises:
-            ConfigurationError: The mode is unknown, or the list has another mode or type.
-            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
-        """
-        some: Any = of_type
-        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
-        return self._lists.ask(declaration)
+    @property
+    def _list_states(self) -> ListStates:
+        return self._lists
 
     @property
     def _metrics(self) -> Metrics:
@@ -199,12 +165,6 @@ class FunctionContext(AsksForMetrics):
 
 class RuntimeContext(FunctionContext, AsksForKeyedState):
     """Context of a keyed function: its key, its state and its timers, too.
-
-    Args:
-        context: The operator's context.
-        backend: The operator's keyed state.
-        timers: The function's timers.
-        side: Takes what the function emits beside its main output.
 
     Attributes:
         current_key: Key of the current record or timer; unset in `open` and `close`.
@@ -227,27 +187,6 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
         self._backend = backend
         self._states = context.requested
         self.time_domain = None
-
-    def list_state(
-        self,
-        name: str,
-        *,
-        of_type: type | None = None,
-        ttl: Ttl | None = None,
-        migrate: Callable[[Any], Any] | None = None,
-    ) -> ListState[Any]:
-        """Keyed state: one list for each key; see `ListState`.
-
-        Args:
-            of_type: The type of the elements; by default any.
-            ttl: Lifetime of an element after it was added: a `timedelta`, seconds, or a `StateTtl`.
-            migrate: Converts a restored element of another type to `of_type`.
-
-        Raises:
-            ConfigurationError: The type differs from the first one given.
-            StateMismatchError: The job starts from a snapshot that holds something else under this name.
-        """
-        return self._keyed_list(name, of_type, ttl, migrate)
 
     @property
     def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:

@@ -43,8 +43,8 @@ class Totals(Operator):
     def open(self, context: OperatorContext) -> None:
         self.context = context
         self.total = context.value_state("total", default=0, of_type=int)
-        self.rules = context.list_state("rules", "broadcast")
-        self.known = context.list_state("known", "union")
+        self.rules = context.operator_list_state("rules", "broadcast")
+        self.known = context.operator_list_state("known", "union")
         self.pieces = [*context.raw.operator]
         copies = {group: json.loads(data) for group, data in context.raw.keyed.items()}
         self.groups = len(copies)

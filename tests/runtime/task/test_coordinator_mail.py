@@ -36,7 +36,7 @@ class Hears(Operator):
     """Keeps what it heard; reports every row; tells of both in front of a barrier."""
 
     def open(self, context: Any) -> None:
-        self.context, self.heard = context, context.list_state("heard")
+        self.context, self.heard = context, context.operator_list_state("heard")
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:
         for row in batch.rows:

@@ -31,7 +31,7 @@ class Sums(Operator):
 
     def open(self, context: Any) -> None:
         self.sum = 0
-        self.left = context.list_state("left")
+        self.left = context.operator_list_state("left")
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:
         self.sum += sum(batch.rows)

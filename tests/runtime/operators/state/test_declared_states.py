@@ -183,7 +183,7 @@ class Totals(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self.context = context
-        assert context.keyed_list_state("parts", of_type=int) is self.parts
+        assert context.list_state("parts", of_type=int) is self.parts
 
     def process(self, batch: Any) -> Iterator[RowBatch]:
         found = []

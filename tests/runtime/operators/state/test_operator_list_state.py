@@ -412,7 +412,7 @@ def test_declaration_that_no_subtask_runs_holds_nothing() -> None:
 def test_operator_of_a_user_asks_with_a_type() -> None:
     class Asks(Operator):
         def open(self, context: OperatorContext) -> None:
-            self.numbers = context.list_state("numbers", of_type=str, migrate=str)
+            self.numbers = context.operator_list_state("numbers", of_type=str, migrate=str)
 
         def process(self, batch: RowBatch) -> Iterator[RowBatch]:
             yield RowBatch(self.numbers.get())

@@ -393,7 +393,7 @@ class Talks(Operator):
     """Sends each row to its coordinator, and keeps what it is sent."""
 
     def open(self, context: Any) -> None:
-        self.context, self.heard = context, context.list_state("heard")
+        self.context, self.heard = context, context.operator_list_state("heard")
 
     def process(self, batch: Any) -> Any:
         for row in batch.rows:

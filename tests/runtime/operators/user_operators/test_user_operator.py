@@ -80,9 +80,9 @@ class AllKinds(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self.context = context
-        self.split = context.list_state("split")
-        self.union = context.list_state("union", "union")
-        self.shared = context.list_state("shared", mode="broadcast")
+        self.split = context.operator_list_state("split")
+        self.union = context.operator_list_state("union", "union")
+        self.shared = context.operator_list_state("shared", mode="broadcast")
         self.pieces = list(context.raw.operator)
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:
@@ -337,7 +337,7 @@ class AsksLate(Passes):
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:
         if self.found is None:
-            lists = [self.context.list_state(name, mode) for name, mode in self.modes.items()]
+            lists = [self.context.operator_list_state(name, mode) for name, mode in self.modes.items()]
             self.pieces = list(self.context.raw.operator)
             self.found = [sorted(each.get()) for each in lists]
         yield RowBatch([(*self.found, [piece.decode() for piece in self.pieces])])
@@ -380,7 +380,7 @@ def test_lists_and_raw_state_that_nobody_has_asked_for_stay_in_every_snapshot(pa
 def test_a_union_list_that_one_subtask_has_brought_up_to_date_is_not_multiplied_by_the_others() -> None:
     class Replaces(AsksLate):
         def process(self, batch: RowBatch) -> Iterator[RowBatch]:
-            self.context.list_state("union", "union").update([(self.context.subtask, "new")])
+            self.context.operator_list_state("union", "union").update([(self.context.subtask, "new")])
             yield batch
 
     old, snapshots = two_old_subtasks(), []
@@ -487,7 +487,7 @@ def test_a_list_state_has_one_known_mode(modes: list[Any], message: str) -> None
     class Asks(Passes):
         def open(self, context: OperatorContext) -> None:
             for mode in modes:
-                context.list_state("seen", mode)
+                context.operator_list_state("seen", mode)
 
     with pytest.raises(OperatorError, match=message) as caught:
         OperatorHarness.of(plain(Asks()))

@@ -97,7 +97,7 @@ class Limited(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self.context = context
-        self.saved = context.list_state("limit", "union")
+        self.saved = context.operator_list_state("limit", "union")
         self.limit = max(self.saved.get(), default=0)
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:

@@ -51,8 +51,8 @@ class Totals(Operator):
         self.total = context.value_state("total", default=0)
         self.raw = dict(context.raw.keyed)
         self.pieces = list(context.raw.operator)
-        self.subtasks = context.list_state("subtasks", "union")
-        self.rules = context.list_state("rules", "broadcast")
+        self.subtasks = context.operator_list_state("subtasks", "union")
+        self.rules = context.operator_list_state("rules", "broadcast")
         rules = self.rules.get()
         assert rules in ([], ["rule"]), rules
         assert bool(rules) == context.is_restored
@@ -185,14 +185,14 @@ class Held(Notified):
 
     def process(self, batch: RowBatch | ArrowBatch) -> Iterator[RowBatch]:
         self.world.met[type(batch).__name__] += 1
-        held = self.context.list_state("held")
+        held = self.context.operator_list_state("held")
         is_rows = isinstance(batch, RowBatch)
         for number in (row["n"] for row in batch.rows) if is_rows else batch.batch["n"].to_pylist():
             held.add(number)
         yield from ()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[RowBatch | ArrowBatch]:
-        held = self.context.list_state("held")
+        held = self.context.operator_list_state("held")
         ready = [number for number in held.get() if number <= watermark.timestamp]
         held.update([number for number in held.get() if number > watermark.timestamp])
         yield RowBatch([{"n": number} for number in ready if number % 2])
@@ -241,9 +241,9 @@ class KeepsTwice(Notified):
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:
         if not self.has_asked:
             self.has_asked = True
-            writers = self.context.list_state("writers", "union").get()
+            writers = self.context.operator_list_state("writers", "union").get()
             assert len(set(writers)) == len(writers), "a union list was multiplied"
-            assert self.context.list_state("rules", "broadcast").get() in ([], ["rule"])
+            assert self.context.operator_list_state("rules", "broadcast").get() in ([], ["rule"])
             self.world.met["restored writers"] += len(writers)
         for key, (kind, number) in self.context.by_key(batch):
             if kind == "released":
@@ -257,8 +257,8 @@ class KeepsTwice(Notified):
         super().snapshot(checkpoint_id)
         if self.has_asked:
             attempt = self.context.connector.attempt
-            self.context.list_state("writers", "union").update([(attempt, self.context.subtask)])
-            self.context.list_state("rules", "broadcast").update(["rule"])
+            self.context.operator_list_state("writers", "union").update([(attempt, self.context.subtask)])
+            self.context.operator_list_state("rules", "broadcast").update(["rule"])
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
         keyed = {
