@@ -29,9 +29,9 @@ class DeadLetter:
     """A record that could not be read or processed, as it flows on a dead-letter stream.
 
     Attributes:
-        record: The record as it was found (text, or the undecodable bytes).
-        error: What was wrong with it.
-        origin: Where it came from, for example `file:offset`.
+        record: The unchanged record: text, or undecodable bytes.
+        error: Description of the error.
+        origin: Place of the record, for example `file:offset`.
     """
 
     record: Any
@@ -45,15 +45,12 @@ class ConnectorContext:
 
     Attributes:
         job_id: The job's id: lower-case letters, digits and `-`.
-        job_name: The name that the user gave.
         operator_id: Id of the source or sink operator.
         subtask: Index of this subtask, from 0.
         parallelism: Number of subtasks of this operator.
-        attempt: Number of the attempt, from 1. Each restart, rescale and take-over by another JobMaster has a
-            higher one than all before it, so it serves as a fencing token. Of two writers of one subtask
-            of a job, the one with the lower number is cut off. After the restart of a region it differs
-            between subtasks.
-        clock: Where time comes from.
+        attempt: Number of the attempt, from 1. It grows with each restart, rescale and take-over by another
+            JobMaster, so it is a fencing token: of two writers of one subtask, the one with the lower number
+            is fenced. After the restart of a region it differs between subtasks.
     """
 
     job_id: str
@@ -72,11 +69,11 @@ class Polled(Generic[T_co]):
     Attributes:
         batch: Records, or `None` when there are none right now.
         dead_letters: Records that could not be read; they go to the dead-letter stream.
-        skipped: How many bad records were skipped silently (`on_error="skip"`).
-        ready_at: With nothing to give: monotonic time (the context's clock) at which to poll again; `None`
-            for a little later.
+        skipped: Number of bad records that were skipped silently (`on_error="skip"`).
+        ready_at: Without records: monotonic time (the context's clock) of the next poll; `None` for a little
+            later.
         finished: All splits are read to their end; the reader is not polled again.
-        split: Which split the records are from, for a reader that `ReportsSplits`.
+        split: Name of the records' split, for a reader that `ReportsSplits`.
     """
 
     batch: Batch | None = None
@@ -93,7 +90,7 @@ class SourceReader(Protocol[T_co]):
     def poll(self, max_rows: int) -> Polled[T_co]:
         """Read the next records, about `max_rows` of them and at most a few times that.
 
-        Must return within some milliseconds; says `ready_at` instead of waiting.
+        Must return within some milliseconds; return `ready_at` instead of waiting.
         """
         ...
 
@@ -111,8 +108,7 @@ class SplitProgress:
     """The splits of a reader.
 
     Attributes:
-        reading: Names of the splits that it reads now, of its own choice. A name is not used again for
-            another split.
+        reading: Names, chosen by the reader, of the splits that it reads now. A name is never reused.
         has_waiting: Whether it has splits that it will begin later.
     """
 
@@ -122,7 +118,7 @@ class SplitProgress:
 
 @runtime_checkable
 class ReportsSplits(Protocol):
-    """Optional for a reader: says which splits it has, so that each split has a watermark of its own.
+    """Optional for a reader: reports its splits, so that each split has its own watermark.
 
     Each batch then names its split: `Polled(batch, split=...)`. Without this, a reader counts as one split.
 
@@ -149,26 +145,22 @@ class ReportsSplits(Protocol):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The splits that are not read to their end; asked for after each poll.
+        """The splits that are not read to their end; read after each poll.
 
-        The same object as before, if nothing has changed: then less has to be compared.
+        Return the same object if nothing has changed, which saves comparisons.
         """
         ...
 
 
 @runtime_checkable
 class PausesSplits(Protocol):
-    """Optional for a reader that `ReportsSplits`: leaves out splits that are too far ahead of others.
+    """Optional for a reader that `ReportsSplits`: pauses splits that are too far ahead of others.
 
     For sources with `WatermarkStrategy.with_alignment`. Without this, a subtask waits as a whole.
     """
 
     def pause_splits(self, paused: Set[Hashable]) -> None:
-        """Read nothing of these splits until the next call, and all others again.
-
-        Args:
-            paused: Names out of `SplitProgress.reading`.
-        """
+        """Read none of these splits (names from `SplitProgress.reading`) until the next call, and all others."""
         ...
 
 
@@ -176,24 +168,24 @@ class PausesSplits(Protocol):
 class FollowsCheckpoints(Protocol):
     """Optional for a reader: learn which snapshots became part of a completed checkpoint.
 
-    For sources that keep what they have given out until it is safe: they acknowledge messages, commit
-    offsets, or let go of data. A checkpoint that is aborted is never completed; a later one covers it.
+    For sources that acknowledge messages, commit offsets or delete data when a checkpoint covers them. An
+    aborted checkpoint is never completed; a later one covers its records.
     """
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
-        """The snapshot that was just taken is this checkpoint's."""
+        """Note that the last snapshot belongs to this checkpoint."""
         ...
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing that was read before this checkpoint's snapshot is ever asked for again.
+        """Release records read before this checkpoint's snapshot: they are never read again.
 
-        What a reader is restored with is covered by a completed checkpoint, too.
+        A completed checkpoint covers the state of a restored reader, too.
         """
         ...
 
 
 class SplitsWithWarnings(list[Any]):
-    """Splits, and what the user should know about them; the job's report shows it.
+    """Splits with warnings for the user, which the job's report shows.
 
     Example:
         >>> listed = SplitsWithWarnings(["a", "b"], ["c is empty"])
@@ -210,9 +202,9 @@ class SplitsWithWarnings(list[Any]):
 class Source(Protocol[T_co]):
     """A place that records come from. The object itself is pickled and sent to the subtasks.
 
-    A source whose code never changes or keeps a record that it has given says so by an attribute
-    `only_reads = True`. Where all functions of the subtask only read, nothing is copied then. A reader that
-    makes each record anew may have `makes_new_records = True`: its rows are not copied at all.
+    A source whose code never changes or keeps a returned record may have an attribute `only_reads = True`.
+    Where all functions of the subtask only read, no record is copied then. A reader that makes each record
+    anew may have `makes_new_records = True`: its rows are never copied.
     """
 
     def splits(self, parallelism: int) -> Sequence[Any]:
@@ -230,12 +222,11 @@ class Source(Protocol[T_co]):
 
 @dataclass(frozen=True, eq=False)
 class NeededColumns:
-    """Parts of a source's records that are needed; others may be there, too.
+    """Columns and rows of a source's records that the steps need; the source may return more.
 
     Attributes:
-        names: Columns that are needed by name; `None` when all are.
-        wanted: Only rows for which this is true are needed; `None` for all rows. A step that drops the
-            others still does so.
+        names: Needed columns; `None` for all.
+        wanted: True for needed rows; `None` for all rows. The step that drops the others still does so.
     """
 
     names: tuple[str, ...] | None = None
@@ -249,12 +240,12 @@ class NeededColumns:
 
 @runtime_checkable
 class ReadsInPart(Protocol):
-    """Optional for a source: it leaves out columns and records that no step needs."""
+    """Optional for a source: it skips columns and records that no step needs."""
 
     def reading(self, needed: NeededColumns) -> Source[Any]:
-        """A source of the same records with at least what is needed.
+        """A source of the same records with at least the needed columns and rows.
 
-        The splits must be the same ones: a job that is started from a savepoint may need other columns.
+        Its splits must be the same: a job that starts from a savepoint may need other columns.
         """
         ...
 
@@ -292,9 +283,6 @@ class SplitEnumeratorContext(Protocol):
         """Run blocking work, such as listing a folder; the callback runs in the enumerator's thread.
 
         Without `on_error` an error fails the job. No callback runs after the job was restored.
-
-        Args:
-            work: The blocking call.
         """
         ...
 
@@ -315,10 +303,7 @@ class SplitEnumerator(Protocol):
         ...
 
     def snapshot(self) -> Any:
-        """All splits that no reader has, and any other state.
-
-        Any value that the codec carries, but not `None`.
-        """
+        """All splits that no reader has, and any other state: a value that the codec carries, not `None`."""
         ...
 
     def close(self) -> None:

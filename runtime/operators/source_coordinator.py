@@ -54,9 +54,9 @@ NO_MORE_SPLITS: Final = None
 class OnRequest(Generic[T], metaclass=NearestNames):
     """Hands the splits of a source out on request, instead of assigning them when the job starts.
 
-    For sources with more splits than subtasks, such as a folder of files. A subtask that is done early takes
-    the next split, so none is left with a large share. Each split must come to an end, and the order in which
-    splits are read is not fixed. Readers get one split at a time.
+    For sources with more splits than subtasks, such as a folder of files. A subtask that finishes a split
+    takes the next one, so the work is balanced. Each split must be finite, and the order in which splits are
+    read is not fixed. Readers get one split at a time.
 
     Args:
         source: Any source; it lists its splits once, when the job starts from nothing.
@@ -103,7 +103,6 @@ class OnRequestEnumerator:
         self._serve()
 
     def reader_failed(self, subtask: int) -> None:
-        """Drop the waiting reader; it requests again after its restart."""
         self._waiting.pop(subtask, None)
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:
@@ -114,7 +113,7 @@ class OnRequestEnumerator:
         return self._is_listed, list(self._unassigned)
 
     def close(self) -> None:
-        """Release nothing."""
+        """There is nothing to release."""
 
     def _listed(self, splits: list[Any]) -> None:
         self._is_listed = True
@@ -132,13 +131,9 @@ class OnRequestEnumerator:
 
 
 def unassigned_splits(state: Any) -> Sequence[Any] | None:
-    """The splits that no reader has, from an enumerator's snapshot.
+    """The splits that no reader has, from the snapshot of an `OnRequestEnumerator`.
 
-    Args:
-        state: Any enumerator's snapshot; it does not name its owner, so its form decides.
-
-    Returns:
-        The splits; `None` when they were not listed yet, or the state is another enumerator's.
+    `None` when they were not listed yet, or for the snapshot of another enumerator, recognised by its form.
 
     Example:
         >>> unassigned_splits((True, ["b", "c"]))
@@ -189,7 +184,7 @@ class SplitAssignments:
 
 
 class SourceCoordinator(OperatorCoordinator):
-    """Hands out the splits of one source; it is the enumerator's context."""
+    """Assigns the splits of one source; it is the enumerator's context."""
 
     def __init__(
         self, source: EnumeratesSplits, context: OperatorCoordinatorContext, location: OperatorLocation
@@ -200,8 +195,8 @@ class SourceCoordinator(OperatorCoordinator):
         self._state: Any | None = None
         self._enumerator: SplitEnumerator | None = None
         self._assignments = SplitAssignments()
-        self._gone: set[int] = set()
-        self._told_no_more: set[int] = set()
+        self._failed: set[int] = set()
+        self._signalled: set[int] = set()
 
     # -- the enumerator's context -------------------------------------------------------------------------
 
@@ -214,14 +209,14 @@ class SourceCoordinator(OperatorCoordinator):
         return self._context.parallelism
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
-        """Hand splits to a reader; those of a reader that is gone are given back when it restarts."""
+        """Send splits to a reader; the splits of a failed reader are given back when it restarts."""
         self._assignments.assigned(subtask, splits)
-        if subtask not in self._gone:
+        if subtask not in self._failed:
             self._context.send_event(subtask, tuple(splits))
 
     def signal_no_more_splits(self, subtask: int) -> None:
-        if subtask not in self._gone and subtask not in self._told_no_more:
-            self._told_no_more.add(subtask)
+        if subtask not in self._failed and subtask not in self._signalled:
+            self._signalled.add(subtask)
             self._context.send_event(subtask, NO_MORE_SPLITS)
 
     def run_in_background(
@@ -255,12 +250,12 @@ class SourceCoordinator(OperatorCoordinator):
         self._call("enumerator", begin)
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A reader asks for work; one that is gone is not served."""
+        """Handle a reader's request for splits; a failed reader gets none."""
         if event != SPLIT_REQUEST:
             msg = f"a reader of {self.operator_id!r} sent {event!r:.80}"
             raise TypeError(msg)
         enumerator = self._enumerator
-        if enumerator is not None and subtask not in self._gone:
+        if enumerator is not None and subtask not in self._failed:
             self._call("handle_split_request", lambda: enumerator.handle_split_request(subtask))
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
@@ -273,15 +268,15 @@ class SourceCoordinator(OperatorCoordinator):
         answer.complete(state)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
-        self._gone.add(subtask)
-        self._told_no_more.discard(subtask)
+        self._failed.add(subtask)
+        self._signalled.discard(subtask)
         enumerator = self._enumerator
         if isinstance(enumerator, HearsOfFailedReaders):
             self._call("reader_failed", lambda: enumerator.reader_failed(subtask))
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
         """Give back the splits that a restarted reader's state lacks, while other readers continue."""
-        self._gone.discard(subtask)
+        self._failed.discard(subtask)
         splits = self._assignments.take_back(subtask, checkpoint_id)
         enumerator = self._enumerator
         if splits and enumerator is not None:
@@ -333,5 +328,5 @@ class SourceCoordinatorProvider:
             raise PenstockError(msg)
 
     def must_arrive(self, event: Any) -> bool:
-        """Splits would be lost with the event; a reader that has finished may miss that there are no more."""
+        """Splits would be lost with the event; a finished reader may miss `NO_MORE_SPLITS`."""
         return event is not NO_MORE_SPLITS

@@ -1,10 +1,10 @@
 """`SourceOperator`: the reader of one subtask, its splits in snapshots, and its errors located.
 
-It is not an `Operator`: nothing flows into it. The subtask polls it and hands what it gave to the chain.
+It is not an `Operator`, since it has no input. The subtask polls it and passes its records to the chain.
 
-`RequestedSplits` is the reader of a source whose splits come from its coordinator. It reads what it has with
-the source's own reader, and asks for more when that has come to its end. Splits that come while it reads wait
-for their turn; they are in every snapshot, behind the one that is read.
+`RequestedSplits` is the reader of a source whose splits come from its coordinator. It reads an assignment
+with the source's own reader, and requests more splits at its end. Splits that come meanwhile wait for their
+turn; they are in every snapshot, behind the ones that are being read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class RequestedSplits(Generic[T]):
-    """A `SourceReader` over the readers of one assignment after the other."""
+    """A `SourceReader` that reads one assignment after the other."""
 
     def __init__(
         self,
@@ -71,7 +71,6 @@ class RequestedSplits(Generic[T]):
         return getattr(self._reader, "makes_new_records", False) is True
 
     def poll(self, max_rows: int) -> Polled[T]:
-        """The next records of what it has; asks for more where there is nothing."""
         if self._reader is None and self._waiting:
             waiting, self._waiting = self._waiting, []
             self._reader = self._source.reader(self._context, waiting)
@@ -90,7 +89,6 @@ class RequestedSplits(Generic[T]):
         return replace(polled, finished=self._nothing().finished)
 
     def handle_event(self, event: Any) -> None:
-        """The coordinator has answered."""
         if event is NO_MORE_SPLITS:
             self._no_more = True
         elif isinstance(event, tuple):
@@ -106,7 +104,7 @@ class RequestedSplits(Generic[T]):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The splits of the assignment that is being read; a name says which assignment it is."""
+        """The splits of the assignment that is being read; their names include its number."""
         reader, number = self._reader, self._assignment
         has_waiting = bool(self._waiting)
         reading: tuple[tuple[int, Hashable], ...] = ()
@@ -143,9 +141,11 @@ class SourceOperator:
 
     Attributes:
         mark: The checkpoint whose mark the reader has met, until it is taken or aborted.
-        change: What the last poll has changed in event time.
-        isolates: Whether records are copied unless they can't change, or the reader has just made them.
+        change: Changes in event time of the last poll.
+        isolates: Whether records are copied unless they are immutable, or the reader has just made them.
     """
+
+    _context: OperatorContext
 
     def __init__(self, source: Source[Any], watermarks: WatermarkStrategy[Any] | None = None) -> None:
         self._source = source
@@ -157,7 +157,6 @@ class SourceOperator:
         self.change = NO_CHANGE
         self.isolates = True
         self._copies = True
-        self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
         self._induced: ExternallyInducedReader | None = None
         self._follower: FollowsCheckpoints | None = None
@@ -173,7 +172,7 @@ class SourceOperator:
         send_event: Callable[[Any], None] | None = None,
         report_watermark: Callable[[Any], None] | None = None,
     ) -> None:
-        """Make the reader for the restored splits, or for fresh ones where nothing was restored."""
+        """Make the reader for the restored splits; for fresh ones if none were restored."""
         self._context = context
         mine = list(context.restored.get(SPLITS, splits))
         if send_event is not None and isinstance(self._source, EnumeratesSplits):
@@ -181,7 +180,7 @@ class SourceOperator:
             self._reader = self._requested
         else:
             self._reader = self.guarded("reader", lambda: self._source.reader(context.connector, mine))
-        # Asked once: looking whether a class fits a protocol takes longer than many a poll.
+        # Checked once: `isinstance` of a protocol takes longer than many polls.
         self._copies = self.isolates and getattr(self._reader, "makes_new_records", False) is not True
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
         self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
@@ -195,7 +194,6 @@ class SourceOperator:
                 watermarks.align(report_watermark, pauses_splits=self._pauses is not None)
 
     def handle_event(self, event: Any) -> None:
-        """The source's coordinator has sent something."""
         requested = self._requested
         if requested is None:
             msg = f"{type(self._source).__name__} has no coordinator but was sent {event!r:.80}"
@@ -203,7 +201,6 @@ class SourceOperator:
         self.guarded("handle_event", lambda: requested.handle_event(event))
 
     def poll(self, max_rows: int) -> Polled[Any]:
-        """Ask the reader for about `max_rows` records."""
         reader = self._opened_reader
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
         if self._copies and (polled.batch is not None or polled.dead_letters):
@@ -236,20 +233,16 @@ class SourceOperator:
         return self._watermarks is not None and self._watermarks.holds_reader and not self._is_awaited
 
     def await_mark(self, *, is_awaited: bool) -> None:
-        """A checkpoint waits for its mark, or none does.
+        """Note whether a checkpoint waits for its mark.
 
-        The reader reads on to it, even when it is ahead of its alignment group: those that are behind may
-        wait for that checkpoint.
-
-        Raises:
-            OperatorError: The reader failed.
+        The reader then reads on to the mark, even when it is ahead of its alignment group: those that are
+        behind may wait for that checkpoint.
         """
         if is_awaited != self._is_awaited:
             self._is_awaited = is_awaited
             self._pause_splits()
 
     def aligned(self, answer: WatermarksAligned) -> None:
-        """The JobMaster has said how far it may read."""
         if self._watermarks is not None:
             self._watermarks.aligned(answer)
             self._pause_splits()
@@ -265,11 +258,9 @@ class SourceOperator:
 
     @property
     def tick_at(self) -> float | None:
-        """Time at which `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
         return None if self._watermarks is None else self._watermarks.tick_at
 
     def tick(self, now: float) -> TimeChange:
-        """Time has passed: `now` is in seconds on the clock of `InputTime`."""
         watermarks = self._watermarks
         return NO_CHANGE if watermarks is None else self._timed(lambda: watermarks.tick(now))
 
@@ -287,7 +278,6 @@ class SourceOperator:
         return {SPLITS: SavedList(splits)}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Notify a reader that wants to know."""
         follower = self._follower
         if follower is not None:
             self.guarded(
@@ -315,7 +305,6 @@ class SourceOperator:
         return progress
 
     def _timed(self, call: Callable[[], T]) -> T:
-        assert self._context is not None, "open() comes first"
         assert self._watermarks is not None, "only a source with a strategy has event time"
         try:
             return call()
@@ -336,8 +325,7 @@ class SourceOperator:
         return f"source {type(self._source).__name__}: {what}"
 
     def guarded(self, what: str, call: Callable[[], T]) -> T:
-        """Call something of the reader; its error becomes an `OperatorError` that names the source."""
-        assert self._context is not None, "open() comes first"
+        """Call a method of the reader; its error becomes an `OperatorError` that names the source."""
         try:
             return call()
         except LOCATED:
@@ -347,7 +335,7 @@ class SourceOperator:
 
 
 def _isolated(polled: Polled[Any]) -> Polled[Any]:
-    """The same with records that the reader has not kept."""
+    """A copy that shares no record with the reader."""
     batch, letters = polled.batch, polled.dead_letters
     if isinstance(batch, RowBatch):
         batch = replace(batch, rows=own_copies(batch.rows))
@@ -376,7 +364,7 @@ def _checked(polled: Any) -> Polled[Any]:
 
 
 def _check_rows(batch: RowBatch) -> None:
-    """Refuse what can be read once only: a look at the types of the records would use them up."""
+    """Refuse iterators, which an examination of the records would use up."""
     rows, stamps = batch.rows, batch.timestamps
     if type(rows) is not list and not hasattr(rows, "__len__"):
         what = f"poll returned a RowBatch whose rows are of type {type(rows).__name__}"

@@ -1,48 +1,42 @@
 """`SourceWatermarks`: event time of one source subtask, which is that of the slowest of its splits.
 
-A source with a strategy tracks each split separately, because records of two splits have no common order.
-With one newest timestamp for both, the records of a slower split would be late. So each split has a
-watermark, and the subtask's watermark is the lowest of them (Flink: `WatermarkOutputMultiplexer`).
+Records of two splits have no common order. With one newest timestamp for both, the records of a slower split
+would be late. So each split has a watermark, and the subtask's watermark is the lowest of them (Flink:
+`WatermarkOutputMultiplexer`).
 
 * A split counts from the moment that the reader has it, also before its first record. Until then it has no
   watermark and holds the others up.
-* A split that waits for its turn counts as well. It is not quiet, so idleness does not apply to it.
-* An idle split is left out. It comes back with its next record. If it is behind the others then, the
-  subtask's watermark waits for it.
-* A split that was read to its end is left out for good. What it reached last counts before that.
-* When all splits are idle, nothing is held up any more. The subtask is idle, and its watermark is the highest
-  that any split has reached, one that has ended included. So it does not depend on which split became idle
-  or ended first. `WatermarkValve` has the same rule between channels.
-* A subtask without splits stays where it is. With idleness it becomes idle, because more splits may come.
+* A split that waits for its turn counts as well. Idleness does not apply to it.
+* An idle split does not count until its next record. If it is behind the others then, the subtask's watermark
+  waits for it.
+* A split that was read to its end does not count any more. Its last watermark counts before that.
+* When all splits are idle, the subtask is idle. Its watermark is the highest of any split, including ended
+  ones. So it does not depend on which split became idle or ended first. `WatermarkValve` has the same rule
+  between channels.
+* A subtask without splits keeps its watermark. With idleness it becomes idle, because more splits may come.
 
-A reader that says nothing about its splits is followed as one split.
+A reader that does not report its splits is followed as one split. Splits' watermarks are in no snapshot, as
+in
+Flink: the first batch of a restored split sets its watermark again.
 
-Splits' watermarks are in no snapshot, as in Flink. A restored reader continues behind the last record of each
-split, and the first batch of a split gives its watermark again. What was fired before the restart is in the
-state of the operators that fired it.
+**`SourceAlignment`** keeps one source subtask from running far ahead of the others of its group. Where
+sources are joined or windowed together, the records of a faster source wait in state.
 
-# `SourceAlignment` keeps one source subtask from running far ahead of the others of its group
-
-Where sources are joined or windowed together, event time is that of the slowest. What a fast source reads
-meanwhile waits in state. So the sources of a group wait for each other.
-
-Each subtask reports its watermark to the JobMaster from time to time (`WatermarkReported`). The answer says
-how far it may read: up to the lowest watermark of the group plus its own drift (`WatermarksAligned`). A
-subtask that is further ahead reads nothing until another answer lets it. Flink's coordinators announce by a
-timer. Here the report is the question, so the JobMaster needs no timer, and a lost answer is made good by the
-next report.
+Each subtask reports its watermark to the JobMaster periodically (`WatermarkReported`). The answer is the
+limit up to which it may read: the lowest watermark of the group plus its own drift (`WatermarksAligned`). A
+subtask beyond it reads nothing until another answer allows it. Flink's coordinators announce by a timer. Here
+the JobMaster needs no timer, and the next report replaces a lost answer.
 
 It never stops for good:
 
 * The slowest of a group is within its own drift, so it reads. A paused subtask continues reporting.
-* A subtask that is idle or has ended says so, and counts no more. So does one that is gone: the JobMaster
-  forgets what it had reported. A subtask that has not reported yet does not count either.
+* A subtask that is idle or has ended reports that, and does not count any more. The JobMaster forgets the
+  reports of failed subtasks. A subtask that has not reported yet does not count either.
 * A subtask without a watermark holds the others up, as it holds event time up, and is never paused itself.
   If it has nothing to read, idleness lets the others continue.
 * Barriers don't wait: a source takes them between two polls, whether it polls or not.
 
-A pause is no state. After a restart a subtask reads until the first answer, which comes within milliseconds.
-How far a source is ahead is therefore no promise. It may be ahead by what it reads between a report and its
+A pause is not part of a snapshot. A source may exceed its drift by what it reads between a report and its
 answer, or while another subtask is being restarted.
 """
 
@@ -64,12 +58,12 @@ from penstock.runtime.user_location import function_location
 
 @dataclass(frozen=True, slots=True)
 class WatermarkReported:
-    """Progress of a source subtask; asks how far it may read.
+    """Progress of a source subtask, which requests the limit up to which it may read.
 
     Attributes:
         number: Counts the reports of this subtask and attempt from 1. Reports may overtake each other.
-        reached: Its watermark in microseconds; `None` before the first one.
-        counts: Whether the others wait for it: it is neither idle nor at its end.
+        reached: Watermark in microseconds; `None` before the first one.
+        counts: Whether the others wait for this subtask: it is neither idle nor at its end.
     """
 
     number: int
@@ -79,11 +73,7 @@ class WatermarkReported:
 
 @dataclass(frozen=True, slots=True)
 class WatermarksAligned:
-    """Limit up to which a source subtask may read.
-
-    Attributes:
-        allowed: The highest watermark with which it may read; `None` as long as a subtask has no watermark.
-    """
+    """Limit up to which a source subtask may read; `None` as long as a subtask has no watermark."""
 
     number: int
     allowed: int | None
@@ -117,7 +107,7 @@ class SourceAlignment:
         return self._allowed is None or reached > self._allowed
 
     def tick(self, now: float, reached: int | None, *, counts: bool) -> None:
-        """Report if it is time; `now` is in seconds on the clock of `InputTime`."""
+        """Report if it is due; `now` is in seconds on the clock of `InputTime`."""
         if now >= self.due_at:
             self.due_at = now + self._interval
             self.report(reached, counts=counts)
@@ -148,12 +138,7 @@ _NONE: Final = SplitProgress(())
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """Changes in the event time of a source subtask.
-
-    Attributes:
-        status: The new status. `ACTIVE` belongs in front of the records of the same poll, `IDLE` behind the
-            watermark.
-    """
+    """Changes in event time; `ACTIVE` belongs in front of a poll's records, `IDLE` behind the watermark."""
 
     watermark: Watermark | None = None
     status: StreamStatus | None = None
@@ -170,7 +155,7 @@ class SourceWatermarks:
         self._cursor = RecordCursor()
         self._timestamper = Timestamper(strategy, self._cursor)
         self._splits: dict[Hashable, WatermarkProgress] = {}
-        self._known: SplitProgress | None = None
+        self._known = _NONE
         self._at_work: WatermarkProgress | None = None
         self._making = ""
         self._without_splits = None if strategy.idle_after is None else IdlenessTimer(strategy.idle_after)
@@ -214,11 +199,11 @@ class SourceWatermarks:
         alignment = self._alignment
         if alignment is None:
             return frozenset()
-        if self._pauses_splits and self._known is not None and self._known.has_waiting:
+        if self._pauses_splits and self._known.has_waiting:
             return frozenset()  # splits that wait for their turn would never start
         if not self._pauses_splits:
             return frozenset(self._splits) if self.is_paused else frozenset()
-        return frozenset(name for name, each in self._splits.items() if alignment.is_ahead(each.reached))
+        return frozenset(name for name, split in self._splits.items() if alignment.is_ahead(split.reached))
 
     @property
     def doing(self) -> str:
@@ -230,7 +215,7 @@ class SourceWatermarks:
         return self._cursor.current
 
     def open(self, progress: SplitProgress | None) -> None:
-        """The reader was made; `progress` has its splits, or is `None` if it says nothing about them."""
+        """Begin with the splits of a new reader; `None` if it does not report them."""
         if self._strategy.timestamp_assigner is not None:
             check_function("timestamp", self._strategy.timestamp_assigner)
         self._known = _ALL if progress is None else progress
@@ -239,18 +224,13 @@ class SourceWatermarks:
     def polled(self, polled: Polled[Any], progress: SplitProgress | None) -> tuple[Polled[Any], TimeChange]:
         """Process a poll; return its records with timestamps, and the changes in event time.
 
-        Args:
-            progress: The reader's splits now; `None` if it does not report them.
-
-        Raises:
-            PenstockError: A record has no timestamp, or the reader does not say which split it is from.
-            Exception: The user's code failed; `doing` says where.
+        An error of the user's code passes through; `doing` names the code.
         """
         now = _ALL if progress is None else progress
         if polled.batch is not None and len(polled.batch):
             polled = self._observe(polled, has_splits=progress is not None)
         elif now is self._known and not polled.finished:
-            return polled, NO_CHANGE  # nothing has come, and no split has begun or ended
+            return polled, NO_CHANGE  # no record, and no split has begun or ended
         self._begin(now)
         self._merge(now)
         self._end(_NONE if polled.finished else now)
@@ -265,7 +245,7 @@ class SourceWatermarks:
     @property
     def tick_at(self) -> float | None:
         ahead = self.ahead
-        times = [each.tick_at for name, each in self._splits.items() if name not in ahead]
+        times = [split.tick_at for name, split in self._splits.items() if name not in ahead]
         if not self._splits and self._without_splits is not None:
             times = [self._without_splits.due_at]
         if self._alignment is not None:
@@ -273,18 +253,16 @@ class SourceWatermarks:
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> TimeChange:
-        """Time has passed: `now` is in seconds on the clock of `InputTime`."""
         ahead = self.ahead
-        for name, each in self._splits.items():
-            at = each.tick_at
+        for name, split in self._splits.items():
+            at = split.tick_at
             if name in ahead:
-                each.hold()
+                split.hold()
             elif at is not None and at <= now:
-                self._at_work = each
-                each.tick(now)
+                self._at_work = split
+                split.tick(now)
         if not self._splits and self._without_splits is not None:
             self._without_splits.ask(now)
-        assert self._known is not None, "open() comes first"
         self._merge(self._known)
         if self._alignment is not None:
             self._alignment.tick(now, self._reached, counts=not self._is_idle)
@@ -318,22 +296,22 @@ class SourceWatermarks:
 
     def _end(self, progress: SplitProgress) -> None:
         self._known = progress
-        going_on = set(progress.reading)
-        for split in [split for split in self._splits if split not in going_on]:
+        remaining = set(progress.reading)
+        for split in [split for split in self._splits if split not in remaining]:
             del self._splits[split]
         if self._splits and self._without_splits is not None:
             self._without_splits.activity()
 
     def _merge(self, progress: SplitProgress) -> None:
         splits = self._splits.values()
-        reached = [each.reached for each in splits if each.reached is not None]
+        reached = [split.reached for split in splits if split.reached is not None]
         if reached:
             self._highest = max(reached) if self._highest is None else max(self._highest, *reached)
         if progress.has_waiting:
             self._is_idle = False
             return
         if splits:
-            active = [each.reached for each in splits if not each.is_idle]
+            active = [split.reached for split in splits if not split.is_idle]
             self._is_idle = not active
         else:
             self._is_idle = self._without_splits is not None and self._without_splits.is_idle
@@ -341,7 +319,7 @@ class SourceWatermarks:
         if self._is_idle:
             self._advance_to(self._highest)
         elif None not in active:
-            self._advance_to(min(each for each in active if each is not None))
+            self._advance_to(min(at for at in active if at is not None))
 
     def _advance_to(self, reached: int | None) -> None:
         if reached is not None and (self._reached is None or reached > self._reached):
