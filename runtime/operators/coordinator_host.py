@@ -6,12 +6,11 @@ operator's subtasks and of the coordinator are handled exactly once relative to 
 A checkpoint of an operator with a coordinator has one part for the coordinator and one for each subtask. They
 are taken at different moments: the coordinator's first, then those of the subtasks, when a barrier comes to
 each. An event must be on the same side of the checkpoint where it is sent and where it is handled. If it is
-not, the checkpoint must hold it. Two rules see to that.
+not, the checkpoint must hold it. Two rules ensure that.
 
-*From the coordinator to a subtask.* The valve holds events back between the coordinator's part and the
-barriers of the sources. That is too early. A source takes its part later than the trigger arrives. The
-barrier for an operator behind others is still on its way. So each event carries the checkpoint behind which
-it was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
+*From the coordinator to a subtask.* The valve holds events between the coordinator's part and the barriers of
+the sources. That is not long enough: a barrier reaches a subtask later. So each event carries the checkpoint
+behind which it was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
 (`task/coordinator_mail.py`). Events that were sent before the coordinator's part have arrived before any
 source is triggered (`OperatorCoordinatorHolder`).
 
@@ -19,13 +18,13 @@ source is triggered (`OperatorCoordinatorHolder`).
 coordinator's. It is in neither state, so the checkpoint records it (Chandy and Lamport's state of a channel).
 Events are numbered, and a subtask acknowledges its part with the number of events that it had sent. From the
 coordinator's part on, all events that come are recorded. The checkpoint completes when those in front of
-every subtask's part have come. The others are left out. After a restore the recorded events are handled
+every subtask's part have come. Later events are not recorded. After a restore the recorded events are handled
 again, right after `start`, because the restored coordinator has not seen them. The requests of readers are
-not acknowledged, so none is recorded: a restored reader asks again.
+not acknowledged, so none is recorded: a restored reader requests again.
 
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
-since all subtasks of an operator are in one region. So no side ever knows an event that the other forgets.
-The coordinator of a source stays and takes splits back instead (`SourceCoordinator`).
+since all subtasks of an operator are in one region. So no side ever knows an event that the other does not.
+The coordinator of a source continues and takes splits back instead (`SourceCoordinator`).
 
 What it must never do:
 
@@ -80,9 +79,9 @@ class EventOfCoordinator:
     """An event of an operator's coordinator for one of its subtasks.
 
     Attributes:
-        after: The newest checkpoint that the coordinator had taken its part of since the subtask began; -1
+        after: The newest checkpoint of which the coordinator had taken its part since the subtask began; -1
             for none. The event belongs behind it.
-        must_arrive: Whether a subtask that has finished must run again for it.
+        must_arrive: Whether a subtask that has finished must run again for this event.
     """
 
     after: int
@@ -105,10 +104,10 @@ class UserCoordinatorProvider:
         return f"coordinator {type(coordinator or self._operator).__name__}"
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Accept any state; an operator that had no coordinator then begins with none."""
+        """Accept any state; an operator that had no coordinator before begins with none."""
 
     def must_arrive(self, event: Any) -> bool:
-        """Return false: a finished operator emits nothing more, so it misses nothing."""
+        """Return false: a finished operator emits no more records."""
         return False
 
 
@@ -117,7 +116,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Inbox:
-    """Events of one subtask: how many were handled, and those that came too early."""
+    """Events of one subtask: the number of handled ones, and those that came too early."""
 
     handled: int = 0
     early: dict[int, bytes] = field(default_factory=dict)
@@ -149,7 +148,7 @@ class CoordinatorHost(OperatorCoordinator):
         self._coordinator: OperatorCoordinator | None = None
         self._restored: tuple[int | None, Any | None] = (None, None)
         self._to_handle_again: list[tuple[int, bytes]] = []
-        #: By subtask, the newest checkpoint that the coordinator has taken its part of since it began.
+        #: `EventOfCoordinator.after` by subtask.
         self._after: dict[int, int] = {}
         self._inboxes: dict[int, _Inbox] = {}
         self._recordings: dict[int, _Recording] = {}

@@ -1,23 +1,21 @@
 """The parts of operators and sources that run in the JobMaster.
 
-**`OperatorCoordinator`** (Flink's name, too). There is one for the whole operator, in the JobMaster. It talks
-with the operator's subtasks by events, takes part in checkpoints, and gets its state back after a failure.
-Every method is called in the JobMaster's thread and must not block; work that does goes through
-`OperatorCoordinatorContext.run_in_background`.
+**`OperatorCoordinator`** (Flink's name, too). An operator has one, in the JobMaster. It exchanges events with
+the operator's subtasks, takes part in checkpoints, and is restored after a failure. Every method is called in
+the JobMaster's thread and must not block; use `OperatorCoordinatorContext.run_in_background` for work that
+does. A source with an enumerator has a coordinator, and so has a user's operator with a method `coordinator`.
 
-A source has one if it has an enumerator. A user's operator has one if it has a method `coordinator`.
+**`MasterHook`** and `ExternallyInducedReader` are for sources whose data decides when a checkpoint happens
+(Flink's `ExternallyInducedSourceReader`). An external system puts a mark into its data, and all records in
+front of the mark are in one checkpoint. The source's *master hook* runs in the JobMaster: when a checkpoint
+starts, it lets the system write the mark. The reader of each subtask meets the mark and reports it, and the
+subtask takes the checkpoint exactly there.
 
-**`MasterHook`** and `ExternallyInducedReader`, for sources that decide by their data when a checkpoint
-happens (Flink's `ExternallyInducedSourceReader`). A system outside can put a mark into its data, and
-everything in front of the mark is to be in one checkpoint. Two parts make that work. The source's *master
-hook* runs in the JobMaster: when a checkpoint starts it asks the system to write the mark of that checkpoint.
-The reader of each subtask meets the mark and reports it, and the subtask takes the checkpoint exactly there.
-
-The job still triggers its sources for each checkpoint; such a reader's subtask takes that as the permission
-to begin, not as the moment. A mark that is met before the permission comes stops the reader until it does, or
-until the checkpoint is aborted or overtaken. A mark from before a restart stops no reader. When the data has
-ended there are no more marks, and the subtask takes checkpoints like any other. Savepoints go the same way;
-one with which the job is stopped ends the data of each reader at its mark.
+The job still triggers its sources for each checkpoint; such a reader's subtask takes that as permission, not
+as the moment. A mark that is met before the permission stops the reader until the permission comes, or until
+the checkpoint is aborted or overtaken. A mark from before a restart stops no reader. After the end of the
+data there are no marks, and the subtask takes checkpoints like any other. Savepoints work alike; a savepoint
+that stops the job ends the data of each reader at its mark.
 """
 
 from __future__ import annotations
@@ -91,11 +89,10 @@ class OperatorCoordinatorContext(Protocol):
         ...
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
-        """Send an event to a subtask; those to one subtask arrive in order.
+        """Send an event, any value that the codec carries; events to one subtask arrive in order.
 
         Args:
             subtask: Index of the subtask.
-            event: The message: any value that the codec carries.
             answer: Called with the outcome.
         """
         ...
@@ -103,11 +100,7 @@ class OperatorCoordinatorContext(Protocol):
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run blocking work; no callback runs after the job was restored or the coordinator was closed.
-
-        Args:
-            work: The blocking call.
-        """
+        """Run blocking work; no callback runs after the job was restored or the coordinator was closed."""
         ...
 
     def fail_job(self, cause: str | PenstockError) -> None:
@@ -126,7 +119,7 @@ class OperatorCoordinator:
         """Begin the attempt; called after `reset_to_checkpoint`, before any event."""
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """Handle an event of a subtask; those of one subtask come in the order in which they were sent."""
+        """Handle an event of a subtask; events of one subtask come in the order in which they were sent."""
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
         """Take a snapshot, now or later: any value that the codec carries; `None` for no state."""
@@ -139,9 +132,9 @@ class OperatorCoordinator:
         """React to a failed subtask; no event reaches it until it is restored."""
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """React to a failed subtask that restarts from this checkpoint while the others continue.
+        """React to a failed subtask of a source that restarts from this checkpoint while others continue.
 
-        Only for sources. Any other operator goes back with its coordinator, by `reset_to_checkpoint`.
+        Any other operator is restored together with its coordinator, by `reset_to_checkpoint`.
         """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -159,10 +152,7 @@ class HasCoordinator(Protocol):
     """A user's `Operator` with a coordinator in the JobMaster."""
 
     def coordinator(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
-        """Make the coordinator of one attempt.
-
-        Called in the JobMaster, on a copy of the operator that processes nothing.
-        """
+        """Make the coordinator of one attempt; called in the JobMaster, on a copy of the operator."""
         ...
 
 
@@ -211,10 +201,10 @@ class RecordsEvents(Protocol):
 
 
 class MasterHook(Protocol):
-    """A hook as a user writes it; its calls may come from different threads, never two at a time.
+    """A hook of users, called from different threads, but never by two at a time.
 
-    All of them may block. A call that does not return in time fails its checkpoint, or the start of the
-    attempt. No further call is made before it has returned.
+    Calls may block. A call that does not return in time fails its checkpoint, or the start of the attempt. No
+    further call is made before it has returned.
 
     Example:
         >>> class Sequence:  # numbers the checkpoints that the job builds on
@@ -246,10 +236,9 @@ class MasterHook(Protocol):
         ...
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> Any | None:
-        """Do the hook's part of a checkpoint and return its state, any value that the codec carries.
+        """Do the hook's part of a checkpoint and return its state; an exception aborts the checkpoint.
 
-        Raises:
-            Exception: Any exception aborts the checkpoint.
+        The state is any value that the codec carries.
         """
         ...
 
@@ -278,5 +267,5 @@ class ExternallyInducedReader(Protocol):
     """A `SourceReader` that meets marks."""
 
     def should_trigger_checkpoint(self) -> int | None:
-        """The checkpoint whose mark stands right after the last `poll`; called once a poll."""
+        """The checkpoint whose mark follows the records of the last `poll`; called once a poll."""
         ...

@@ -1,16 +1,15 @@
 """The beginning of event time: timestamps of records, and watermarks.
 
-`TimestampsAndWatermarksOperator` is the operator. Sources with watermarks of their own use the same parts:
-`Timestamper`, and `micros_of_column` for Arrow columns.
+`TimestampsAndWatermarksOperator` is the operator. Sources with a strategy use the same parts: `Timestamper`
+and `WatermarkProgress`.
 
-`WatermarkProgress` tracks how far event time has come in one stream of records, and whether it is idle. A
-stream is what one subtask reads, or one split of a source. Rows and Arrow batches go the same way. Bounded
-out-of-orderness uses only the newest timestamp of a batch. A user's generator receives each record: an Arrow
-batch is turned into dicts for it, and flows on as an Arrow batch.
+`WatermarkProgress` tracks the event time of one stream of records, and whether it is idle. A stream is the
+input of one subtask, or one split of a source. Bounded out-of-orderness uses only the newest timestamp of a
+batch. A user's generator receives each record; the rows of an Arrow batch as dicts.
 
-Watermarks are due behind batches, and when time has passed. `tick` passes time. It measures idleness and
-the interval of `on_periodic` on a clock that stands still under back pressure. Otherwise a slow receiver
-would make its senders idle, and their records late.
+Watermarks are due behind batches, and when time has passed (`tick`). Idleness and the interval of
+`on_periodic` are measured on a clock that stands still under back pressure. Otherwise a slow receiver would
+make its senders idle, and their records late.
 
 No snapshot holds any of it. A restored stream is active and has no watermark. So event time stands still
 until records come, or until the stream has been quiet for as long as the strategy says.
@@ -47,12 +46,7 @@ from penstock.runtime.user_location import function_location
 
 
 def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
-    """The moments of a column: timestamps with a time zone, or whole numbers of microseconds.
-
-    Fractions of a microsecond are cut off.
-
-    Raises:
-        PenstockError: The column is missing, has another type, or holds a null; the message names it.
+    """The moments of a column: timestamps with a time zone, cut to microseconds, or whole microseconds.
 
     Example:
         >>> batch = pa.record_batch({"at": pa.array([5_000], pa.timestamp("ms", "UTC"))})
@@ -115,10 +109,7 @@ def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
 
 
 class Timestamper:
-    """Gives records the timestamps of a strategy.
-
-    An Arrow batch stays one unless a function gives the timestamps.
-    """
+    """Gives records the timestamps of a strategy; a function of the user turns Arrow batches into rows."""
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
         self._strategy = strategy
@@ -133,7 +124,7 @@ class Timestamper:
         return f"timestamp assigner {function_location(self._strategy.timestamp_assigner)}"
 
     def stamped(self, batch: Batch) -> TimedBatch:
-        """The batch with its timestamps; it holds at least one record."""
+        """A batch that is not empty, with its timestamps."""
         if isinstance(batch, ArrowBatch) and self._strategy.timestamp_assigner is None:
             return self._of_columns(batch)
         rows = rows_of(batch)
@@ -199,14 +190,7 @@ def _of_column(name: str) -> Callable[[Any], Any]:
 
 
 class WatermarkProgress:
-    """Follows one stream; see the module's text.
-
-    Attributes:
-        doing: Name of the running code of the user; empty while none runs.
-
-    Raises:
-        PenstockError: The strategy's generator is no `WatermarkGenerator`.
-    """
+    """Event time of one stream; `doing` is the name of running user code, empty while none runs."""
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
         self._bound = strategy.out_of_orderness + 1
@@ -232,7 +216,7 @@ class WatermarkProgress:
         return self._output.is_idle
 
     def observe(self, stamped: TimedBatch) -> None:
-        """Take in new records; an error of the user's generator passes through, and `doing` names it."""
+        """Observe new records; an error of the user's generator passes through, and `doing` names it."""
         self.begin()
         if self._generator is None:
             self._output.advance(stamped.newest - self._bound)
@@ -270,7 +254,6 @@ class WatermarkProgress:
         return at if idle_at is None else min(idle_at, at)
 
     def tick(self, now: float) -> None:
-        """Take in the time: `now` is in seconds on a clock that stands still under back pressure."""
         if self._timer is not None and self._timer.ask(now):
             self._output.is_idle = True
             return
@@ -308,15 +291,9 @@ class WatermarkProgress:
 class TimestampsAndWatermarksOperator(FunctionOperator):
     """Gives records their timestamps and emits the watermark after each batch.
 
-    A watermark stands after a whole batch, since the stream may be cut there anyway. Time alone brings
-    watermarks only where a user's generator emits them. No snapshot holds the newest timestamp: after a
-    restart the watermark restarts with the first batch, and can only be lower.
-
-    The status follows the same rule. A stream begins active, also after a restart. `ACTIVE` comes in front of
-    the first batch after a pause, and `IDLE` behind the last watermark.
-
-    Args:
-        strategy: Source of the timestamps, and how much out of order they are.
+    The passing of time brings watermarks only where a user's generator emits them. After a restart the
+    watermark starts with the first batch, and can only be lower than before. `ACTIVE` comes in front of the
+    first batch after a pause, and `IDLE` behind the last watermark.
     """
 
     kind: ClassVar[str] = "timestamp"

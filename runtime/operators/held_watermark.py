@@ -1,15 +1,14 @@
-"""`HeldWatermark`: fires timers of a watermark in portions, and passes the watermark on behind them.
+"""`HeldWatermark`: fires the timers of a watermark in portions, and forwards the watermark after them.
 
-A watermark may fire millions of timers or windows. An operator that fired all of them at once would keep
-barriers waiting. So it fires some of them, and holds the watermark (`Operator.holds_watermark`). It continues
-in `flush`, before any other input, until all that are due have fired. Then the watermark is passed on.
-Between two flushes a checkpoint may come. Its snapshot holds the timers that are left, and the reached event
-time. An operator that is restored from it fires the rest at once, because its event time has reached them.
-Flink calls such timers interruptible.
+A watermark may fire millions of timers or windows. Firing all of them at once would delay barriers. So the
+operator fires some of them, and holds the watermark (`Operator.holds_watermark`). It continues in `flush`,
+before any other input, until all due timers have fired. Then the watermark is forwarded. Between two flushes
+a checkpoint may come. Its snapshot holds the remaining timers and the reached event time. A restored operator
+fires the rest at once, because its event time has reached them. Flink calls such timers interruptible.
 
-The end of time is not held, as the end of the input comes right behind it: everything fires in one go.
+The end of time is not held, as the end of the input comes right behind it: all timers fire at once.
 
-A watermark must never overtake what it fires, nor may any record behind it.
+A watermark must never overtake the timers that it fires, nor may any record behind it.
 
 `ReachedWatermark` holds the reached event time of one operator, over restarts and rescales. Whether a record
 is late must not depend on the place of a restart. Otherwise a straggler could reopen a window that has fired.
@@ -68,9 +67,8 @@ class HeldWatermark:
 
     Args:
         reached: The reached event time; advanced here.
-        next_at: The earliest moment at which something fires; `None` for none.
-        fire: Fires what is due up to a moment: all of it if the second argument is true, else the part that
-            `some_of` returns.
+        next_at: The earliest moment at which a timer fires; `None` for none.
+        fire: Fires the timers up to a moment: all if the second argument is true, else those of `some_of`.
     """
 
     def __init__(
@@ -86,12 +84,11 @@ class HeldWatermark:
 
     @property
     def is_holding(self) -> bool:
-        """Whether a watermark waits until everything that it has reached has fired."""
         return self._held is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether `flush` has work: after a restore, also where no watermark is held."""
+        """Whether `flush` has work; after a restore also without a held watermark."""
         return self._held is not None or self._is_left()
 
     def advance(self, watermark: Watermark) -> Iterator[Output]:
@@ -105,7 +102,7 @@ class HeldWatermark:
             self._held = None
 
     def flush(self) -> Iterator[Output]:
-        """Fire some of what is due; a held watermark follows the last one fired."""
+        """Fire some of the due timers; a held watermark follows the last of all."""
         reached = self._reached.timestamp
         assert reached is not None, "only a watermark makes anything due"
         yield from self._fire(reached, False)
@@ -114,7 +111,7 @@ class HeldWatermark:
             yield passed
 
     def release(self) -> Iterator[Output]:
-        """Fire all that a held watermark has reached, before records or a status behind it."""
+        """Fire all timers that a held watermark has reached, before records or a status behind it."""
         while self._held is not None:
             yield from self.flush()
 
@@ -126,9 +123,7 @@ class HeldWatermark:
 def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: bool) -> Iterator[T]:
     """Timers that fire before a checkpoint may come: limited in number and time.
 
-    Args:
-        due: The timers in order. None is drawn behind the last one returned.
-        monotonic: Clock in seconds that never goes backwards.
+    None is drawn from `due` behind the last one returned; `monotonic` is a clock in seconds.
 
     Example:
         >>> due = iter(range(3000))
@@ -140,7 +135,7 @@ def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: boo
 
 def _sliced(due: Iterable[T], monotonic: Callable[[], float]) -> Iterator[T]:
     deadline = monotonic() + PATIENCE
-    for fired, each in enumerate(due, 1):
-        yield each
+    for fired, timer in enumerate(due, 1):
+        yield timer
         if fired >= MOST_FIRED or monotonic() >= deadline:
             return

@@ -1,14 +1,14 @@
-"""Metrics of the user's own: counters, gauges and histograms of one operator in one subtask.
+"""Metrics of users (counters, gauges, histograms) and statistics of one operator in one subtask.
 
-A histogram must not grow with what it has seen, and those of several subtasks must make one whose quantiles
-are right. So it counts values in fixed exponential buckets, as OpenTelemetry's and Prometheus' exponential
-histograms do. Eight buckets make a doubling: the bounds are powers of the eighth root of two, the same in
-every process. Merging is adding counts. A quantile is the middle of its bucket, which is at most 4.5 % away
-from the value. Values under 2**-50 in size count as zero, and those over 2**50 as 2**50. So there are at most
-1,601 buckets, of which only those are kept that have counted something.
+A histogram has bounded memory, and histograms of several subtasks are merged with correct quantiles. So it
+counts values in fixed exponential buckets, as OpenTelemetry's and Prometheus' exponential histograms do.
+Eight buckets make a doubling: the bounds are powers of the eighth root of two, the same in every process.
+Merging is adding counts. A quantile is the middle of its bucket, which is at most 4.5 % away from the value.
+Values under 2**-50 in size count as zero, and values over 2**50 as 2**50. So there are at most 1,601 buckets,
+of which only non-empty ones are kept.
 
 The task changes metrics and another thread reads them. A reader copies a dict in one step of the interpreter,
-and computes all else from the copy.
+and works on the copy.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _LAST: Final = 50 * PER_DOUBLING
 #: Added to the index of a positive value, so that signs part; zero has the bucket 0.
 _SHIFT: Final = _LAST + 1
 
-#: Most metrics of one operator: more are made by mistake, such as one a key.
+#: Maximum number of metrics of one operator: more are a mistake, such as one a key.
 MOST_METRICS: Final = 1_000
 
-#: Numbers that Penstock's own operators count beside the metrics of the user's own.
+#: Counters of Penstock's own operators.
 BUILT_IN: Final = frozenset({"committed", "late_records", "timers", "uncommitted", "windows"})
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
-#: What the names of a histogram's parts end in, in Prometheus.
+#: Suffixes of the names of a histogram's parts in Prometheus.
 _PARTS_OF_HISTOGRAM: Final = ("_bucket", "_count", "_sum")
 
 
 class Counter:
-    """A number that grows, and shows up in the operator's statistics.
+    """A number that grows, shown in the operator's statistics.
 
     Example:
         >>> counter = Counter()
@@ -60,7 +60,7 @@ class Counter:
         self.value = 0
 
     def increment(self, by: int = 1) -> None:
-        """Add to it."""
+        """Add to the number."""
         self.value += by
 
 
@@ -80,11 +80,7 @@ class Gauge:
         self.value: float | None = None
 
     def set(self, value: float) -> None:
-        """Replace the number.
-
-        Raises:
-            TypeError: It is no number.
-        """
+        """Replace the number; raises `TypeError` for another value."""
         self.value = _number("a gauge", value)
 
 
@@ -111,8 +107,8 @@ class Histogram:
         """Count a value.
 
         Raises:
-            TypeError: It is no number.
-            ValueError: It is infinite, or NaN.
+            TypeError: The value is no number.
+            ValueError: The value is infinite, or NaN.
         """
         number = _number("a histogram", value)
         if not isfinite(number):
@@ -125,7 +121,7 @@ class Histogram:
         self._greatest = max(self._greatest, number)
 
     def statistics(self) -> HistogramStatistics:
-        """Count so far."""
+        """The counts so far."""
         buckets = tuple(sorted(self._buckets.copy().items()))
         return HistogramStatistics(self._least, self._greatest, self._total, buckets) if buckets else NOTHING
 
@@ -152,13 +148,10 @@ class HistogramStatistics:
         return sum(count for _, count in self.buckets)
 
     def quantile(self, q: float) -> float:
-        """The value that a part of all values does not exceed, within 4.5 %; 0 when there are none.
+        """The value that this share of all values does not exceed, within 4.5 %; 0 without values.
 
         Args:
-            q: From 0 to 1; 0.5 is the median. 0 and 1 give the least and the greatest value themselves.
-
-        Raises:
-            ValueError: It is not between 0 and 1.
+            q: From 0 to 1; 0.5 is the median, 0 and 1 are the exact minimum and maximum.
 
         Example:
             >>> HistogramStatistics().quantile(0.5)
@@ -200,7 +193,7 @@ class HistogramStatistics:
         )
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Number of values that are at most each power of two, from below the least to above the greatest.
+        """Number of values up to each power of two, from below the minimum to above the maximum.
 
         Example:
             >>> histogram = Histogram()
@@ -224,11 +217,11 @@ class HistogramStatistics:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HistogramStatistics:
-        """Statistics from the dict of `asdict`, maybe by way of JSON."""
+        """Statistics from the result of `asdict`, also by way of JSON."""
         return cls(**{**data, "buckets": tuple((bucket, count) for bucket, count in data["buckets"])})
 
 
-#: What a histogram without values has counted.
+#: Statistics of a histogram without values.
 NOTHING: Final = HistogramStatistics()
 
 
@@ -237,8 +230,8 @@ class GaugeStatistics:
     """Value of a gauge, in one subtask or in several.
 
     Attributes:
-        least: Of all subtasks.
-        greatest: Of all subtasks.
+        least: Minimum over all subtasks.
+        greatest: Maximum over all subtasks.
         total: Sum over all subtasks.
     """
 
@@ -253,7 +246,7 @@ class GaugeStatistics:
         )
 
 
-#: What one metric stands at: that of a counter is a number.
+#: Value of one metric; the value of a counter is a number.
 MetricValue: TypeAlias = int | GaugeStatistics | HistogramStatistics
 
 Metric: TypeAlias = Counter | Gauge | Histogram
@@ -261,7 +254,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class Metrics:
-    """The metrics of one operator in one subtask; they begin anew with each attempt.
+    """The metrics of one operator in one subtask; each attempt starts with empty ones.
 
     Example:
         >>> metrics = Metrics()
@@ -279,7 +272,7 @@ already; give one of them another name
         self._metrics: dict[str, Metric] = {}
 
     def ask(self, kind: type[M], name: str) -> M:
-        """The metric of this name; the same object whenever it is asked for."""
+        """The metric of this name; always the same object."""
         known = self._metrics.get(name) if isinstance(name, str) else None
         if known is None:
             self._check_new(kind, name)
@@ -293,9 +286,8 @@ already; give one of them another name
         return known
 
     def statistics(self) -> dict[str, MetricValue]:
-        """Values of the gauges, without those that were never set; may be asked for beside the task."""
-        every = self._metrics.copy().items()
-        found = ((name, _value_of(metric)) for name, metric in every)
+        """Values of the metrics, without gauges that were never set; callable from any thread."""
+        found = ((name, _value_of(metric)) for name, metric in self._metrics.copy().items())
         return {name: value for name, value in found if value is not None}
 
     def _check_new(self, kind: type[Metric], name: object) -> None:
@@ -327,46 +319,35 @@ already; give one of them another name
 
 
 class AsksForMetrics:
-    """Methods of a context that give metrics by name."""
+    """Methods of a context that return metrics by name."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def _metrics(self) -> Metrics:
-        """The metrics so far."""
+        """The metrics of the operator."""
 
     def counter(self, name: str) -> Counter:
-        """A counter of this subtask, from 0 in each attempt; it shows in the statistics and in Prometheus.
+        """A counter of this subtask, from 0 in each attempt; shown in the statistics and in Prometheus.
 
         Raises:
-            ConfigurationError: The name has other characters than letters, digits and `_`, or is that of
+            ConfigurationError: The name has other characters than letters, digits and `_`, or is the name of
                 another kind of metric.
         """
         return self._metrics.ask(Counter, name)
 
     def gauge(self, name: str) -> Gauge:
-        """A gauge of this subtask: a number that is set. See `counter` for names.
-
-        Raises:
-            ConfigurationError: The name can't be one, or is that of another kind of metric.
-        """
+        """A gauge of this subtask: a number that is set. See `counter` for names."""
         return self._metrics.ask(Gauge, name)
 
     def histogram(self, name: str) -> Histogram:
-        """A histogram of this subtask: a distribution with quantiles. See `counter` for names.
-
-        Raises:
-            ConfigurationError: The name can't be one, or is that of another kind of metric.
-        """
+        """A histogram of this subtask: a distribution with quantiles. See `counter` for names."""
         return self._metrics.ask(Histogram, name)
 
 
 def sum_by_name(a: Mapping[str, MetricValue], b: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
-    """The sums of two mappings.
-
-    A name may stand for one kind in `a` and for another in `b`: the program has made different metrics in
-    different subtasks. It keeps the value of `a`.
+    """The sums of two mappings; of two kinds of metrics with one name, the value of `a`.
 
     Example:
         >>> sum_by_name({"late": 1, "odd": 2}, {"late": 3, "odd": GaugeStatistics(1.0, 1.0, 1.0)})
@@ -376,7 +357,7 @@ def sum_by_name(a: Mapping[str, MetricValue], b: Mapping[str, MetricValue]) -> d
 
 
 def metric_from_json(data: Any) -> MetricValue:
-    """A metric's value from what `asdict` gave, maybe by way of JSON."""
+    """A metric's value from the result of `asdict`, also by way of JSON."""
     if not isinstance(data, Mapping):
         return int(data)
     return HistogramStatistics.from_dict(data) if "buckets" in data else GaugeStatistics(**data)
@@ -427,7 +408,7 @@ def _middle_of(bucket: int) -> float:
 
 
 def _power_above(bucket: int) -> float:
-    """The smallest power of two that no value of a bucket exceeds; of zero and below the nearest bound."""
+    """The smallest power of two that no value of a bucket exceeds; for negative values the nearest bound."""
     if bucket == 0:
         return 0.0
     index = abs(bucket) - _SHIFT
@@ -445,8 +426,8 @@ class OperatorStatistics:
         records_out: Records emitted on the main output.
         records_skipped: Bad records that were skipped.
         dead_letters: Bad records that went to the dead-letter stream.
-        extra: More by name: what Penstock counts for this kind of operator, such as `late_records`, and the
-            metrics of the user's own. `counters`, `gauges` and `histograms` are views of the latter.
+        extra: More values by name: Penstock's counters of this kind of operator, such as `late_records`, and
+            the user's metrics. `counters`, `gauges` and `histograms` are views of the latter.
     """
 
     records_in: int = 0
@@ -457,19 +438,18 @@ class OperatorStatistics:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Counters of the user's own by name."""
-        counted = {name: each for name, each in self.extra.items() if name not in BUILT_IN}
-        return {name: each for name, each in counted.items() if isinstance(each, int)}
+        """The user's counters by name."""
+        return {n: value for n, value in self.extra.items() if n not in BUILT_IN and isinstance(value, int)}
 
     @property
     def gauges(self) -> dict[str, GaugeStatistics]:
-        """Gauges of the user's own by name."""
-        return {name: each for name, each in self.extra.items() if isinstance(each, GaugeStatistics)}
+        """The user's gauges by name."""
+        return {name: value for name, value in self.extra.items() if isinstance(value, GaugeStatistics)}
 
     @property
     def histograms(self) -> dict[str, HistogramStatistics]:
-        """Histograms of the user's own by name."""
-        return {name: each for name, each in self.extra.items() if isinstance(each, HistogramStatistics)}
+        """The user's histograms by name."""
+        return {name: value for name, value in self.extra.items() if isinstance(value, HistogramStatistics)}
 
     def plus(self, other: OperatorStatistics) -> OperatorStatistics:
         """The sums of both.
@@ -487,12 +467,12 @@ class OperatorStatistics:
         )
 
     def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
-        """The same with metrics of the user's own."""
+        """The same statistics with the user's metrics."""
         return replace(self, extra={**self.extra, **metrics})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OperatorStatistics:
-        """Statistics from the dict of `asdict`, maybe by way of JSON.
+        """Statistics from the result of `asdict`, also by way of JSON.
 
         Example:
             >>> from dataclasses import asdict
@@ -500,5 +480,5 @@ class OperatorStatistics:
             >>> OperatorStatistics.from_dict(asdict(counted)) == counted
             True
         """
-        extra = {name: metric_from_json(each) for name, each in data.get("extra", {}).items()}
+        extra = {name: metric_from_json(value) for name, value in data.get("extra", {}).items()}
         return cls(**{**data, "extra": extra})

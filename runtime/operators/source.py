@@ -160,7 +160,7 @@ class PausesSplits(Protocol):
     """
 
     def pause_splits(self, paused: Set[Hashable]) -> None:
-        """Read none of these splits (names from `SplitProgress.reading`) until the next call, and all others."""
+        """Read only splits outside of `paused`, names from `SplitProgress.reading`, until the next call."""
         ...
 
 

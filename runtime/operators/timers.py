@@ -1,43 +1,34 @@
-"""Timers of keys: how a function sets them, where they are kept, and how they fire.
+"""Timers of keys: `KeyedTimerService` sets them, `TimerQueue` keeps them, `FunctionTimers` fires them.
 
-# `KeyedTimerService`: what a function of a keyed stream uses
-
-*Timers in the past.* A timer must lie behind the time that the function runs at, or it would fire again and
+*Timers in the past.* A timer must lie behind the time at which the function runs, or it would fire again and
 again within one moment. In `process` that time is the watermark, or the time of day when the batch began. In
-`on_timer` it is the moment of the timer that fires. So a timer that sets the next one continues from its own
+`on_timer` it is the moment of the firing timer. So a timer that sets the next one continues from its own
 moment. After an hour of standstill it fires for each missed interval. Flink fires a timer of the past with
 the next watermark, and one that sets itself again never ends.
 
 *The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
-New timers that they set are dropped: time has ended, and an interval would never end. Timers of processing
-time do not fire then, as in Flink.
+New timers that they set are dropped, or an interval would never end. Timers of processing time do not fire
+then, as in Flink.
 
-# `TimerQueue`: timers by key and moment, in the order in which they fire
+*Timers are keyed state.* A timer is an entry of a nested table: its key, its moment, and as value the number
+of its registration. So it is in the snapshot as soon as it is set, and moves with its key when the job is
+rescaled. A checkpoint writes the timers that were set or fired since the last one. There is one timer for a
+key and a moment.
 
-Timers are keyed state. A timer is an entry of a nested table: its key, its moment, and as value the number
-of its registration. So a timer is in the snapshot as soon as it is set. It moves with its key when the job is
-rescaled, and a checkpoint writes the timers that were set or fired since the last one. A timer that was set
-and has fired in between is not written. There is one timer for a key and a moment: the table holds an entry
-only once.
-
-The table has no order, so a heap in memory stands beside it. No snapshot holds the heap: it is built from the
-table when the operator opens. A timer that is deleted leaves the table and stays in the heap until its turn
-comes. An item of the heap counts only if the table has its number at its key and moment. When more than half
-of the heap is such waste it is built anew. So time and memory follow the timers that are set.
+The table has no order, so a heap in memory stands beside it, built from the table when the operator opens. A
+deleted timer stays in the heap until its turn comes. An item of the heap counts only if the table has its
+number at its key and moment. When more than half of the heap is such waste, it is built anew. So time and
+memory follow the timers that are set.
 
 *Order.* The earliest moment comes first; of one moment the timer that was set first. At another parallelism
-the numbers of several old subtasks meet. Each keeps the order of its own; between two of them there is none.
+the timers of each old subtask keep their order; between two of them there is none.
 
-A timer leaves the table before it fires, as in Flink's `InternalTimerServiceImpl`. The state of a snapshot
-between two timers then says exactly which ones have had their effect.
+A timer leaves the table before it fires, as in Flink's `InternalTimerServiceImpl`. So a snapshot between two
+timers holds exactly those that have not fired.
 
-# `FunctionTimers`: the timers of one process function in one subtask, and their firing
-
-A watermark fires the timers of event time that it has reached, some at a time (`held_watermark.py`).
-
-Timers of processing time fire in `flush`, too. It is due when the time of day has reached the earliest of
-them. The time of day of a machine may be set forward or back, and timers then fire early or late. It decides
-nothing else.
+*Firing.* A watermark fires the timers of event time that it has reached, in portions (`held_watermark.py`).
+Timers of processing time fire in `flush`. It is due when the time of day has reached the earliest of them. If
+the machine's time of day is changed, timers fire early or late.
 """
 
 from __future__ import annotations
@@ -64,7 +55,7 @@ _LEAST_WASTE: Final = 1024
 
 
 class TimerQueue:
-    """Timers of one subtask and one kind of time; a moment is in microseconds.
+    """Timers of one subtask and one kind of time; moments are in microseconds.
 
     Example:
         >>> from penstock.runtime.state.state_table import StateTable
@@ -97,7 +88,7 @@ class TimerQueue:
         return heap[0][0] if heap else None
 
     def register(self, key: Any, at: int) -> None:
-        """Set a timer; one that is set already keeps its place in the order."""
+        """Set a timer; a timer that is already set keeps its place in the order."""
         moments = self._entries.get(key)
         if moments is None:
             moments = self._entries[key] = {}
@@ -116,10 +107,7 @@ class TimerQueue:
                 self._build()
 
     def due(self, until: int) -> Iterator[tuple[int, Any]]:
-        """Take out the timers up to a moment lazily; yields moment and key.
-
-        Timers that are set meanwhile come in their turn.
-        """
+        """Remove timers up to a moment lazily, also those set meanwhile; yields moment and key."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             item = heappop(heap)
@@ -155,7 +143,7 @@ _SECOND: Final = 1_000_000
 
 
 class FunctionTimerService:
-    """The time for a function; one of a keyed stream can set timers, too (Flink's `TimerService`)."""
+    """The time for a function; on a keyed stream it also sets timers (Flink's `TimerService`)."""
 
     __slots__ = ("_clock", "_watermark")
 
@@ -188,31 +176,16 @@ class FunctionTimerService:
     def register_processing_time_timer(self, at: datetime | int) -> None:
         """Call `on_timer` for the current key when the time of day has reached a moment.
 
-        Args:
-            at: A `datetime` with a time zone, or an `int` of microseconds since the epoch.
-
-        Raises:
-            ConfigurationError: The value is no moment.
-            PenstockError: The moment has passed, there is no current key, or the stream is not keyed.
+        See `register_event_time_timer` for moments and errors.
         """
         raise _without_keys()
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
-        """Delete the current key's timer of this moment; nothing happens when there is none.
-
-        Raises:
-            ConfigurationError: The value is no moment.
-            PenstockError: There is no current key, or the stream is not keyed.
-        """
+        """Delete the current key's timer of this moment; nothing happens when there is none."""
         raise _without_keys()
 
     def delete_processing_time_timer(self, at: datetime | int) -> None:
-        """Delete the current key's timer of this moment; nothing happens when there is none.
-
-        Raises:
-            ConfigurationError: The value is no moment.
-            PenstockError: There is no current key, or the stream is not keyed.
-        """
+        """Delete the current key's timer of this moment; nothing happens when there is none."""
         raise _without_keys()
 
     def advance(self, watermark: int | None) -> None:
@@ -220,15 +193,7 @@ class FunctionTimerService:
 
 
 class KeyedTimerService(FunctionTimerService):
-    """Timers of the current key.
-
-    A moment is a `datetime` with a time zone, or an `int` of microseconds since the epoch. A key has one
-    timer at a moment, however often it is set. Timers are keyed state: they are in every checkpoint, and go
-    with their keys.
-
-    Args:
-        can_fire: Whether the function has an `on_timer`.
-    """
+    """Timers of the current key; `can_fire` means that the function has an `on_timer`."""
 
     __slots__ = ("_can_fire", "_event", "_event_floor", "_owner", "_processing", "_processing_floor")
 
@@ -305,7 +270,6 @@ def _without_keys() -> PenstockError:
 
 #: Tables of the timers; no state of a function can have these names.
 EVENT_TIMERS: Final = f"{RESERVED}event-time timers"
-
 PROCESSING_TIMERS: Final = f"{RESERVED}processing-time timers"
 
 #: Name of the list state that holds the reached event time.
@@ -316,12 +280,7 @@ OnTimer = Callable[[int, Any, bool], Any]
 
 
 class FunctionTimers:
-    """Fires timers in order, some at a time.
-
-    Args:
-        on_timer: Calls the user's function; `None` when it has no `on_timer`. Restored timers are then kept,
-            and do not fire.
-    """
+    """Fires timers in order, in portions; without `on_timer` restored timers are kept and do not fire."""
 
     def __init__(
         self,

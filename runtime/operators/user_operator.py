@@ -2,7 +2,7 @@
 
 It stands between the chain and the user's object, which have the same methods. It converts batches to the
 format that the operator declares. It checks the operator's results, so that an error names the user's line
-and not the next operator. List states of its context go into snapshots, and metrics into statistics.
+and not the next operator.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_CHECKED: Final = 1 << 16
 
 
 class RowTime:
-    """The event time of the row that `by_key` gave last; `None` outside of it, and without timestamps."""
+    """The event time of the current row of `by_key`; `None` outside of it, and without timestamps."""
 
     __slots__ = ("timestamp",)
 
@@ -58,13 +58,15 @@ class UserOperator(Operator):
 
     batch_format: ClassVar[BatchFormats] = "both"
 
+    _context: OperatorContext
+
     def __init__(self, operator: Operator, key_selector: Callable[[Any], Any] | None = None) -> None:
         # Subtasks of a simulation live in one process. They share no object, as if it had been pickled.
         self._user = copy.deepcopy(operator)
         self._select = key_selector
         self._look = None if key_selector is None else reading(key_selector)
         self._cursor = RecordCursor()
-        self._context: OperatorContext | None = None
+        self._is_opened = False
         self._given: Batch | None = None
         self._checked: set[Any] = set()
         self._checked_types: set[type] = set()
@@ -79,7 +81,7 @@ class UserOperator(Operator):
         if self._select is not None:
             check_function("key_by", self._select)
             context = replace(context, keyed_rows=self._by_key)
-        self._context = context
+        self._context, self._is_opened = context, True
         if context.keyed_state is not None:
             self._sweep = StateSweep(context.keyed_state, context.connector.clock)
             self._row_time = context.keyed_state.time.record = RowTime()
@@ -96,8 +98,8 @@ class UserOperator(Operator):
             self._given = None
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        if self._opened.keyed_state is not None:
-            self._opened.keyed_state.time.advance(watermark.timestamp)
+        if self._context.keyed_state is not None:
+            self._context.keyed_state.time.advance(watermark.timestamp)
         yield from self._checked_outputs("process_watermark", self._user.process_watermark, watermark)
 
     @property
@@ -140,12 +142,7 @@ class UserOperator(Operator):
         return given
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
-        """The raw state that the user's operator returns.
-
-        Raises:
-            PenstockError: The result is not raw state. Or it holds key groups of another subtask, or those of
-                restored state that was never read.
-        """
+        """The raw state that the user's operator returns; refuses key groups of another subtask."""
         self._at = "snapshot_raw"
         raw = self._user.snapshot_raw(checkpoint_id)
         if not isinstance(raw, RawState):
@@ -157,7 +154,7 @@ class UserOperator(Operator):
             msg = f"raw state is bytes, not {short_repr(wrong)} of type {type(wrong).__name__}"
             raise PenstockError(msg)
         if raw.keyed:
-            own = self._opened.key_groups
+            own = self._context.key_groups
             foreign = sorted(set(raw.keyed).difference(own))
             if foreign:
                 msg = (
@@ -165,9 +162,9 @@ class UserOperator(Operator):
                     f"{own.start} to {own.stop - 1} (context.key_groups)"
                 )
                 raise PenstockError(msg)
-        # The state is written beside the task, while the operator may change the object that it returned.
+        # Another thread writes the state, while the operator may change the object that it returned.
         given = RawState(tuple(raw.operator), dict(raw.keyed))
-        return self._opened.restored_raw.with_unread(given)
+        return self._context.restored_raw.with_unread(given)
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         self._call("notify_checkpoint_complete", permit)
@@ -189,7 +186,7 @@ class UserOperator(Operator):
         return OperatorStatistics(self._records_in, self._records_out)
 
     def close(self) -> None:
-        if self._context is not None:
+        if self._is_opened:
             self._call("close")
 
     @property
@@ -197,13 +194,8 @@ class UserOperator(Operator):
         return isinstance(self._user, HasCoordinator)
 
     @property
-    def _opened(self) -> OperatorContext:
-        assert self._context is not None, "open() comes first"
-        return self._context
-
-    @property
     def _keyed_state(self) -> KeyedStateBackend:
-        backend = self._opened.keyed_state
+        backend = self._context.keyed_state
         assert backend is not None, "a keyed operator is given keyed state"
         return backend
 

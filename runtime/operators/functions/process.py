@@ -39,13 +39,14 @@ class ProcessOperator(FunctionOperator):
     kind: ClassVar[str] = "process"
     takes_generators = True
 
+    _collector: ResultCollector
+    _context: FunctionContext
+
     def __init__(self, function: ProcessFunction[Any, Any]) -> None:
         super().__init__(function.process)
         self._user = function
         self._opened = False
         self._side = SideOutputs(type(function))
-        self._collector: ResultCollector | None = None
-        self._context: FunctionContext | None = None
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -61,7 +62,6 @@ class ProcessOperator(FunctionOperator):
         return functions_of(self._user, ProcessFunction)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._collector is not None, "open() comes first"
         rows = rows_of(batch)
         self._records_in += len(rows)
         results = self._results(rows)
@@ -74,7 +74,6 @@ class ProcessOperator(FunctionOperator):
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        assert self._context is not None, "open() comes first"
         self._context.timer_service.advance(watermark.timestamp)
         return iter(())
 
@@ -89,7 +88,6 @@ class ProcessOperator(FunctionOperator):
 
     def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
         context, process = self._context, self._function
-        assert context is not None, "open() comes first"
         stamps = repeat(None, len(batch)) if batch.timestamps is None else batch.timestamps
         for stamp, row in zip(stamps, self._cursor.over(batch.rows), strict=True):
             context.timestamp = stamp
@@ -107,12 +105,19 @@ _MOST_CHECKED: Final = 1 << 16
 class KeyedProcessOperator(KeyedFunctionOperator):
     """Runs a `KeyedProcessFunction` record by record with the record's key set.
 
-    The results of one record are used up before the next record is processed. So a user's generator sees the
+    The results of one record are consumed before the next record is processed. So a user's generator sees the
     state of its own key from its first line to its last.
     """
 
     kind: ClassVar[str] = "process"
     takes_generators = True
+
+    _backend: KeyedStateBackend
+    _collector: ResultCollector
+    _context: RuntimeContext
+    _side: SideOutputs
+    _sweep: StateSweep
+    _timers: FunctionTimers
 
     def __init__(
         self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
@@ -120,13 +125,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         super().__init__(key_selector, function.process)
         self._user = function
         self._opened = False
-        self._backend: KeyedStateBackend | None = None
-        self._context: RuntimeContext | None = None
-        self._collector: ResultCollector | None = None
         self._checked: set[Any] = set()
-        self._timers: FunctionTimers | None = None
-        self._side: SideOutputs | None = None
-        self._sweep: StateSweep | None = None
         self._has_timers = False
         self._firing: tuple[Any, int] | None = None  # key and moment
 
@@ -153,8 +152,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         return functions_of(self._user, KeyedProcessFunction)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._collector is not None, "open() comes first"
-        assert self._timers is not None, "open() comes first"
         yield from self._before_batch()
         rows = rows_of(batch)
         self._records_in += len(rows)
@@ -163,8 +160,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        assert self._timers is not None, "open() comes first"
-        assert self._backend is not None, "open() comes first"
         self._backend.time.advance(watermark.timestamp)
         yield from self._counted(self._timers.advance(watermark))
         self._without_key()
@@ -174,28 +169,22 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     @property
     def holds_watermark(self) -> bool:
-        return self._timers is not None and self._timers.is_holding
+        return self._timers.is_holding
 
     @property
     def flush_at(self) -> float | None:
-        if self._timers is None or self._sweep is None:
-            return None
         timer_at, sweep_at = self._timers.flush_at, self._sweep.due_at
         if timer_at is None or sweep_at is None:
             return sweep_at if timer_at is None else timer_at
         return min(timer_at, sweep_at)
 
     def flush(self) -> Iterator[Output]:
-        assert self._timers is not None, "open() comes first"
-        assert self._sweep is not None, "open() comes first"
         self._sweep.run_if_due()
         if self._timers.flush_at is not None:
             yield from self._counted(self._timers.flush())
             self._without_key()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """Event time for a function with timers; its own lists are brought up to date."""
-        assert self._timers is not None, "open() comes first"
         self._call_beside(self._user, "snapshot", checkpoint_id)
         return {REACHED: self._timers.state()} if self._has_timers else {}
 
@@ -215,8 +204,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
         context, backend = self._context, self._backend
-        assert context is not None, "open() comes first"
-        assert backend is not None, "open() comes first"
         process, keys, checked = self._function, self._keys_of(batch), self._checked
         stamps = repeat(None, len(keys)) if batch.timestamps is None else batch.timestamps
         key = None
@@ -234,14 +221,11 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._without_key()
 
     def _before_batch(self) -> Iterator[Output]:
-        assert self._timers is not None, "open() comes first"
         yield from self._counted(self._timers.begin_batch())
         self._without_key()
 
     def _on_timer(self, at: int, key: Any, is_event_time: bool) -> Any:
         context, backend = self._context, self._backend
-        assert context is not None, "open() comes first"
-        assert backend is not None, "open() comes first"
         self._firing = key, at
         backend.current_key = context.current_key = key
         context.timestamp = at if is_event_time else None
@@ -250,8 +234,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     def _without_key(self) -> None:
         context, backend = self._context, self._backend
-        assert context is not None, "open() comes first"
-        assert backend is not None, "open() comes first"
         self._firing = None
         if backend.current_key is not NO_KEY:
             backend.current_key = NO_KEY
@@ -260,7 +242,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
         """Count main outputs, and emit side outputs in front of a watermark."""
-        assert self._side is not None, "open() comes first"
         for output in outputs:
             if isinstance(output, RowBatch):
                 self._records_out += len(output)
@@ -272,14 +253,13 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         yield from self._side.take()
 
     def _check_new(self, key: Any) -> None:
-        """Check a key that was not seen lately, which all states of the function share."""
         self._check_key(key)
         if len(self._checked) >= _MOST_CHECKED:
             self._checked.clear()
         self._checked.add(key)
 
     def _counters(self) -> Mapping[str, int]:
-        return {TIMERS: len(self._timers)} if self._has_timers and self._timers is not None else {}
+        return {TIMERS: len(self._timers)} if self._has_timers else {}
 
 
 def process_operator(

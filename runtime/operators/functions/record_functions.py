@@ -83,24 +83,19 @@ class FilterOperator(FunctionOperator):
 class FlatMapOperator(FunctionOperator):
     """Emits every record of the function's result, each with the timestamp of its input.
 
-    Args:
-        function: From a record to any iterable of records, or `None` for none. A generator may be endless:
-            its records are emitted in batches as they come.
+    A generator may be endless: its records are emitted in batches as they come.
     """
 
     kind: ClassVar[str] = "flat_map"
     takes_generators = True
 
-    def __init__(self, function: Callable[[Any], Iterable[Any] | None] | FunctionClass) -> None:
-        super().__init__(function)
-        self._collector: ResultCollector | None = None
+    _collector: ResultCollector
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._collector = self._collector_of(context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        assert self._collector is not None, "open() comes first"
         rows = rows_of(batch)
         function = self._function
         self._records_in += len(rows)
@@ -116,9 +111,6 @@ class SplitOperator(FunctionOperator):
     """Emits each record under the tag of the first predicate that is true, else in the main output.
 
     A predicate receives the records of a batch that no predicate before it has taken.
-
-    Args:
-        predicates: Predicates of a record, by tag; at least one.
 
     Example:
         >>> operator = SplitOperator({"even": lambda n: n % 2 == 0, "large": lambda n: n > 2})
@@ -206,17 +198,8 @@ B = TypeVar("B", bound=Batch)
 class MapBatchesOperator(FunctionOperator):
     """Replaces every batch by the function's result.
 
-    The runtime chooses the size of the batches; it differs from run to run. Timestamps stay when the function
-    returns one batch that is as long as its input. The i-th output record gets the time of the i-th input
-    record, so such a function must keep the order. Otherwise the output has no timestamps.
-
-    Args:
-        function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
-            With `"arrow"`: from a `pa.RecordBatch` to one, to a `pa.Table`, or a generator of them.
-        batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts; see `arrow_parts`.
-
-    Raises:
-        ConfigurationError: The format is unknown, or rows are given a schema.
+    Timestamps stay when the function returns one batch that is as long as its input. The i-th output record
+    gets the time of the i-th input record. Otherwise the output has no timestamps.
 
     Example:
         >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
@@ -310,14 +293,8 @@ def arrow_parts(
     """A batch as Arrow batches, whose columns do not depend on how the stream was cut into batches.
 
     Without a schema rows are grouped, in their order, by their names and by the types of their values. So a
-    column has the type that each of its values has alone, and all rows have all columns.
-
-    Args:
-        schema: The columns of all batches. A value that does not fit unchanged is refused; a missing one is
-            null.
-
-    Raises:
-        PenstockError: A row is no dict, or no column has one of its values unchanged.
+    column has the type that each of its values has alone, and all rows have all columns. With a schema a
+    value that does not fit unchanged is refused; a missing one is null.
     """
     if isinstance(batch, ArrowBatch):
         yield batch if schema is None else ArrowBatch(_cast(batch.batch, schema, wanted), batch.timestamps)
