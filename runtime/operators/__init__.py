@@ -1,12 +1,12 @@
 """Operators, sources, sinks, windows, and the chain that drives them.
 
-- `operator` is the base of all operators, `protocols` what users implement to connect anything, `metrics`
-  what functions count. An operator reaches state and time only through its context.
-- `functions/`, `windows/`, `aggregation/`, `expressions/`, `sources/`, `sinks`, `event_time`: one kind of
-  operator each. `user_operator` runs users' own. `coordinator_host` runs coordinators; `coordinators` has
-  their base.
+- `operator` is the base of all operators, which reach state and time only through their context. `source` and
+  `sinks` have the interfaces of users' connectors, `metrics` counters of functions.
+- `functions/`, `windows/`, `aggregation/`, `expression_operators`, `source_operator`, `sinks`, `event_time`:
+  one kind of operator each. `user_operator` runs users' own. `coordinator_host` runs coordinators;
+  `coordinators` has their base. `source_coordinator` runs the enumerator of a source.
 - Shared: `keyed_state_requests`, `operator_state`, `timers`, `held_watermark`, `user_code/`.
-- `chain` drives the operators of a subtask. `running_call` tells what a stuck thread is in.
+- `chain` drives the operators of a subtask. `running_call` finds the user's call in which a thread is stuck.
 
 Imports `state`, `time`, `snapshot` and what lies below; never `graph`.
 """

@@ -225,15 +225,13 @@ class CoordinatorHost(OperatorCoordinator):
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
         self._inboxes.pop(subtask, None)
-        if (hosted := self._coordinator) is not None:
-            self._guarded("subtask_failed", lambda: hosted.subtask_failed(subtask, reason))
+        self._notify("subtask_failed", subtask, reason)
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
         """Reset a restarted subtask: its events count from 1, and no checkpoint is being taken."""
         self._inboxes.pop(subtask, None)  # a report of the subtask before may have come meanwhile
         self._after.pop(subtask, None)
-        if (hosted := self._coordinator) is not None:
-            self._guarded("subtask_reset", lambda: hosted.subtask_reset(subtask, checkpoint_id))
+        self._notify("subtask_reset", subtask, checkpoint_id)
 
     # -- events ---------------------------------------------------------------------------------------------
 
@@ -310,21 +308,19 @@ class CoordinatorHost(OperatorCoordinator):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Pass on a completed checkpoint. An older savepoint keeps recording until its own end."""
         self._recordings.pop(checkpoint_id, None)
-        if (hosted := self._coordinator) is not None:
-            self._guarded(
-                "notify_checkpoint_complete", lambda: hosted.notify_checkpoint_complete(checkpoint_id)
-            )
+        self._notify("notify_checkpoint_complete", checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self._recordings.pop(checkpoint_id, None)
         if self._asked == checkpoint_id:
             self._asked = None
-        if (hosted := self._coordinator) is not None:
-            self._guarded(
-                "notify_checkpoint_aborted", lambda: hosted.notify_checkpoint_aborted(checkpoint_id)
-            )
+        self._notify("notify_checkpoint_aborted", checkpoint_id)
 
     # -- implementation -------------------------------------------------------------------------------------
+
+    def _notify(self, method: str, *arguments: object) -> None:
+        if self._coordinator is not None:
+            self._guarded(method, lambda: getattr(self._coordinator, method)(*arguments))
 
     def _handle(self, subtask: int, data: bytes) -> None:
         if (hosted := self._coordinator) is not None:

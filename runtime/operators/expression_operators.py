@@ -1,4 +1,4 @@
-"""Common parts of the operators around `pyarrow.compute` expressions."""
+"""`filter`, `select`, `with_columns` and `split` with `pyarrow.compute` expressions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.runtime.operators.expressions import ExpressionError, as_mask, compute, rows_where
+from penstock.runtime.operators.expressions import ExpressionError, as_mask, compute, rows_where, shown
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
 from penstock.runtime.operators.row_expressions import RowExpressions
-from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_lists
 
@@ -50,16 +49,6 @@ class ExpressionOperator(Operator):
         return OperatorStatistics(self._records_in, self._records_out)
 
 
-def shown(expressions: Mapping[str, pc.Expression]) -> str:
-    """Expressions as they stand in names of operators and in messages.
-
-    Example:
-        >>> shown({"double": pc.field("v") * 2})
-        'multiply_checked(v, 2)'
-    """
-    return ", ".join(short_repr(str(expression))[1:-1] for expression in expressions.values())
-
-
 class FilterExpressionOperator(ExpressionOperator):
     """Keeps the rows for which the expression is true, with their timestamps; null counts as false.
 
@@ -90,8 +79,8 @@ class SelectOperator(ExpressionOperator):
     """Replaces the columns of a batch; timestamps stay.
 
     Args:
-        names: Columns that are kept as they are; `None` for all.
-        expressions: Computed columns by name. One of a kept name takes its place, others follow.
+        names: Columns that are kept unchanged; `None` for all.
+        expressions: Computed columns by name. A computed column replaces a kept one of its name.
 
     Example:
         >>> operator = SelectOperator(["k"], {"double": pc.field("v") * 2})
@@ -168,9 +157,6 @@ class SplitExpressionsOperator(ExpressionOperator):
     """
 
     kind = "split"
-
-    def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
-        super().__init__(expressions)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         self._records_in += len(batch)

@@ -1,15 +1,14 @@
 """`pyarrow.compute` expressions over Arrow batches.
 
-Arrow's own engine (Acero) computes them, with an overhead of some tens of microseconds a batch. Only it knows
-the structure of an expression. Columns that it does not compute are not touched. `row_expressions` does the
-same for rows.
+Arrow's own engine (Acero) computes them, with an overhead of some tens of microseconds a batch.
+`row_expressions` does the same for rows.
 
-`fields_of` reads the fields of an expression from its serialized form. An expression has no
-attributes for them, and its text does not tell a name from a part of another one. Arrow writes an expression
-as a schema whose metadata lists calls, literals and references in order. A reference by name is an entry
-`field_ref`. A nested one is `nested_field_ref` with the number of names, then these names. The metadata in
-pyarrow is a dict, which drops repeated entries. So they are read from the Flatbuffers message itself (Arrow's
-`Schema.fbs` and `Message.fbs`).
+`fields_of` reads the fields of an expression from its serialized form, since an expression has no attributes
+for them and its text is ambiguous. Arrow writes an expression as a schema whose metadata lists calls,
+literals and references in order. A reference by name is an entry `field_ref`. A nested one is
+`nested_field_ref` with the number of names, then these names. The metadata in pyarrow is a dict, which drops
+repeated entries. So they are read from the Flatbuffers message itself (Arrow's `Schema.fbs` and
+`Message.fbs`).
 """
 
 from __future__ import annotations
@@ -130,10 +129,6 @@ class ExpressionError(PenstockError):
 def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -> list[pa.Array]:
     """The value of each expression in every row, in the order of the mapping.
 
-    Raises:
-        ExpressionError: A column is missing or has the wrong type, or a value fails (an overflow, a division
-            by zero).
-
     Example:
         >>> compute({"double": pc.field("v") * 2}, pa.record_batch({"v": [1, 2]}))[0].to_pylist()
         [2, 4]
@@ -183,23 +178,29 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def shown(expressions: Mapping[str, pc.Expression]) -> str:
+    """Expressions in names of operators and in messages.
+
+    Example:
+        >>> shown({"double": pc.field("v") * 2})
+        'multiply_checked(v, 2)'
+    """
+    return ", ".join(short_repr(str(expression))[1:-1] for expression in expressions.values())
+
+
 def _explained(expressions: Mapping[str, pc.Expression], schema: pa.Schema, error: BaseException) -> str:
-    shown = ", ".join(short_repr(str(expression))[1:-1] for expression in expressions.values())
     missing = _MISSING.search(str(error))
     if missing is not None:
         return (
-            f"the expression {shown} names the column {missing[1]!r}, and a batch has none: "
+            f"the expression {shown(expressions)} names the column {missing[1]!r}, and a batch has none: "
             f"it has {', '.join(map(repr, schema.names))}"
         )
     types = ", ".join(f"{field.name}: {field.type}" for field in schema)
-    return f"the expression {shown} can't be computed: {error}; the columns are {types}"
+    return f"the expression {shown(expressions)} can't be computed: {error}; the columns are {types}"
 
 
 def as_mask(result: pa.Array, kind: str) -> pa.BooleanArray:
-    """The result of an expression as one Boolean a row; null counts as false.
-
-    Raises:
-        ExpressionError: The expression is not Boolean.
+    """The result of a Boolean expression as one Boolean a row; null counts as false.
 
     Example:
         >>> as_mask(pa.array([True, None]), "filter").to_pylist()

@@ -1,7 +1,8 @@
 """State of one operator in one subtask that belongs to no key: lists, and raw bytes.
 
-`RawState` is encoded by the operator itself (Flink's raw operator state and raw keyed state), in a foreign
-format such as an index or a model. The runtime stores and redistributes the bytes, and does not decode them.
+`RawState` is encoded by the operator itself (Flink's raw operator state and raw keyed state). It may be in a
+foreign format, such as an index or a model. The runtime stores and redistributes the bytes, and does not
+decode them.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 The result of an expression for a row depends on this row alone. So rows are grouped by the types of their
 values (`record/row_columns.py`), and Acero computes each group. A null has no type. Where an expression needs
-one, it gets the first that the expression can be computed with.
+one, it gets the first type with which the expression can be computed.
 
-Only fields of the expression are read. A name that a dict does not have is null, also inside of a field. An
-expression that is a field returns its value as it is, of whatever type. A field that is named by its position
-is that of the row's own names.
+Only fields of the expression are read. A name that a dict does not have is null, also inside of a field. A
+plain field returns its value unchanged, of any type. A field that is named by position means the row's own
+order of names.
 
 If a row fails, the error is that of the first failing row, with its own types and values. So the error does
 not depend on the batch either.
@@ -31,6 +31,7 @@ from penstock.runtime.operators.expressions import (
     as_plain_field,
     compute,
     fields_of,
+    shown,
 )
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError
@@ -151,7 +152,7 @@ class RowExpressions:
             alike.setdefault(tuple(row), []).append(place)
         answers = []
         for names, some in alike.items():
-            columns = _columns_of([rows[place] for place in some], [(each,) for each in names])
+            columns = _columns_of([rows[place] for place in some], [(field,) for field in names])
             own = np.array(some)
             answers += [
                 _Answer(own if places is None else own[places], array)
@@ -186,12 +187,8 @@ class RowExpressions:
         except (ExpressionError, NoColumnTypeError) as error:
             row = rows[_first_failing(rows, attempt)]
             found = _failure([row], attempt) or error
-            shown = ""
-            if isinstance(found, NoColumnTypeError):
-                shown = (
-                    f", in {', '.join(short_repr(str(each))[1:-1] for each in self._expressions.values())}"
-                )
-            msg = f"{found}{shown}; the record is {short_repr(row)}"
+            where = f", in {shown(self._expressions)}" if isinstance(found, NoColumnTypeError) else ""
+            msg = f"{found}{where}; the record is {short_repr(row)}"
             raise ExpressionError(msg) from error
 
 
@@ -229,7 +226,7 @@ def _columns_of(rows: Sequence[Any], paths: Sequence[FieldPath]) -> dict[str, Ro
 
 
 def _tree_of(paths: Sequence[FieldPath]) -> dict[str, _Parts | None]:
-    """The needed parts by name, or `None` where the whole value is needed.
+    """The needed parts by name; `None` where the whole value is needed.
 
     Example:
         >>> _tree_of([("a", "x"), ("a", "y"), ("b",), ("b", "z")])
@@ -266,7 +263,7 @@ def _as_struct(value: Any) -> Any:
     """A value whose tuples and dataclasses are dicts; a tuple has fields `_1`, `_2`."""
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None) or [f"_{i}" for i in range(1, len(value) + 1)]
-        return {name: _as_struct(each) for name, each in zip(names, value, strict=True)}
+        return {name: _as_struct(item) for name, item in zip(names, value, strict=True)}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _as_struct(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, list):

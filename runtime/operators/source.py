@@ -49,7 +49,7 @@ class ConnectorContext:
         subtask: Index of this subtask, from 0.
         parallelism: Number of subtasks of this operator.
         attempt: Number of the attempt, from 1. It grows with each restart, rescale and take-over by another
-            JobMaster, so it is a fencing token: of two writers of one subtask, the one with the lower number
+            JobMaster. So it is a fencing token: of two writers of one subtask, the one with the lower number
             is fenced. After the restart of a region it differs between subtasks.
     """
 

@@ -235,8 +235,8 @@ class SourceOperator:
     def await_mark(self, *, is_awaited: bool) -> None:
         """Note whether a checkpoint waits for its mark.
 
-        The reader then reads on to the mark, even when it is ahead of its alignment group: those that are
-        behind may wait for that checkpoint.
+        The reader then reads up to the mark, even when it is ahead of its alignment group. Slower sources may
+        wait for that checkpoint.
         """
         if is_awaited != self._is_awaited:
             self._is_awaited = is_awaited

@@ -1,5 +1,4 @@
-"""Event time: watermarks and window assigners.
+"""Event time: `watermarks`, window assigners (`windows`), and `durations`.
 
-`watermark_strategy`, `watermark_valve`, `windows`, `durations`: values and pure calculations; nothing here
-looks at a clock. Imports `record` and `errors`.
+Values and pure calculations; nothing here reads a clock. Imports `record` and `errors`.
 """

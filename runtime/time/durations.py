@@ -1,8 +1,7 @@
-"""Durations and moments as users write them, and as the runtime counts them.
+"""Durations and moments of users, and their conversion to the runtime's units.
 
-Users write every duration as a `timedelta` or in seconds. The runtime counts seconds where it waits, and
-whole microseconds of event time, which records carry. Arguments that are a duration are annotated `Duration`,
-and are checked before anything else happens.
+Users write every duration as a `timedelta` or in seconds. The runtime uses seconds to wait, and whole
+microseconds of event time. Arguments of type `Duration` are checked first of all.
 """
 
 from __future__ import annotations
@@ -24,13 +23,9 @@ _FARTHEST: Final = 1 << 62
 
 
 def micros_of(moment: object) -> int:
-    """A moment in microseconds since the epoch.
+    """A moment in microseconds since the epoch, from a `datetime` with a time zone or such an `int`.
 
-    Args:
-        moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
-
-    Raises:
-        ConfigurationError: Another value, or a `datetime` without a zone: it is ambiguous across machines.
+    A `datetime` without a zone is refused, as it is ambiguous across machines.
 
     Example:
         >>> micros_of(datetime(1970, 1, 1, 0, 1, tzinfo=UTC)), micros_of(60_000_000)
@@ -59,14 +54,7 @@ def is_near(micros: int) -> bool:
 
 
 def seconds_in(name: str, duration: object, *, at_least: float = 0.0, above: float | None = None) -> float:
-    """A duration that a user has given, in seconds.
-
-    Args:
-        duration: A `timedelta`, or seconds as int or float; `True` is not a number.
-        above: The duration must be longer than this; replaces `at_least`.
-
-    Raises:
-        ConfigurationError: It is no duration, not finite, or too short.
+    """A user's duration in seconds, checked; `above` replaces `at_least`.
 
     Example:
         >>> seconds_in("timeout", timedelta(minutes=1))
@@ -80,14 +68,7 @@ def seconds_in(name: str, duration: object, *, at_least: float = 0.0, above: flo
 
 
 def micros_in(name: str, duration: object, *, at_least: int = 1) -> int:
-    """A duration of event time that a user has given, in whole microseconds.
-
-    Args:
-        duration: A `timedelta`, or seconds as int or float; `True` is not a number.
-        at_least: The shortest that is allowed, in microseconds.
-
-    Raises:
-        ConfigurationError: It is no duration, not finite, too short, or longer than 146,000 years.
+    """A user's duration of event time in whole microseconds, checked; `at_least` is in microseconds.
 
     Example:
         >>> micros_in("size", timedelta(minutes=1)), micros_in("size", 0.5)

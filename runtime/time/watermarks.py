@@ -1,20 +1,18 @@
-"""`WatermarkStrategy`: the source of records' event time, and the rule for watermarks.
+"""Watermarks: `WatermarkStrategy` makes them, `WatermarkValve` merges those of several channels.
 
 `WatermarkGenerator` is the base of users' own rules. `WatermarkAlignment` keeps sources of a group together.
 `IdlenessTimer` measures how long a stream has been quiet, on a clock that stands still under back pressure.
 
-The smallest watermark over all input channels (Flink's `StatusWatermarkValve`).
-
-Event time of the whole input is that of the slowest channel that counts. An idle channel does not count. One
-that becomes active again behind the others does not count until it has caught up. Event time can't go back,
-and waiting would delay all other channels. When all channels are idle, event time advances to the greatest
+**`WatermarkValve`** (Flink's `StatusWatermarkValve`). Event time of the whole input is that of the slowest
+channel that counts. An idle channel does not count. A channel that becomes active again behind the others
+does not count until it has caught up. When all channels are idle, event time advances to the greatest
 watermark of all. Flink does so only where the last channel that became idle was the slowest, so there the
 result depends on the order.
 
 A channel that ends sends the end of event time first, idle or not. Unlike Flink, the valve remembers the
 watermark of an idle channel, so that no end is lost. If one channel has ended and the other is idle, the
-input is idle, and not at the end of time. Then the ended channel's last watermark before its end counts, as
-if the other one had become idle first. Event time reaches its end when all channels have ended.
+input is idle, and not at the end of time. Then the ended channel's last watermark before its end counts.
+Event time reaches its end when all channels have ended.
 """
 
 from __future__ import annotations
@@ -33,12 +31,7 @@ from penstock.runtime.time.durations import Duration, micros_in, micros_of, seco
 
 @dataclass(frozen=True, slots=True)
 class WatermarkAlignment:
-    """Membership of a source in a group; see `WatermarkStrategy.with_alignment`.
-
-    Attributes:
-        max_drift: Microseconds of event time by which a source may be ahead of the group's slowest.
-        interval: Seconds between two reports of a subtask.
-    """
+    """Group of a source (`WatermarkStrategy.with_alignment`); drift in microseconds, interval in seconds."""
 
     group: str
     max_drift: int
@@ -70,15 +63,12 @@ class WatermarkOutput:
         self.is_idle = False
 
     def emit_watermark(self, moment: datetime | int) -> None:
-        """Promise that no record with this timestamp or an older one follows; a watermark never goes back.
+        """Promise that no record with this timestamp or an older one follows; a lower one is ignored.
 
         The stream is active from now on.
 
         Args:
             moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
-
-        Raises:
-            ConfigurationError: The moment has another type.
         """
         self.advance(micros_of(moment))
         self.is_idle = False
@@ -92,7 +82,7 @@ class WatermarkOutput:
         self.is_idle = False
 
     def advance(self, reached: int) -> None:
-        """Emit a watermark in microseconds that was checked already."""
+        """Emit a checked watermark, in microseconds."""
         if self.reached is None or reached > self.reached:
             self.reached = reached
 
@@ -100,9 +90,8 @@ class WatermarkOutput:
 class WatermarkGenerator(Generic[T]):
     """Base of a user's own generators; see `WatermarkStrategy.for_generator`.
 
-    Each stream has a generator of its own: each subtask, or each split where the source has the strategy. It
-    is in no snapshot. After a restart a new generator begins, and event time stands still until it has
-    emitted a watermark.
+    Each stream has its own generator: each subtask, or each split where the source has the strategy. It is in
+    no snapshot. After a restart event time stands still until the new generator has emitted a watermark.
 
     Example:
         >>> class BehindTheSecondNewest(WatermarkGenerator):
@@ -129,11 +118,11 @@ class WatermarkGenerator(Generic[T]):
     """
 
     def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
-        """Handle a record; called once for each, in their order.
+        """Handle a record; called for each in order.
 
         Args:
-            value: The record; a dict where it is a row of an Arrow batch.
-            timestamp: Its event time in microseconds.
+            value: The record; a dict for a row of an Arrow batch.
+            timestamp: Event time in microseconds.
             output: Takes a watermark, if one is due.
         """
         raise NotImplementedError
@@ -141,8 +130,7 @@ class WatermarkGenerator(Generic[T]):
     def on_periodic(self, output: WatermarkOutput) -> None:
         """Handle the passing of time; called at the interval of the strategy.
 
-        Time under back pressure does not count. Not called while the stream has been quiet for longer than
-        `WatermarkStrategy.with_idleness` allows.
+        Time under back pressure does not count. Not called while the stream is idle by `with_idleness`.
         """
 
 
@@ -201,9 +189,6 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         """Watermarks for records that may be up to `most` (a `timedelta`, or seconds) older than the newest.
 
         A record that is older than that is late.
-
-        Raises:
-            ConfigurationError: `most` is no span of time.
         """
         return WatermarkStrategy(micros_in("most", most, at_least=0))
 
@@ -222,9 +207,6 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             watermark_of: Takes each record and its timestamp in microseconds. Returns the moment up to which
                 all records have come, or `None`. A moment is a `datetime` with a time zone, or microseconds
                 since the epoch as an `int`.
-
-        Raises:
-            ConfigurationError: `watermark_of` is no function.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -251,9 +233,6 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         Args:
             make: Called without arguments for each stream of records, for example the class itself.
             interval: Time between two calls of `on_periodic`: a `timedelta`, or seconds.
-
-        Raises:
-            ConfigurationError: `make` can't be called, or the interval is no span of time.
         """
         if isinstance(make, WatermarkGenerator):
             msg = (
@@ -269,9 +248,6 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
         Args:
             assigner: Returns a `datetime` with a time zone, or microseconds since the epoch as an `int`.
-
-        Raises:
-            ConfigurationError: `assigner` is no function.
         """
         _need_function("with_timestamp_assigner", assigner)
         return replace(self, timestamp_assigner=assigner, timestamp_column=None)
@@ -282,9 +258,6 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         Args:
             name: Name of the column. It has timestamps with a time zone, or microseconds since the epoch as
                 integers.
-
-        Raises:
-            ConfigurationError: `name` is no name of a column.
         """
         if not isinstance(name, str):
             msg = f"with_timestamp_column needs the name of a column, not {name!r:.80}"
@@ -299,9 +272,6 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
         Args:
             timeout: A `timedelta`, or seconds. Time under back pressure does not count.
-
-        Raises:
-            ConfigurationError: `timeout` is no span of time.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -332,9 +302,6 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             max_drift: Maximum lead over the slowest in event time: a `timedelta`, or seconds.
             interval: Time between two reports of a subtask to the JobMaster: a `timedelta`, or seconds.
 
-        Raises:
-            ConfigurationError: The group has no name, or an argument is no span of time.
-
         Example:
             >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(5)
             >>> strategy.with_alignment("clicks and views", 60).alignment.max_drift
@@ -353,13 +320,7 @@ def _need_function(call: str, function: object) -> None:
 
 
 class IdlenessTimer:
-    """Measures how long a stream has been quiet.
-
-    The owner calls `ask` periodically and reports activity. Quiet begins with the first call after some
-    activity, so idleness may be detected a little late, never early.
-
-    Args:
-        timeout: Seconds without records after which the stream is idle.
+    """Detects that a stream has had no record for `timeout` seconds, maybe a little late, never early.
 
     Example:
         >>> timer = IdlenessTimer(5.0)
@@ -382,7 +343,7 @@ class IdlenessTimer:
         self.is_idle = False
 
     def ask(self, now: float) -> bool:
-        """Whether the stream is idle at `now`, in seconds of the measuring clock."""
+        """Whether the stream is idle at `now`, in seconds; call it periodically."""
         if self._quiet_since is None:
             self._quiet_since = now
         elif now >= self._quiet_since + self._timeout:
@@ -401,7 +362,7 @@ _NONE: Final = -(1 << 63)
 
 
 class WatermarkValve:
-    """Aligns the watermarks of several channels; see the module's docstring.
+    """Merges the watermarks of several channels.
 
     Example:
         >>> valve = WatermarkValve(2)

@@ -29,7 +29,7 @@ class TimeWindow(NamedTuple):
 
     Attributes:
         start: Microseconds since the epoch.
-        end: Likewise.
+        end: Microseconds since the epoch.
     """
 
     start: int
@@ -47,9 +47,9 @@ class WindowAssigner(Protocol):
 
     A timestamp that belongs to no window is late everywhere. If windows begin at a fixed interval in
     microseconds, an attribute `slide` may declare it: then the assigner is not called for every record. With
-    it, an `offset` in microseconds shifts their starts; a job whose open windows have another slide or offset
-    does not start from them. A class that derives from another assigner and has its own `starts` is called
-    for every record, and its `slide` and `offset` are ignored.
+    it, an `offset` in microseconds shifts their starts. A job whose open windows have another slide or offset
+    does not start from them. A subclass of another assigner with its own `starts` is called for every record,
+    and its `slide` and `offset` are ignored.
     """
 
     @property
@@ -94,9 +94,6 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
         size: A `timedelta`, or seconds.
         offset: Shifts where windows begin, for days of another time zone, say.
 
-    Raises:
-        ConfigurationError: A span is invalid.
-
     Example:
         >>> minutes = TumblingEventTimeWindows(timedelta(minutes=1))
         >>> minutes.starts(59_999_999), minutes.starts(60_000_000), minutes.starts(-1)
@@ -108,7 +105,6 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
         self.offset = micros_of_user("offset", offset, at_least=-self.size)
 
     def starts(self, timestamp: int) -> Sequence[int]:
-        """The start of the window that holds this timestamp."""
         return (timestamp - (timestamp - self.offset) % self.size,)
 
     def __repr__(self) -> str:
@@ -120,11 +116,8 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
 
     Args:
         size: A `timedelta`, or seconds.
-        slide: Likewise; at most the size.
+        slide: A `timedelta`, or seconds; at most the size.
         offset: Shifts where windows begin.
-
-    Raises:
-        ConfigurationError: A span is invalid, or there would be gaps.
 
     Example:
         >>> windows = SlidingEventTimeWindows(size=10, slide=5)
@@ -144,7 +137,6 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
             raise ConfigurationError(msg)
 
     def starts(self, timestamp: int) -> Sequence[int]:
-        """The starts of all windows that hold this timestamp, the earliest first."""
         last = timestamp - (timestamp - self.offset) % self.slide
         return tuple(range(last, timestamp - self.size, -self.slide))[::-1]
 
@@ -182,16 +174,13 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
         """The windows of a record; none for a record that is late everywhere.
 
         Args:
-            timestamp: Its event time in microseconds, or the current time for windows of processing time.
+            timestamp: Event time in microseconds; the current time for windows of processing time.
         """
         raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """The kind of these windows.
-
-        A job whose open windows are of another kind does not start from them.
-        """
+        """The kind of these windows: a job whose open windows are of another kind does not start."""
         return (type(self).__name__,)
 
     @property
@@ -236,9 +225,6 @@ class TumblingProcessingTimeWindows(AlignedWindows):
         size: A `timedelta`, or seconds.
         offset: Seconds by which the start of windows is shifted from the epoch.
 
-    Raises:
-        ConfigurationError: A span is invalid.
-
     Example:
         >>> TumblingProcessingTimeWindows(10).windows("a", 12_000_000)
         (TimeWindow(start=10000000, end=20000000),)
@@ -251,7 +237,6 @@ class TumblingProcessingTimeWindows(AlignedWindows):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """Kind, size and offset; windows of event time have another kind."""
         return (type(self).__name__, *super().shape[1:])
 
     def __repr__(self) -> str:
@@ -263,11 +248,8 @@ class SlidingProcessingTimeWindows(AlignedWindows):
 
     Args:
         size: A `timedelta`, or seconds.
-        slide: Likewise; at most the size.
+        slide: A `timedelta`, or seconds; at most the size.
         offset: Seconds by which the start of windows is shifted from the epoch.
-
-    Raises:
-        ConfigurationError: A span is invalid, or there would be gaps.
     """
 
     is_event_time = False
@@ -277,7 +259,6 @@ class SlidingProcessingTimeWindows(AlignedWindows):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """Kind, size, slide and offset; windows of event time have another kind."""
         return (type(self).__name__, *super().shape[1:])
 
     def __repr__(self) -> str:
@@ -287,16 +268,13 @@ class SlidingProcessingTimeWindows(AlignedWindows):
 class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
     """Windows that begin together and end every `step`, up to a largest size (`CUMULATE` of Flink SQL).
 
-    Take a largest size of a day and a step of an hour. The first window of a day is its first hour. The last
-    one is the whole day.
+    For example, with a largest size of a day and a step of an hour, the first window of a day is its first
+    hour. The last one is the whole day.
 
     Args:
         max_size: Size of the last window; a `timedelta`, or seconds. A whole number of steps.
         step: Difference in size between a window and the next one; a `timedelta`, or seconds.
         offset: Seconds by which the start of windows is shifted from the epoch.
-
-    Raises:
-        ConfigurationError: A span is invalid, or the largest size is no whole number of steps.
 
     Example:
         >>> windows = CumulativeEventTimeWindows(max_size=15e-6, step=5e-6)
@@ -317,7 +295,6 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
             raise ConfigurationError(msg)
 
     def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
-        """All windows that hold the timestamp, the shortest first."""
         within = (timestamp - self.offset) % self.max_size
         start = timestamp - within
         first = within // self.step * self.step + self.step
@@ -325,7 +302,6 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """Largest size, step and offset."""
         return (type(self).__name__, self.max_size, self.step, self.offset)
 
     def __repr__(self) -> str:
@@ -355,7 +331,6 @@ class GlobalWindows(RecordWindowAssigner[Any]):
     is_endless = True
 
     def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
-        """The one window of all records."""
         return (GLOBAL_WINDOW,)
 
     def __repr__(self) -> str:
@@ -367,9 +342,6 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
 
     Args:
         gap: A `timedelta`, seconds, or a function from a record to its gap.
-
-    Raises:
-        ConfigurationError: The gap is no span of time, or not positive.
 
     Example:
         >>> EventTimeSessionWindows(10).windows("a", 5_000_000)
@@ -385,7 +357,6 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
         self.gap = None if callable(gap) else micros_of_user("gap", gap)
 
     def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
-        """One window, which begins with the record."""
         gap = self.gap
         if gap is None:
             assert self._gap_of is not None, "a gap is a span or a function"
@@ -394,7 +365,6 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function of the gap."""
         return self._gap_of or self.windows
 
     def __repr__(self) -> str:
@@ -409,9 +379,6 @@ class ProcessingTimeSessionWindows(EventTimeSessionWindows[T]):
 
     Args:
         gap: A `timedelta`, seconds, or a function from a record to its gap.
-
-    Raises:
-        ConfigurationError: The gap is no span of time, or not positive.
     """
 
     is_event_time = False

@@ -26,7 +26,8 @@ from penstock.runtime.graph.streams.record_operations import RecordOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import problem_with_name, unknown_attribute
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.expression_operators import SplitExpressionsOperator, shown
+from penstock.runtime.operators.expression_operators import SplitExpressionsOperator
+from penstock.runtime.operators.expressions import shown
 from penstock.runtime.operators.functions.process import process_operator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, ProcessFunction
 from penstock.runtime.operators.functions.record_functions import SplitOperator

@@ -21,7 +21,8 @@ from penstock.runtime.graph.streams.checked_call import (
     refuse,
 )
 from penstock.runtime.graph.streams.stream import QuickLooks
-from penstock.runtime.operators.expression_operators import FilterExpressionOperator, SelectOperator, shown
+from penstock.runtime.operators.expression_operators import FilterExpressionOperator, SelectOperator
+from penstock.runtime.operators.expressions import shown
 from penstock.runtime.operators.functions.record_functions import (
     FilterOperator,
     FlatMapOperator,

@@ -1,6 +1,5 @@
-"""Operators around functions of the user.
+"""Operators around functions of users.
 
-`function_operator` is their base. `record_functions`: `map`, `filter`, `flat_map`, `split`, `reduce`.
-`map_batches` and `process` have an operator of their own. `process_function` holds the bases that users
-extend.
+`function_operator` is their base. `record_functions` needs no key, `keyed_folds` has `reduce` and
+`aggregate`. `process` runs process functions, and `process_function` has the bases that users extend.
 """

@@ -34,10 +34,7 @@ class FunctionOperator(Operator):
     """Counts records, tracks the record in progress, and refuses functions that can't work.
 
     A subclass must not drive the user's function with `map(function, rows)`. A `StopIteration` that escapes
-    from the function would end it silently and lose the rest of the batch. Comprehensions pass it on.
-
-    Args:
-        function: The user's function, or the class of function objects.
+    from the function would end it silently and lose the rest of the batch. Comprehensions raise it.
     """
 
     batch_format: ClassVar[BatchFormats] = "both"
@@ -114,14 +111,15 @@ class FunctionOperator(Operator):
 
 
 def functions_of(owner: object, base: type) -> Iterator[Callable[..., Any]]:
-    """The functions of a user's object that run while records come, and those of its states."""
+    """The functions of a user's object that process records, and those of its states."""
     kind = type(owner)
     for name in ("process", "on_timer", "snapshot"):
         if getattr(kind, name, None) is not getattr(base, name, None):
             yield getattr(owner, name)
-    for state in {
-        name: part for each in reversed(kind.__mro__) for name, part in vars(each).items()
-    }.values():
+    attributes: dict[str, Any] = {}
+    for base_class in reversed(kind.__mro__):
+        attributes.update(vars(base_class))
+    for state in attributes.values():
         if isinstance(state, ReducingState):
             yield state.function
         elif isinstance(state, AggregatingState):
@@ -167,9 +165,8 @@ def rows_of(batch: Batch) -> RowBatch:
 class KeyedFunctionOperator(FunctionOperator):
     """Selects the keys of a whole batch first, and names the key selector when it fails.
 
-    A sender with a single receiver does not check all keys. So a subclass checks each key that is new to it
-    with `_check_key`; a known key has been checked. New types are checked here: a known key may come again as
-    another type.
+    A sender with a single receiver does not check all keys. So a subclass checks each new key with
+    `_check_key`. New types are checked here: a known key may come again as another type.
     """
 
     keyed = True
@@ -219,7 +216,7 @@ class KeyedFunctionOperator(FunctionOperator):
 
 
 def selector_location(select: Callable[[Any], Any]) -> str:
-    """The key's name in messages: `key_by function len`, or `key_by column 'k'`."""
+    """The key selector in messages: `key_by function len`, or `key_by column 'k'`."""
     if isinstance(select, ColumnKey):
         return f"key_by {select.__name__}"
     return f"key_by function {function_location(select)}"

@@ -59,10 +59,9 @@ class AggregateFunction(ABC, Generic[T, A, R]):
         """The record to emit."""
 
     def merge(self, first: A, second: A) -> A:
-        """Merge two accumulators; only windows that merge, such as sessions, need it.
+        """Merge two accumulators, that of the earlier window `first`; it may be changed and returned.
 
-        Args:
-            first: Accumulator of the window that began earlier; it may be changed and returned.
+        Only windows that merge, such as sessions, need it.
         """
         raise NotImplementedError
 

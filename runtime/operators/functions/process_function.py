@@ -223,20 +223,13 @@ class ProcessFunction(ABC, Generic[T, R]):
 
     @abstractmethod
     def process(self, value: T, ctx: FunctionContext) -> Iterable[R] | None:
-        """Process one record.
-
-        Returns:
-            The records to emit: a list, a generator (write `yield`), or `None` for none.
-        """
+        """Process one record; return or yield the records to emit, or return `None`."""
 
     def snapshot(self, checkpoint_id: int) -> None:
-        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot.
-
-        Called in front of each checkpoint's snapshot. Nothing can be emitted here.
-        """
+        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 
     def close(self) -> None:
-        """Release what `open` took; called once, also after a failure."""
+        """Release resources; called once, also after a failure."""
 
 
 class KeyedProcessFunction(ABC, Generic[K, T, R]):
@@ -265,22 +258,16 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
 
     @abstractmethod
     def process(self, value: T, ctx: RuntimeContext) -> Iterable[R] | None:
-        """Process one record.
-
-        Returns:
-            The records to emit: a list, a generator (write `yield`), or `None` for none.
-        """
+        """Process one record; return or yield the records to emit, or return `None`."""
 
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[R] | None:
         """Handle a timer that the function has set; the timer's key is the current key.
 
+        Returns records as `process` does. Their timestamp is the moment of an event-time timer; a
+        processing-time timer gives none.
+
         Args:
             at: The timer's moment in microseconds since the epoch.
-            ctx: The context; `ctx.time_domain` is the timer's kind of time.
-
-        Returns:
-            The records to emit, as for `process`. An event-time timer gives them its moment as timestamp, a
-            processing-time timer none.
 
         Example:
             >>> from penstock import ValueState
@@ -304,10 +291,7 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
         return None
 
     def snapshot(self, checkpoint_id: int) -> None:
-        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot.
-
-        Called in front of each checkpoint's snapshot. Nothing can be emitted here.
-        """
+        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 
     def close(self) -> None:
-        """Release what `open` took; called once, also after a failure."""
+        """Release resources; called once, also after a failure."""

@@ -1,4 +1,1 @@
-"""Everything around a call of a user's function: its record, its error, its result.
-
-`failure` turns an exception into an error with operator, subtask and the user's line. Imports no operator.
-"""
+"""Calls of users' functions: their records, errors and results. Imports no operator."""

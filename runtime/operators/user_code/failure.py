@@ -4,10 +4,9 @@ The message names the code that ran, its error, the user's line, and the record.
 innermost frame of the traceback outside of Penstock, of installed packages and of Python's own library.
 `json.loads` may raise deep inside `json`, but the user's line is its caller.
 
-`RecordCursor` tracks the record that a loop over a batch has come to, without any work per record. A fast
-operator is one list comprehension; when the user's function fails in it, the message must still show the
-record. A list's iterator knows how much is left, so keeping that iterator is enough. The record that it
-returned last is the one that failed. The user's function is not called a second time to find out.
+`RecordCursor` knows the current record of a loop over a batch, without any work per record. A fast operator
+is one list comprehension; when the user's function fails in it, the message must still show the record. A
+list's iterator knows how many records are left, so keeping that iterator is enough.
 
 Closes several resources, so that all of them are closed and no failure is lost.
 

@@ -1,7 +1,7 @@
-"""`FunctionClass`: a class whose objects are functions, each made in the subtask that uses it.
+"""Classes of users' functions: their objects, and the side outputs that they declare.
 
-A model takes seconds to load and does not pickle. So the graph carries the class and the arguments of its
-constructor, and each subtask makes an object of its own before the first record.
+A model takes seconds to load and does not pickle. So the graph carries a `FunctionClass`: the class and the
+arguments of its constructor. Each subtask makes an object of its own before the first record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FunctionClass:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self) -> Callable[..., Any]:
-        """Make an object of the class; it shares nothing with those of other subtasks."""
+        """Make an object of the class; it shares nothing with the objects of other subtasks."""
         # Subtasks of a simulation live in one process. They share no argument, as if it had been pickled.
         args, kwargs = copy.deepcopy((self.args, dict(self.kwargs)))
         made: Callable[..., Any] = self.kind(*args, **kwargs)
@@ -65,10 +65,7 @@ def is_function_class(value: object) -> bool:
 
 
 def check_has_run(name: str, given: Any) -> None:
-    """Refuse the result of a method that has not run when it returned.
-
-    Raises:
-        PenstockError: The result is a generator or a coroutine.
+    """Refuse a generator or coroutine as the result of a method: the method has not run.
 
     Example:
         >>> def close():
@@ -127,9 +124,6 @@ def tag_name(tag: OutputTag[Any] | str) -> str:
 def tags_of(kind: type) -> Mapping[str, OutputTag[Any]]:
     """The side outputs that a class and its bases declare, by name.
 
-    Raises:
-        ConfigurationError: Two side outputs have one name.
-
     Example:
         >>> class Sort:
         ...     odd = OutputTag[int]()
@@ -148,10 +142,7 @@ def tags_of(kind: type) -> Mapping[str, OutputTag[Any]]:
 
 
 def declared_name(tag: OutputTag[Any] | str, declared: Mapping[str, object], owner: str) -> str:
-    """The name of a tag, if it is declared.
-
-    Raises:
-        ConfigurationError: The tag is not declared.
+    """The name of a tag; refuses one that is not declared.
 
     Example:
         >>> declared_name("ood", {"odd": None}, "Sort")

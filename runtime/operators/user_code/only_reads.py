@@ -1,16 +1,15 @@
 """`only_reads`: whether a function can neither change its arguments nor keep them.
 
-A record has to be copied where it is emitted, because a function could change it later. Most small functions
-can't: `lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a local
-variable. In a subtask whose functions all only read, nothing is copied or compared.
+A record is copied where it is emitted, because a function could change it later. Most small functions can't:
+`lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a local variable. In a
+subtask whose functions all only read, nothing is copied.
 
-The bytecode is read. Every instruction has to be known as harmless: loads, locals, arithmetic, comparisons,
+The bytecode is examined. Every instruction must be known as harmless: loads, locals, arithmetic, comparisons,
 literals, comprehensions, `yield`. Harmless calls are those of the builtin functions and methods below, of
-plain record classes, and of other functions that only read. A store into an object, an assignment like
-`a += b`, an import, a `try` or a call of anything else may do more. The answer is then no, which costs only
-time.
+plain record classes, and of other functions that only read. A store into an object, an assignment like `a +=
+b`, an import, a `try` or any other call may do more. The answer is then no, which costs only time.
 
-Operators, properties and hashes of users' classes are taken to change nothing.
+Operators, properties and hashes of users' classes are assumed to change nothing.
 
 It must never say yes to a function that appends to a list, sets an attribute or makes an unknown call.
 """
@@ -78,7 +77,7 @@ _METHODS_TEXT: Final = """
 """
 _METHODS: Final = frozenset(_METHODS_TEXT.split())
 
-#: Methods of a context that take a record or a moment. The runtime decides what they do with a record.
+#: Methods of a context that take a record or a moment; the runtime copies records if necessary.
 _CONTEXT_METHODS: Final = frozenset(
     {
         "output",
@@ -241,7 +240,7 @@ def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool
     return (
         loads.opname.startswith("LOAD_FAST")
         and loads.argval == owner
-        and [each.opname for each in (copies, attribute, changes)] == ["COPY", "LOAD_ATTR", "BINARY_OP"]
+        and [step.opname for step in (copies, attribute, changes)] == ["COPY", "LOAD_ATTR", "BINARY_OP"]
         and constant.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
         and type(constant.argval) in (int, float)
         and (swaps.opname, stores.opname) == ("SWAP", "STORE_ATTR")
@@ -253,7 +252,7 @@ def _puts_into_map(before: list[dis.Instruction], names: _Names, owner: str) -> 
     """Return whether this is `self.state[key] = value`; the key is a name, a constant or `row["name"]`."""
     for key in (["LOAD_FAST"], ["LOAD_CONST"], ["LOAD_FAST", "LOAD_CONST", "BINARY_SUBSCR"]):
         *_, first, second = [None, None, *before[: len(before) - len(key)]]
-        if first is None or second is None or [each.opname for each in before[-len(key) :]] != key:
+        if first is None or second is None or [step.opname for step in before[-len(key) :]] != key:
             continue
         if first.argval == owner and isinstance(names.of_owner(str(second.argval)), MapState):
             return second.opname == "LOAD_ATTR"

@@ -1,18 +1,15 @@
 """Output batches from functions that return any number of records.
 
-The result of a function may be a list, nothing, or a generator that never ends. So results are never taken as
-a whole. `itertools.chain` joins them lazily, and rows are drawn from it in chunks at C speed. A batch is
-emitted when it has `OUTPUT_SLICE` rows, or after about ten milliseconds. So a slow generator does not keep
-the subtask from its control messages. The clock is read once a chunk; chunks shrink where rows are slow and
-grow where they are fast.
+The result of a function may be a list, `None`, or a generator that never ends. So results are consumed
+lazily: `itertools.chain` joins them, and rows are drawn from it in chunks at C speed. A batch is emitted when
+it has `OUTPUT_SLICE` rows, or after about ten milliseconds, so that a slow generator does not delay control
+messages. The clock is read once a chunk; chunks shrink where rows are slow and grow where they are fast.
 
 `Emission` decides when emitted records are copied. A record keeps the value that it had when it was emitted.
-The function may have kept it, and may change it in its next call, or behind its `yield`. So each record is
-copied before the function continues, unless it is immutable (`own_copy`).
-
-A function that only reads changes nothing between two records. Then all records of a batch are examined at
-once, which is several times faster. In a subtask whose functions all only read, no function changes a record,
-so records are not compared.
+The function may have kept it, and may change it in its next call, or behind its `yield`. So each mutable
+record is copied before the function continues (`own_copy`). A function that only reads changes nothing
+between two records, so all records of a batch are examined at once, which is several times faster. In a
+subtask whose functions all only read, nothing is copied.
 """
 
 from __future__ import annotations
@@ -91,10 +88,7 @@ _NOT_MANY: Final = (str, bytes, bytearray, dict)
 
 
 class ResultCollector:
-    """Collects the results of one operator's function into batches.
-
-    Args:
-        monotonic: Clock in seconds that never goes backwards.
+    """Collects the results of one operator's function into batches; `monotonic` is a clock in seconds.
 
     Example:
         >>> from itertools import count
@@ -114,14 +108,9 @@ class ResultCollector:
         """Unroll results into batches, in order.
 
         Args:
-            results: One result of the function for each input record. It is consumed lazily: the next result
-                is drawn when the one before is used up.
-            timestamps: Timestamps of the input records; every output record gets its input's. `None` for
-                none. The next one is drawn right after the result that it belongs to.
+            results: One result for each input record, drawn when the one before is consumed.
+            timestamps: Timestamps of the input records, each drawn right after its result; `None` for none.
             are_iterable: Whether `iterable_of` was called for each result, so that none has to be checked.
-
-        Raises:
-            PenstockError: A result is no iterable, or one that was hardly meant as one, like a `str`.
         """
         stamps: list[int] = []
         if timestamps is None:
@@ -186,15 +175,11 @@ def _iterables(results: Iterable[Any]) -> Iterator[Iterable[Any]]:
 
 
 def iterable_of(result: Any) -> Iterable[Any]:
-    """The records of a result that may be `None`."""
     return () if result is None else iterator_of(result)
 
 
 def iterator_of(result: Any) -> Iterator[Any]:
-    """The records of a result.
-
-    Raises:
-        PenstockError: The result is no iterable, or was hardly meant as one.
+    """The records of a result; refuses values such as a `str`, which is probably one record.
 
     Example:
         >>> iterator_of("abc")

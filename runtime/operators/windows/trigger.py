@@ -1,7 +1,6 @@
 """`Trigger`: decides when a window emits; the base class of users, and its context.
 
-`CurrentTrigger` is the context of a trigger for the current key and window. One object serves a
-subtask. The operator sets what is current before each call of the user's trigger.
+`CurrentTrigger` is the context in the operator, which sets key and window before each call of the trigger.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class TriggerState(Protocol):
 
 
 class TriggerContext(Protocol):
-    """The surroundings of a trigger: the time, state and timers of the current key and window."""
+    """The time, state and timers of a trigger for the current key and window."""
 
     @property
     def current_watermark(self) -> int | None:
@@ -83,19 +82,11 @@ class TriggerContext(Protocol):
         ...
 
     def register_event_time_timer(self, at: datetime | int) -> None:
-        """Call `on_event_time` when a watermark has reached a moment.
-
-        Raises:
-            PenstockError: The moment has passed.
-        """
+        """Call `on_event_time` when a watermark has reached a moment, which must not have passed."""
         ...
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        """Call `on_processing_time` when the time of day has reached a moment.
-
-        Raises:
-            PenstockError: The moment has passed.
-        """
+        """Call `on_processing_time` when the time of day has reached a moment, which must not have passed."""
         ...
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
@@ -111,10 +102,7 @@ class TriggerContext(Protocol):
         ...
 
     def merge_state(self, name: str, function: Callable[[Any, Any], Any]) -> None:
-        """In `on_merge`: combine the state of this name of the windows that were merged.
-
-        State that is not merged is lost with the windows that had it.
-        """
+        """In `on_merge`: combine the state of the merged windows; other state of these windows is lost."""
         ...
 
 
@@ -128,7 +116,7 @@ class Trigger(ABC, Generic[T]):
         >>> from penstock.windows import GlobalWindows
         >>> from penstock.testing import OperatorHarness
         >>> class AtEnough(Trigger[int]):
-        ...     '''Emits as soon as the numbers of a window add up to something.'''
+        ...     '''Emits as soon as the sum of a window reaches a limit.'''
         ...
         ...     def __init__(self, enough):
         ...         self.enough = enough
@@ -152,12 +140,7 @@ class Trigger(ABC, Generic[T]):
     def on_element(
         self, element: T, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Handle a record that was added to a window.
-
-        Args:
-            element: The record.
-            timestamp: Event time of the record in microseconds; `None` if it has none.
-        """
+        """Handle a record that was added to a window; `timestamp` is in microseconds, `None` for none."""
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
         """Handle an event-time timer that the trigger has set."""
@@ -227,7 +210,6 @@ class CurrentTrigger:
 
     @property
     def current_processing_time(self) -> int:
-        """The time of day when the batch began, in microseconds since the epoch."""
         return self._now
 
     def register_event_time_timer(self, at: datetime | int) -> None:
@@ -268,21 +250,21 @@ class CurrentTrigger:
 class StateOfWindow:
     """The `TriggerState` of the operator: one name among the state of a window."""
 
-    __slots__ = ("_default", "_held", "_name")
+    __slots__ = ("_default", "_name", "_states")
 
-    def __init__(self, held: dict[str, Any], name: str, default: Any) -> None:
-        self._held = held
+    def __init__(self, states: dict[str, Any], name: str, default: Any) -> None:
+        self._states = states
         self._name = name
         self._default = default
 
     def value(self) -> Any:
-        return own_copy(self._held.get(self._name, self._default))
+        return own_copy(self._states.get(self._name, self._default))
 
     def update(self, value: Any) -> None:
-        self._held[self._name] = own_copy(value)
+        self._states[self._name] = own_copy(value)
 
     def clear(self) -> None:
-        self._held.pop(self._name, None)
+        self._states.pop(self._name, None)
 
 
 def _moment(at: datetime | int) -> int:

@@ -18,12 +18,10 @@ from penstock.runtime.time.windows import TimeWindow, micros_of_user
 from penstock.runtime.user_location import user_location
 
 _CONTINUE: Final = TriggerResult.CONTINUE
-
 _FIRE: Final = TriggerResult.FIRE
 
 #: Names of the states.
 _COUNT: Final = "count"
-
 _NEXT: Final = "next"
 
 
@@ -35,9 +33,6 @@ class EventTimeTrigger(Trigger[Any]):
     Args:
         early: Decides about results before that, for example `CountTrigger(100)`.
         late: Decides about results after that, for windows with an allowed lateness.
-
-    Raises:
-        ConfigurationError: `early` or `late` is no trigger.
 
     Example:
         >>> from penstock.windows import TumblingEventTimeWindows
@@ -67,7 +62,6 @@ class EventTimeTrigger(Trigger[Any]):
         return _CONTINUE if self.early is None else self.early.on_element(element, timestamp, window, ctx)
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Emit at the end of the window."""
         if time == window.max_timestamp:
             if self.early is not None:
                 self.early.clear(window, ctx)
@@ -76,17 +70,14 @@ class EventTimeTrigger(Trigger[Any]):
         return _CONTINUE if part is None else part.on_event_time(time, window, ctx)
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Return the result of `early` or `late`."""
         part = self._part(window, ctx)
         return _CONTINUE if part is None else part.on_processing_time(time, window, ctx)
 
     @property
     def can_merge(self) -> bool:
-        """Whether all parts can merge."""
         return all(part.can_merge for part in (self.early, self.late) if part is not None)
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Wait for the end of the merged window."""
         if not _is_over(window, ctx):
             ctx.register_event_time_timer(window.max_timestamp)
         part = self._part(window, ctx)
@@ -94,7 +85,6 @@ class EventTimeTrigger(Trigger[Any]):
             part.on_merge(window, ctx)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Clear the parts, which may have something to release."""
         for part in (self.early, self.late):
             if part is not None:
                 part.clear(window, ctx)
@@ -104,7 +94,6 @@ class EventTimeTrigger(Trigger[Any]):
 
     @property
     def shape(self) -> str:
-        """The kind, with those of its parts."""
         return f"EventTimeTrigger({self.early and self.early.shape}, {self.late and self.late.shape})"
 
     def __repr__(self) -> str:
@@ -119,25 +108,18 @@ class ProcessingTimeTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Wait for the end of the window."""
         ctx.register_processing_time_timer(window.max_timestamp)
         return _CONTINUE
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Emit."""
         return _FIRE
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Wait for the end of the merged window."""
         ctx.register_processing_time_timer(window.max_timestamp)
 
 
 class CountTrigger(Trigger[Any]):
-    """Emits whenever a window has received a number of records.
-
-    Raises:
-        ConfigurationError: The number is no positive whole number.
-    """
+    """Emits whenever a window has received a number of records."""
 
     def __init__(self, count: int) -> None:
         self.count = positive("CountTrigger", count)
@@ -145,7 +127,6 @@ class CountTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Count the record."""
         count = ctx.state(_COUNT, 0)
         more = count.value() + 1
         if more < self.count:
@@ -155,11 +136,9 @@ class CountTrigger(Trigger[Any]):
         return _FIRE
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Add the counts up."""
         ctx.merge_state(_COUNT, operator.add)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Delete the count."""
         ctx.state(_COUNT).clear()
 
     def __repr__(self) -> str:
@@ -169,13 +148,8 @@ class CountTrigger(Trigger[Any]):
 class ContinuousProcessingTimeTrigger(Trigger[Any]):
     """Emits at an interval of the time of day while a window has records to emit.
 
-    As the `early` part of an `EventTimeTrigger` it emits results before the window has ended.
-
-    Args:
-        interval: A `timedelta`, or seconds.
-
-    Raises:
-        ConfigurationError: The interval is no span of time, or not positive.
+    As the `early` part of an `EventTimeTrigger` it emits results before the window has ended. The interval is
+    a `timedelta`, or seconds.
     """
 
     def __init__(self, interval: Duration) -> None:
@@ -199,13 +173,11 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
         return _FIRE
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Continue with the earliest moment."""
         ctx.merge_state(_NEXT, min)
         if ctx.state(_NEXT).value() is not None:
             self._wait(ctx)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Delete the timer."""
         at = ctx.state(_NEXT).value()
         if at is not None:
             ctx.delete_processing_time_timer(at)
@@ -224,11 +196,7 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
 class ContinuousEventTimeTrigger(Trigger[Any]):
     """Emits at an interval of event time while a window has records to emit, and at its end.
 
-    Args:
-        interval: A `timedelta`, or seconds.
-
-    Raises:
-        ConfigurationError: The interval is no span of time, or not positive.
+    The interval is a `timedelta`, or seconds.
     """
 
     def __init__(self, interval: Duration) -> None:
@@ -277,7 +245,6 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
             ctx.register_event_time_timer(at)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Delete the timers."""
         at = ctx.state(_NEXT).value()
         if at is not None:
             ctx.delete_event_time_timer(at)
@@ -288,14 +255,7 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
 
 
 class PurgingTrigger(Trigger[Any]):
-    """Deletes the contents of a window whenever it has emitted them, so that each record is emitted once.
-
-    Args:
-        trigger: Decides when to emit.
-
-    Raises:
-        ConfigurationError: The argument is no trigger.
-    """
+    """Deletes the contents of a window whenever `trigger` emits, so that each record is emitted once."""
 
     def __init__(self, trigger: Trigger[Any]) -> None:
         self.trigger = _checked("trigger", trigger)
@@ -303,33 +263,26 @@ class PurgingTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Call the wrapped trigger."""
         return _purged(self.trigger.on_element(element, timestamp, window, ctx))
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Call the wrapped trigger."""
         return _purged(self.trigger.on_event_time(time, window, ctx))
 
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Call the wrapped trigger."""
         return _purged(self.trigger.on_processing_time(time, window, ctx))
 
     @property
     def can_merge(self) -> bool:
-        """Whether the wrapped trigger can merge."""
         return self.trigger.can_merge
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Call the wrapped trigger."""
         self.trigger.on_merge(window, ctx)
 
     def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Call the wrapped trigger."""
         self.trigger.clear(window, ctx)
 
     @property
     def shape(self) -> str:
-        """The kind, with that of the wrapped trigger."""
         return f"PurgingTrigger({self.trigger.shape})"
 
     def __repr__(self) -> str:
@@ -338,9 +291,6 @@ class PurgingTrigger(Trigger[Any]):
 
 def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger[Any] | None:
     """The trigger, or the part of it, that waits for the end of windows in the other kind of time.
-
-    Args:
-        is_event_time: Whether the windows end in event time; otherwise they end by the time of day.
 
     Example:
         >>> part_of_other_time(PurgingTrigger(ProcessingTimeTrigger()), is_event_time=True)
@@ -389,12 +339,7 @@ T = TypeVar("T")
 
 
 class TimestampedValue(NamedTuple):
-    """A record of a window.
-
-    Attributes:
-        value: The record.
-        timestamp: Event time of the record in microseconds; `None` if it has none.
-    """
+    """A record of a window, with its event time in microseconds; `None` for a record without."""
 
     value: Any
     timestamp: int | None
@@ -434,11 +379,7 @@ class Evictor(Generic[T]):
 
 
 class CountEvictor(Evictor[Any]):
-    """Keeps a number of last records.
-
-    Raises:
-        ConfigurationError: The number is no positive whole number.
-    """
+    """Keeps a number of last records."""
 
     def __init__(self, count: int) -> None:
         self.count = positive("CountEvictor", count)
@@ -446,7 +387,6 @@ class CountEvictor(Evictor[Any]):
     def evict_before(
         self, elements: list[TimestampedValue], window: TimeWindow
     ) -> Sequence[TimestampedValue]:
-        """Keep the last records."""
         return elements[-self.count :]
 
     def __repr__(self) -> str:
@@ -454,14 +394,7 @@ class CountEvictor(Evictor[Any]):
 
 
 class TimeEvictor(Evictor[Any]):
-    """Keeps the records that are less than a span of event time older than the newest one.
-
-    Args:
-        span: A `timedelta`, or seconds.
-
-    Raises:
-        ConfigurationError: The span is no span of time, or not positive.
-    """
+    """Keeps the records that are less than a span (a `timedelta`, or seconds) older than the newest one."""
 
     def __init__(self, span: Duration) -> None:
         self.span = micros_of_user("span", span)
@@ -471,7 +404,7 @@ class TimeEvictor(Evictor[Any]):
     ) -> Sequence[TimestampedValue]:
         """Keep records that are new enough, and those without timestamps."""
         newest = max((stamp for _, stamp in elements if stamp is not None), default=0)
-        return [each for each in elements if each.timestamp is None or each.timestamp > newest - self.span]
+        return [e for e in elements if e.timestamp is None or e.timestamp > newest - self.span]
 
     def __repr__(self) -> str:
         return f"TimeEvictor({timedelta(microseconds=self.span)})"

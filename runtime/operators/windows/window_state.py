@@ -2,21 +2,18 @@
 
 A window of a key is one entry of a nested table: its key, its start and end, and a list of four. First come
 the trigger's state by name, and its timers of event time and of processing time. The contents come last, and
-are missing after a purge. So a window that has ended leaves nothing behind: deleting its entry deletes
-all of it. A checkpoint writes the windows that were touched since the last one.
+are missing after a purge. Deleting the entry deletes all of it. A checkpoint writes the windows that were
+touched since the last one.
 
-An empty window has no entry either, though it has not ended. A global window never ends.
-A session keeps its entry until it has ended. Records that come meanwhile join it, also when it was purged.
+An empty window has no entry either, though it has not ended; a global window never ends. A session keeps its
+entry until it has ended, also when it was purged: later records join it.
 
-Beside the table stand two indexes in memory: when windows are due in event time, and when
-in processing time. A window is due at each of its timers and at the end of its life.
-
-`TimerIndex` is such an index, in the order of time. No snapshot holds it. The moments stand in the entries of
-the windows, and the index is built from them when the operator opens. So the two can't disagree after a
-restore.
+Two indexes in memory (`TimerIndex`) hold the windows by their due times, in event time and in processing
+time. A window is due at each of its timers and at the end of its life. The indexes are built from the entries
+when the operator opens, so no snapshot holds them.
 
 Many keys have the same window, so they share one item of the heap. An item without keys stays in the heap
-until its turn comes. When most of the heap is such waste, as sessions make it, it is built anew.
+until its turn comes. When most of the heap is such waste, as with sessions, it is built anew.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ _LEAST_WASTE: Final = 1024
 
 
 class TimerIndex:
-    """Moments of windows; the earliest comes first, and of one moment the window that begins first.
+    """Due times of windows; the earliest comes first, and of one time the window that begins first.
 
     Example:
         >>> index = TimerIndex()
@@ -87,7 +84,7 @@ class TimerIndex:
             heapify(self._heap)
 
     def pop(self, until: int) -> tuple[int, Span, Any] | None:
-        """Take out the first entry that is due at a moment: its time, window and key."""
+        """Remove the first entry that is due at a moment, and return its time, window and key."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             item = heap[0]
@@ -113,11 +110,8 @@ class TimerIndex:
 
 #: The parts of an entry.
 STATE: Final = 0
-
 EVENT_TIMERS: Final = 1
-
 PROCESSING_TIMERS: Final = 2
-
 CONTENTS: Final = 3
 
 #: State by name, event-time timers, processing-time timers, and the contents if there are any.
@@ -125,16 +119,7 @@ Entry: TypeAlias = list[Any]
 
 
 class WindowState:
-    """Open windows by key.
-
-    Args:
-        is_event_time: Whether windows end in event time; otherwise in processing time.
-        lateness: Microseconds that a window of event time is kept after its end.
-
-    Attributes:
-        event_time: Index of windows by their due event time.
-        processing_time: Index of windows by their due processing time.
-    """
+    """Open windows by key, and their due times; `lateness` is in microseconds."""
 
     def __init__(self, table: StateTable, *, is_event_time: bool, lateness: int, is_endless: bool) -> None:
         self._entries = table.entries
@@ -233,10 +218,5 @@ class WindowState:
 
 
 def is_empty(entry: Entry) -> bool:
-    """Return whether a window holds nothing: no contents, no state, no timer.
-
-    Example:
-        >>> is_empty([{}, [], []]), is_empty([{}, [], [], None])
-        (True, False)
-    """
+    """Whether a window has no contents, no state and no timer."""
     return len(entry) == CONTENTS and not (entry[STATE] or entry[EVENT_TIMERS] or entry[PROCESSING_TIMERS])
