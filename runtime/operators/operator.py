@@ -18,7 +18,7 @@ from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, R
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, OperatorStatistics
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.operator_state import SavedList as SavedList
-from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.operators.source import ConnectorContext, RunsInSubtask
 from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.record.elements import Batch, BatchFormat, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -41,7 +41,7 @@ BatchFormats: TypeAlias = Literal[BatchFormat, "both"]
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics):
+class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSubtask):
     """The context of an operator: the place where it runs, its state, its coordinator.
 
     The properties, the methods and `is_restored` are for users' operators. The other attributes are for the
@@ -73,21 +73,6 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics):
     lists: ListStates = field(default_factory=ListStates)
     requested: RequestedStates = field(default_factory=RequestedStates)
     metrics: Metrics = field(default_factory=Metrics)
-
-    @property
-    def operator_id(self) -> str:
-        """The operator's id."""
-        return self.connector.operator_id
-
-    @property
-    def subtask(self) -> int:
-        """Index of this subtask, from 0."""
-        return self.connector.subtask
-
-    @property
-    def parallelism(self) -> int:
-        """Number of subtasks of this operator."""
-        return self.connector.parallelism
 
     @property
     def raw(self) -> RawState:
@@ -139,6 +124,10 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics):
     @property
     def _metrics(self) -> Metrics:
         return self.metrics
+
+    @property
+    def _place(self) -> ConnectorContext:
+        return self.connector
 
     @property
     def _list_states(self) -> ListStates:

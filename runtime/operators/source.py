@@ -9,6 +9,7 @@ includes how far it was read, so a reader's snapshot is just its unfinished spli
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -60,6 +61,31 @@ class ConnectorContext:
     parallelism: int
     attempt: int
     clock: Clock
+
+
+class RunsInSubtask:
+    """Place of a context."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _place(self) -> ConnectorContext: ...
+
+    @property
+    def operator_id(self) -> str:
+        """The operator's id."""
+        return self._place.operator_id
+
+    @property
+    def subtask(self) -> int:
+        """Index of this subtask, from 0."""
+        return self._place.subtask
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks of this operator."""
+        return self._place.parallelism
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class FunctionOperator(Operator):
 
     def __init__(self, function: Callable[..., Any] | FunctionClass) -> None:
         self._class = function if isinstance(function, FunctionClass) else None
-        self._made: Any = None  # the object made from the class
+        self._made: Any = None  # the opened object of the user
         self._beside: str | None = None  # the part of the class that runs instead of the function
         self._function: Callable[..., Any] = _not_made if isinstance(function, FunctionClass) else function
         self._cursor = RecordCursor()

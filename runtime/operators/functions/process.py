@@ -45,7 +45,6 @@ class ProcessOperator(FunctionOperator):
     def __init__(self, function: ProcessFunction[Any, Any]) -> None:
         super().__init__(function.process)
         self._user = function
-        self._opened = False
         self._side = SideOutputs(type(function))
 
     def open(self, context: OperatorContext) -> None:
@@ -53,7 +52,7 @@ class ProcessOperator(FunctionOperator):
         self._collector = self._collector_of(context)
         self._context = FunctionContext(context, FunctionTimerService(context.connector.clock), self._side)
         self._side.isolates = self.isolates
-        self._opened = True
+        self._made = self._user
         context.lists.bind_declared(self._user)
         self._call_beside(self._user, "open", self._context)
 
@@ -76,15 +75,6 @@ class ProcessOperator(FunctionOperator):
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         self._context.timer_service.advance(watermark.timestamp)
         return iter(())
-
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        self._call_beside(self._user, "snapshot", checkpoint_id)
-        return {}
-
-    def close(self) -> None:
-        if self._opened:
-            self._opened = False
-            self._call_beside(self._user, "close")
 
     def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
         context, process = self._context, self._function
@@ -124,7 +114,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
     ) -> None:
         super().__init__(key_selector, function.process)
         self._user = function
-        self._opened = False
         self._checked: set[Any] = set()
         self._has_timers = False
         self._firing: tuple[Any, int] | None = None  # key and moment
@@ -142,7 +131,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._sweep = StateSweep(backend, context.connector.clock)
         backend.time.record = self._context
         self._side.isolates = self.isolates
-        self._opened, self._has_timers = True, has_timers
+        self._made, self._has_timers = self._user, has_timers
         context.requested.bind_declared(self._user, self._backend)
         context.lists.bind_declared(self._user)
         self._call_beside(self._user, "open", self._context)
@@ -185,7 +174,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             self._without_key()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        self._call_beside(self._user, "snapshot", checkpoint_id)
+        super().snapshot(checkpoint_id)
         return {REACHED: self._timers.state()} if self._has_timers else {}
 
     @property
@@ -196,11 +185,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         key, at = firing
         where = function_location(self._user.on_timer)
         return f"{self.kind} function {where} for key {short_repr(key)} at {at}"
-
-    def close(self) -> None:
-        if self._opened:
-            self._opened = False
-            self._call_beside(self._user, "close")
 
     def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
         context, backend = self._context, self._backend

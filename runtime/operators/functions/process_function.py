@@ -15,6 +15,7 @@ from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, R
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import OperatorContext, Tagged
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates
+from penstock.runtime.operators.source import ConnectorContext, RunsInSubtask
 from penstock.runtime.operators.timers import FunctionTimerService, KeyedTimerService
 from penstock.runtime.operators.user_code.function_class import OutputTag, declared_name, tag_name, tags_of
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
@@ -79,7 +80,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class FunctionContext(AsksForLists, AsksForMetrics):
+class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
     """Context of any process function while it runs; one object for the whole attempt.
 
     Attributes:
@@ -111,21 +112,6 @@ class FunctionContext(AsksForLists, AsksForMetrics):
             raise unknown_attribute(self, name)
 
     @property
-    def operator_id(self) -> str:
-        """The operator's id."""
-        return self._connector.operator_id
-
-    @property
-    def subtask(self) -> int:
-        """Index of this subtask, from 0."""
-        return self._connector.subtask
-
-    @property
-    def parallelism(self) -> int:
-        """Number of subtasks of this operator."""
-        return self._connector.parallelism
-
-    @property
     def watermark(self) -> int | None:
         """Event time, in microseconds; `None` before the first watermark.
 
@@ -153,6 +139,10 @@ class FunctionContext(AsksForLists, AsksForMetrics):
             ConfigurationError: The function's class does not declare the side output.
         """
         self._side.emit(tag, record, self.timestamp)
+
+    @property
+    def _place(self) -> ConnectorContext:
+        return self._connector
 
     @property
     def _list_states(self) -> ListStates:
