@@ -3,6 +3,10 @@
 The actor's event loop only receives. The attempt's thread builds and restores the subtask, steps it, and
 takes whatever arrives, in the order in which it was posted. So users' code may block without stopping
 deliveries, and no part of the subtask needs a lock.
+
+`running_call` finds the call of a user's code in which a stuck thread is, from its stack. So operators record
+nothing while they run. Every call of an operator goes through `LocatedOperators.call`, and every call of a
+source's reader through `SourceOperator.guarded`. Their frames are on the stack, and know the operator.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from types import CodeType, FrameType
+from typing import Any, Final, TypeAlias
 
 import ray
 from ray.actor import ActorHandle
@@ -32,7 +37,8 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.rocksdb.backend import open_state_backend
 from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
-from penstock.runtime.operators.running_call import running_call
+from penstock.runtime.operators.chain import LocatedOperators
+from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import close_after
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -42,6 +48,34 @@ from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.time.durations import as_seconds
+
+
+def running_call(frame: FrameType | None) -> str | None:
+    """The function of a user that a thread is in: `map function parse (job.py:12)`; `None` for none."""
+    while frame is not None:
+        describe = _CALLERS.get(frame.f_code)
+        if describe is not None:
+            return describe(frame.f_locals)
+        frame = frame.f_back
+    return None
+
+
+def _of_operator(found: Mapping[str, Any]) -> str:
+    doing: str = found["self"].operators[found["index"]].doing
+    return doing
+
+
+def _of_source(found: Mapping[str, Any]) -> str:
+    doing: str = found["self"].doing(found["what"])
+    return doing
+
+
+#: How the frames of these functions are read.
+_CALLERS: Final[Mapping[CodeType, Callable[[Mapping[str, Any]], str]]] = {
+    LocatedOperators.call.__code__: _of_operator,
+    SourceOperator.guarded.__code__: _of_source,
+}
+
 
 Mail: TypeAlias = Callable[[], None]
 

@@ -6,7 +6,7 @@
   one kind of operator each. `user_operator` runs users' own. `coordinator_host` runs coordinators;
   `coordinators` has their base. `source_coordinator` runs the enumerator of a source.
 - Shared: `keyed_state_requests`, `operator_state`, `timers`, `held_watermark`, `user_code/`.
-- `chain` drives the operators of a subtask. `running_call` finds the user's call in which a thread is stuck.
+- `chain` drives the operators of a subtask.
 
 Imports `state`, `time`, `snapshot` and what lies below; never `graph`.
 """

@@ -110,7 +110,8 @@ class AsksForKeyedState:
             migrate: Converts a restored value of another type to `of_type`.
 
         Raises:
-            ConfigurationError: The default is mutable, or default or type differ from the first ones given.
+            ConfigurationError: The default is mutable, or default or type differ from those of the first
+              request.
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
@@ -180,7 +181,7 @@ class AsksForKeyedState:
         """Keyed state: one value for each key that is combined with each added one; see `ReducingState`.
 
         Args:
-            function: Combines two values; the first one given stays.
+            function: Combines two values; later requests don't replace it.
             of_type: The type of the values.
             ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored value of another type to `of_type`.
@@ -200,7 +201,7 @@ class AsksForKeyedState:
         """Keyed state: one accumulator for each key; see `AggregatingState`.
 
         Args:
-            function: An `AggregateFunction`; the first one given stays.
+            function: An `AggregateFunction`; later requests don't replace it.
             ttl: Lifetime of an accumulator after its last write.
         """
         requests, backend = self._requests

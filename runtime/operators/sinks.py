@@ -10,8 +10,8 @@ and only then, is it committed. Why nothing is lost and nothing appears twice:
 * Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
   checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
 * A committable leaves the state only after `commit` returned. The restore heals a failure between a
-  checkpoint's completion and the commit. A completed checkpoint covers whatever the restored state holds, so
-  it is committed again. `commit` does nothing for what is visible already.
+  checkpoint's completion and the commit. A completed checkpoint covers all committables of the restored
+  state, so they are committed again. `commit` does nothing for visible transactions.
 * Records after the last complete checkpoint are in no state, so the next attempt writes them again.
   `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
   completed checkpoint, when nothing from before is left to commit.
@@ -83,7 +83,7 @@ class RemovesUncovered(Protocol):
     """Optional for a sink: clean up after a job that has ended, unless it finished in its first attempt."""
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
-        """Remove all uncommitted work of one operator of a job that has ended, except what is covered.
+        """Remove all uncommitted and uncovered work of one operator of a job that has ended.
 
         Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
 

@@ -52,7 +52,7 @@ NO_MORE_SPLITS: Final = None
 
 
 class OnRequest(Generic[T], metaclass=NearestNames):
-    """Hands the splits of a source out on request, instead of assigning them when the job starts.
+    """Assigns the splits of a source on request, instead of when the job starts.
 
     For sources with more splits than subtasks, such as a folder of files. A subtask that finishes a split
     takes the next one, so the work is balanced. Each split must be finite, and the order in which splits are
@@ -79,7 +79,7 @@ class OnRequest(Generic[T], metaclass=NearestNames):
         return self._source.reader(context, splits)
 
     def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> OnRequestEnumerator:
-        """Make an enumerator that hands splits out in the order in which the source lists them."""
+        """Make an enumerator that assigns splits in the order in which the source lists them."""
         return OnRequestEnumerator(self._source, context, state)
 
 

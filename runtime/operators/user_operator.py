@@ -216,7 +216,7 @@ class UserOperator(Operator):
             if len(output):
                 self._records_out += len(output)
                 yield _isolated(output) if self.isolates else output
-                self._at = name  # the chain may have asked for a snapshot meanwhile
+                self._at = name  # the chain may have taken a snapshot meanwhile
 
     def _call(self, name: str, *arguments: Any) -> None:
         self._at = name

@@ -293,8 +293,8 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     ) -> WatermarkStrategy[T]:
         """The same strategy, but a source that is far ahead of the others of its group waits for them.
 
-        Only for a strategy that is given to a source. A subtask that is ahead reads nothing; a reader that
-        `PausesSplits` pauses only the splits that are ahead. A source may exceed the drift by what it reads
+        Only for the strategy of a source. A subtask that is ahead reads nothing; a reader that `PausesSplits`
+        pauses only the splits that are ahead. A source may exceed the drift by what it reads
         until the JobMaster answers.
 
         Args:

@@ -4,8 +4,8 @@ Tumbling, sliding and cumulative windows are aligned to the epoch, in UTC: a tum
 begins with the hour. For windows of event time and of one size, the timestamp alone decides
 (`WindowAssigner`). `RecordWindowAssigner` is the base of all others, and of users' own.
 
-**Sessions** are records of a key that follow each other closely. Each record opens a window of its own, from
-its timestamp to one gap later. Windows that overlap become one. So a session ends one gap behind its last
+**Sessions** are records of a key that follow each other closely. Each record opens a window from its
+timestamp to one gap later. Windows that overlap become one. So a session ends one gap behind its last
 record, and all records of it lie less than a gap apart.
 
 Two windows that only touch stay two. A watermark may have fired the first one before the second begins, so
@@ -105,6 +105,7 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
         self.offset = micros_of_user("offset", offset, at_least=-self.size)
 
     def starts(self, timestamp: int) -> Sequence[int]:
+        """The start of the window that holds this timestamp."""
         return (timestamp - (timestamp - self.offset) % self.size,)
 
     def __repr__(self) -> str:
@@ -137,6 +138,7 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
             raise ConfigurationError(msg)
 
     def starts(self, timestamp: int) -> Sequence[int]:
+        """The starts of all windows that hold this timestamp, the earliest first."""
         last = timestamp - (timestamp - self.offset) % self.slide
         return tuple(range(last, timestamp - self.size, -self.slide))[::-1]
 

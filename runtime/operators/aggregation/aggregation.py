@@ -9,7 +9,7 @@ are merged in rounds.
 Where keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then
 `merge_each` finds the slot of each row first, and takes each row as a partial result.
 
-Functions without partial results are given the rows of the batch after that, when all keys have their slots.
+Functions without partial results receive the rows of the batch after that, when all keys have their slots.
 """
 
 from __future__ import annotations
@@ -154,11 +154,9 @@ class Aggregation:
     def merge(
         self, table: ColumnTable, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
     ) -> Slots:
-        """Merge partial results into a table; gives the slots that were touched, each once.
+        """Merge partial results into a table; returns the slots that were touched, each once.
 
-        Args:
-            partials: As `partials` gives it; columns that are no part of a key or a function do not matter.
-            extra: Partial of the key that do not decide its key group.
+        `extra` has columns of the key that do not decide its key group.
 
         Raises:
             SumOverflowError: A sum does not fit; names the key.
@@ -291,7 +289,7 @@ class Aggregation:
         found = {}
         for name, function in self._functions.items():
             columns = self._typed(table, name)
-            # A sum with more digits than its result may have is in a type of its own.
+            # A sum with more digits than its result may have has another type.
             if len(columns) > 1 or any(pa.types.is_decimal256(column.kind) for column in columns):
                 try:
                     found[name] = function.result_of_types(columns, slots)

@@ -47,7 +47,7 @@ class ColumnsOfRows(NamedTuple):
 class BatchColumns:
     """Finds the columns of the key, and those that the functions read.
 
-    Values of rows have types of their own (`row_columns.py`). Rows with several types in one column are
+    The values of rows may have different types (`row_columns.py`). Rows with several types in one column are
     divided into groups with one type in each column.
 
     Example:

@@ -162,7 +162,7 @@ def partials_by_pane(
     inputs: Mapping[str, pa.Array],
     stamps: Moments,
 ) -> pa.RecordBatch:
-    """One row for each key and pane, in which `PANE` is a column beside those of `Aggregation.partials`.
+    """Partial results with one row for each key and pane, and a column `PANE`.
 
     Most batches lie within one pane. They are grouped by the key alone, which takes half of the time.
     """

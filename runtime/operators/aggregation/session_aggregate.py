@@ -3,7 +3,7 @@
 A session is a slot of the table. Its first moment is a column of the key, as the start of a window is in
 `window_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
 
-Records of a key within a pane as long as the gap are in one session whatever else comes. So a batch is first
+Records of a key within a pane as long as the gap are always in one session. So a batch is first
 grouped by key and pane. Each pane's row is a span from its first record to its last one. These spans and the
 live sessions of the same keys are joined (`joined`). Then three things can happen to a session:
 

@@ -5,7 +5,7 @@ first. If its largest value times its length might not fit, it is summed in wide
 summed in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
 
 Whether a sum fits is checked when it is emitted. Until then a sum of whole numbers or decimals may have more
-digits, in a column of its own. So numbers that cancel out do so however a window's records are cut into
+digits, in a separate column. So numbers that cancel out do so however a window's records are cut into
 batches.
 """
 
@@ -124,7 +124,7 @@ class Sum(PartialAggregate):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The sum of all types: whole numbers beside floats give a double, beside decimals a decimal."""
+        """The sum of all types: a double for whole numbers and floats, a decimal for them and decimals."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         # Whole numbers first, so that others are added to them.
         for column in sorted(columns, key=lambda column: not _is_whole(column.kind)):

@@ -50,12 +50,12 @@ from penstock.runtime.time.windows import CumulativeEventTimeWindows
 #: Name of the state table that holds the accumulators of windows.
 WINDOW_AGGREGATE_STATE: Final = "window_aggregate"
 
-#: Columns of the output beside the key's and the functions' own.
+#: Columns of the output in addition to those of the key and the functions.
 WINDOW_START: Final = "window_start"
 
 WINDOW_END: Final = "window_end"
 
-#: Column of the key beside those that users name.
+#: Column of the key in addition to those of users.
 START: Final = ":start"
 
 Columns: TypeAlias = Mapping[str, pa.Array]

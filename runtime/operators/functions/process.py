@@ -249,7 +249,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 def process_operator(
     function: Any, key_selector: Callable[[Any], Any] | None = None
 ) -> ProcessOperator | KeyedProcessOperator:
-    """Make the operator with a function object of its own, as if it had been pickled for the subtask.
+    """Make the operator with a copy of the function object, as if it had been pickled for the subtask.
 
     Subtasks of a simulation live in one process.
     """

@@ -1,6 +1,6 @@
 """Functions for `process(...)` on a stream, with keys or without, and their contexts.
 
-`SideOutputs` collects what such a function emits beside its main output, until it leaves as batches.
+`SideOutputs` collects the records of side outputs, until they are emitted as batches.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
         """Handle a timer that the function has set; the timer's key is the current key.
 
         Returns records as `process` does. Their timestamp is the moment of an event-time timer; a
-        processing-time timer gives none.
+        processing-time timer has none.
 
         Args:
             at: The timer's moment in microseconds since the epoch.

@@ -4,9 +4,10 @@
 record by record without a trigger. This operator asks the trigger about each record, and supports all other
 windows. Both keep the same contents of a window (`window_contents.py`).
 
-*A record.* The assigner gives its windows. A merging assigner's window is first joined with those of its key
-that it overlaps. A window of event time whose life has ended takes nothing. A record that no window takes is
-late, and goes to the side output. Otherwise it is added to the contents, and the trigger says what happens.
+*A record.* The assigner returns its windows. A merging assigner's window is first joined with those of its
+key that it overlaps. A window of event time whose life has ended takes nothing. A record that no window takes
+is late, and goes to the side output. Otherwise it is added to the contents, and the trigger says what
+happens.
 
 *A timer.* It fires for the trigger if the trigger has set it. If it is also the window's last moment, the
 window is deleted after that. The life of a window of event time ends with its last microsecond plus the
@@ -96,7 +97,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         super().__init__(key_selector, contents, plan.late_tag)
         self._plan = plan
         self._assigner, self._trigger = plan.assigner, plan.trigger
-        #: The running function of the user beside those of records, for errors.
+        #: The running function of the user that takes no record, for errors.
         self._asking: Callable[..., Any] | None = None
         self._late_rows: list[Any] = []
         self._late_stamps: list[Any] = []
@@ -121,7 +122,7 @@ class TriggeredWindowOperator(RowWindowOperator):
 
     @property
     def doing(self) -> str:
-        asking = self._asking  # read once: a watchdog thread reads it beside the task
+        asking = self._asking  # read once: a watchdog reads it from another thread
         if asking is None or self._selecting:
             return super().doing
         return f"{self.kind} function {function_location(asking)}"

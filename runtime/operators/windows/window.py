@@ -4,8 +4,8 @@
 `WindowOperator` has windows of one size, each of which fires once. `triggered_window` has all others.
 
 All windows of a key are one entry of keyed state, `{start: contents}`, because an entry moves with its key
-when the job is rescaled. Beside it stands an index in memory: the keys with a window that ends at a given
-moment (`WindowEnds`). It replaces event-time timers. The operator builds it from the state when it opens, so
+when the job is rescaled. An index in memory holds the keys with a window that ends at a given moment
+(`WindowEnds`). It replaces event-time timers. The operator builds it from the state when it opens, so
 no snapshot holds it and it can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is deleted. When many have ended,
@@ -13,8 +13,8 @@ they fire some at a time, and the watermark waits for the last of them (`held_wa
 the state, so a snapshot between two slices needs nothing more.
 
 A record is *late* if all of its windows have ended: it goes to a side output. Lateness is the same after a
-restart (`held_watermark.py`). At another parallelism a straggler may get a window of its own beside one that
-has fired. That happens if the old subtask of its key was ahead.
+restart (`held_watermark.py`). At another parallelism a straggler may get a new window after the old one has
+fired. That happens if the old subtask of its key was ahead.
 
 Windows of one shape must never be taken for those of another (`WindowShape`). They would be emitted with only
 some of their records, or with a wrong start.

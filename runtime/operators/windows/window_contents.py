@@ -21,7 +21,7 @@ class WindowContents(Protocol):
         overlap: Whether a record may be in several windows; set by the operator.
         function: The user's function that takes records.
         result_function: The user's function that makes results.
-        other_functions: The user's functions beside `function`, which return values and don't yield.
+        other_functions: Further functions of the user, which return values and don't yield.
     """
 
     isolates: bool

@@ -6,8 +6,8 @@ import re
 import sys
 from typing import Any
 
+from penstock.actors.subtask.attempt import running_call
 from penstock.runtime.operators.functions.record_functions import FlatMapOperator, MapOperator
-from penstock.runtime.operators.running_call import running_call
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.testing.harness import OperatorHarness
