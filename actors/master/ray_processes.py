@@ -29,12 +29,12 @@ from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
     Counters,
+    CurrentRole,
     Died,
-    Held,
-    Needs,
     Peer,
     Place,
     ProcessId,
+    ProcessSpec,
     Raised,
     Reply,
     Room,
@@ -113,10 +113,10 @@ class RayProcesses:
     def left_behind(self) -> Sequence[ProcessId]:
         return list(self._handles)
 
-    def claim(self, needs: Needs) -> ProcessId | None:
-        if not self._config.reuse_processes or needs.occupies_resources:
+    def claim(self, spec: ProcessSpec) -> ProcessId | None:
+        if not self._config.reuse_processes or spec.occupies_resources:
             return None
-        calls = self._calls(needs)
+        calls = self._calls(spec)
 
         def look() -> tuple[ProcessId, ActorHandle[Any]] | None:
             while (process := registry.claim(self._job_id, calls)) is not None:
@@ -135,9 +135,9 @@ class RayProcesses:
         process, self._handles[process] = claimed
         return process
 
-    def start(self, needs: Needs) -> ProcessId:
+    def start(self, spec: ProcessSpec) -> ProcessId:
         process = secrets.token_hex(6)
-        start = partial(_start, self._job_id, process, self._calls(needs), needs)
+        start = partial(_start, self._job_id, process, self._calls(spec), spec)
         self._handles[process] = self._cluster.begin(f"start a process of job {self._job_id}", start)
         return process
 
@@ -172,7 +172,7 @@ class RayProcesses:
 
         return self._cluster.at_once("see the resources of the cluster", look, Room({}, {}))
 
-    def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
+    def ask(self, process: ProcessId, reply: Reply[CurrentRole]) -> None:
         self._call(process, lambda actor: actor.ask.remote(), reply)
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
@@ -233,8 +233,8 @@ class RayProcesses:
         self._left_warm += 1
         return self._left_warm <= _MOST_WARM
 
-    def _calls(self, needs: Needs) -> int:
-        return needs.inputs * (self._config.advanced.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS
+    def _calls(self, spec: ProcessSpec) -> int:
+        return spec.inputs * (self._config.advanced.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS
 
     def _remove(self, process: ProcessId) -> None:
         remove = partial(registry.remove_from_job, self._job_id, process)
@@ -280,7 +280,7 @@ class RayProcesses:
             reply(answer)
 
 
-def _start(job_id: str, process: ProcessId, calls: int, needs: Needs) -> ActorHandle[Any]:
+def _start(job_id: str, process: ProcessId, calls: int, spec: ProcessSpec) -> ActorHandle[Any]:
     """Note a process, then start it; blocks."""
     registry.add_to_job(job_id, process, calls)
     remote: Any = ray.remote(SubtaskActor)
@@ -288,14 +288,14 @@ def _start(job_id: str, process: ProcessId, calls: int, needs: Needs) -> ActorHa
         name=process_name(process),
         namespace=NAMESPACE,
         lifetime="detached",
-        num_cpus=needs.num_cpus,
-        num_gpus=needs.num_gpus,
-        resources=dict(needs.resources) or None,
+        num_cpus=spec.num_cpus,
+        num_gpus=spec.num_gpus,
+        resources=dict(spec.resources) or None,
         max_restarts=0,
         max_task_retries=0,
         max_concurrency=calls,
     )
-    started: ActorHandle[Any] = actor.remote(process, calls, needs)
+    started: ActorHandle[Any] = actor.remote(process, calls, spec)
     return started
 
 

@@ -44,8 +44,8 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.execution.heartbeat import HeartbeatLimits, MasterGuard
 from penstock.runtime.execution.processes import (
     DeliveryAnswer,
-    Needs,
     Place,
+    ProcessSpec,
     Stale,
     SubtaskFailed,
     SubtaskOutcome,
@@ -75,7 +75,7 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         calls: Maximum number of concurrent calls.
     """
 
-    def __init__(self, process: str, calls: int, needs: Needs) -> None:
+    def __init__(self, process: str, calls: int, spec: ProcessSpec) -> None:
         # For `deploy`, but loaded while other actors are being started. An import above would load it in
         # the JobMaster, too, which does not need it.
         import penstock.actors.subtask.attempt  # noqa: F401
@@ -83,7 +83,7 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         spare_loaded_modules()
         self._loop = asyncio.get_running_loop()
         self._machine = RayHost(self._loop, process, calls)
-        super().__init__(needs, self._machine)
+        super().__init__(spec, self._machine)
         self._watchdog = self._loop.create_task(self._watch_lease())
 
     async def prepare(self, code: tuple[bytes, ...]) -> None:

@@ -42,12 +42,12 @@ from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
+    CurrentRole,
     Died,
-    Held,
-    Needs,
     Place,
     Processes,
     ProcessId,
+    ProcessSpec,
     Raised,
     Replies,
     Stale,
@@ -64,7 +64,7 @@ _PATIENCE: Final = 5
 
 @dataclass(slots=True)
 class _Spare:
-    needs: Needs
+    spec: ProcessSpec
     is_ready: bool = False
     unanswered: int = 0
 
@@ -83,21 +83,21 @@ class StandbyPool:
     def ready(self) -> int:
         return sum(spare.is_ready for spare in self._spares.values())
 
-    def look(self, needs: Needs | None) -> None:
-        """Renew the leases of spares, replace useless ones, and fill up; `needs` of `None` starts none."""
+    def look(self, spec: ProcessSpec | None) -> None:
+        """Renew the leases of spares, replace useless ones, and fill up; without a `spec` none starts."""
         for process, spare in list(self._spares.items()):
             if spare.unanswered >= _PATIENCE:
                 self._lose(process, "it waits for a role and does not answer")
                 continue
             spare.unanswered += 1
             self._processes.ask(process, partial(self._answered, process))
-        while needs is not None and len(self._spares) < self._wanted:
-            self._add(needs)
+        while spec is not None and len(self._spares) < self._wanted:
+            self._add(spec)
 
-    def take(self, needs: Needs) -> ProcessId | None:
+    def take(self, spec: ProcessSpec) -> ProcessId | None:
         """Take a spare that fits out of the pool; `None` when none is ready."""
         for process, spare in self._spares.items():
-            if spare.is_ready and spare.needs.fit(needs):
+            if spare.is_ready and spare.spec.fit(spec):
                 del self._spares[process]
                 return process
         return None
@@ -106,9 +106,9 @@ class StandbyPool:
         for process in list(self._spares):
             self._lose(process)
 
-    def _add(self, needs: Needs) -> None:
-        process = self._processes.claim(needs) or self._processes.start(needs)
-        self._spares[process] = _Spare(needs)
+    def _add(self, spec: ProcessSpec) -> None:
+        process = self._processes.claim(spec) or self._processes.start(spec)
+        self._spares[process] = _Spare(spec)
         self._processes.prepare(process, partial(self._prepared, process))
 
     def _prepared(self, process: ProcessId, answer: CallFailure | None) -> None:
@@ -120,11 +120,11 @@ class StandbyPool:
         else:
             self._lose(process)
 
-    def _answered(self, process: ProcessId, answer: Held | CallFailure) -> None:
+    def _answered(self, process: ProcessId, answer: CurrentRole | CallFailure) -> None:
         spare = self._spares.get(process)
         if spare is None:
             return
-        if isinstance(answer, Held) and answer.role is None:
+        if isinstance(answer, CurrentRole) and answer.role is None:
             spare.unanswered = 0
         else:
             self._lose(process)
@@ -149,7 +149,7 @@ class Member:
 
     process: ProcessId
     role: Role
-    needs: Needs
+    spec: ProcessSpec
     place: Place
 
 
@@ -200,18 +200,18 @@ class Fleet:
         """
         left = self._processes.left_behind()
 
-        def answered(answers: Mapping[ProcessId, Held | CallFailure]) -> None:
+        def answered(answers: Mapping[ProcessId, CurrentRole | CallFailure]) -> None:
             for process in left:
                 self._take_over(process, answers.get(process))
             then()
 
         timeout = min(TAKE_OVER_TIMEOUT, as_seconds(self._config.advanced.heartbeat_timeout))
-        gathering: Replies[ProcessId, Held] = Replies(left, self._timers, timeout, answered)
+        gathering: Replies[ProcessId, CurrentRole] = Replies(left, self._timers, timeout, answered)
         for process in left:
             self._processes.ask(process, gathering.reply(process))
 
-    def _take_over(self, process: ProcessId, answer: Held | CallFailure | None) -> None:
-        if not isinstance(answer, Held):
+    def _take_over(self, process: ProcessId, answer: CurrentRole | CallFailure | None) -> None:
+        if not isinstance(answer, CurrentRole):
             is_silent = not isinstance(answer, Died)
             self._processes.end(process, "it does not say which role it holds" if is_silent else "")
             return
@@ -229,7 +229,7 @@ class Fleet:
             return
         if known is not None:
             self._processes.end(known.process)
-        self.members[held.subtask] = Member(process, held, answer.needs, answer.place)
+        self.members[held.subtask] = Member(process, held, answer.spec, answer.place)
 
     # -- spares ---------------------------------------------------------------------------------------------
 
@@ -237,13 +237,13 @@ class Fleet:
         """Keep as many spares as the job wants; no new ones before every subtask has a process."""
         if not self.spares.are_wanted:
             return
-        needs = None
+        spec = None
         subtasks = self._graph.execution.subtasks
         if all(subtask.id in self.members for subtask in subtasks):
-            all_needs = (Needs.of(subtask) for subtask in subtasks)
-            light = [needs for needs in all_needs if not needs.occupies_resources]
-            needs = max(light, key=lambda each: each.inputs, default=None)
-        self.spares.look(needs)
+            all_specs = (ProcessSpec.of(subtask) for subtask in subtasks)
+            light = [spec for spec in all_specs if not spec.occupies_resources]
+            spec = max(light, key=lambda spec: spec.inputs, default=None)
+        self.spares.look(spec)
 
     # -- a deployment ---------------------------------------------------------------------------------------
 
@@ -254,8 +254,8 @@ class Fleet:
         ends the processes that were started for it.
         """
         self._end_unfit()
-        needed = {s: Needs.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}
-        missing = {id: needs for id, needs in needed.items() if id not in self.members}
+        needed = {s: ProcessSpec.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}
+        missing = {id: spec for id, spec in needed.items() if id not in self.members}
         chosen: dict[SubtaskId, Member] = {}
         replies: Replies[SubtaskId, Place | Stale] = Replies(
             missing,
@@ -263,34 +263,34 @@ class Fleet:
             as_seconds(self._config.deployment_timeout),
             lambda answers: then(self._placed(chosen, answers)),
         )
-        for subtask, needs in missing.items():
-            warm = self.spares.take(needs) or self._processes.claim(needs)
+        for subtask, spec in missing.items():
+            warm = self.spares.take(spec) or self._processes.claim(spec)
             if warm is None:
-                self._start(subtask, needs, chosen, replies)
+                self._start(subtask, spec, chosen, replies)
             else:
-                self._try(subtask, needs, warm, chosen, replies)
+                self._try(subtask, spec, warm, chosen, replies)
         return Placement(self._processes, chosen, replies)
 
     def _start(
         self,
         subtask: SubtaskId,
-        needs: Needs,
+        spec: ProcessSpec,
         chosen: dict[SubtaskId, Member],
         replies: Replies[SubtaskId, Place | Stale],
     ) -> None:
-        member = chosen[subtask] = self._new_member(subtask, needs, self._processes.start(needs))
+        member = chosen[subtask] = self._new_member(subtask, spec, self._processes.start(spec))
         self._processes.take(member.process, member.role, replies.reply(subtask))
 
     def _try(
         self,
         subtask: SubtaskId,
-        needs: Needs,
+        spec: ProcessSpec,
         warm: ProcessId,
         chosen: dict[SubtaskId, Member],
         replies: Replies[SubtaskId, Place | Stale],
     ) -> None:
         """Let a warm process take the role; start another one when it does not."""
-        member = chosen[subtask] = self._new_member(subtask, needs, warm)
+        member = chosen[subtask] = self._new_member(subtask, spec, warm)
         reply = replies.reply(subtask)
 
         def answered(answer: Place | Stale | CallFailure) -> None:
@@ -303,13 +303,13 @@ class Fleet:
         def replace() -> None:
             if chosen.get(subtask) is member:
                 self._processes.end(warm)
-                self._start(subtask, needs, chosen, replies)
+                self._start(subtask, spec, chosen, replies)
 
         timer = self._timers.call_later(WARM_TIMEOUT, replace)
         self._processes.take(warm, member.role, answered)
 
-    def _new_member(self, subtask: SubtaskId, needs: Needs, process: ProcessId) -> Member:
-        return Member(process, Role(self._job_id, subtask, 0, self._new_token()), needs, Place(0, ""))
+    def _new_member(self, subtask: SubtaskId, spec: ProcessSpec, process: ProcessId) -> Member:
+        return Member(process, Role(self._job_id, subtask, 0, self._new_token()), spec, Place(0, ""))
 
     def _placed(
         self, chosen: dict[SubtaskId, Member], answers: Mapping[SubtaskId, Place | Stale | CallFailure]
@@ -320,7 +320,7 @@ class Fleet:
         for subtask, member in chosen.items():
             match answers.get(subtask):
                 case Place() as place:
-                    self.members[subtask] = Member(member.process, member.role, member.needs, place)
+                    self.members[subtask] = Member(member.process, member.role, member.spec, place)
                     continue
                 case None:
                     late.append(subtask)
@@ -341,9 +341,9 @@ class Fleet:
     def _no_room(self, late: Sequence[SubtaskId], chosen: Mapping[SubtaskId, Member]) -> str:
         needed = Counter[str]()
         for subtask in late:
-            needed.update(chosen[subtask].needs.amounts)
+            needed.update(chosen[subtask].spec.amounts)
         room = self._processes.room()
-        needs = " and ".join(f"{amount:g} {name}" for name, amount in needed.items())
+        listed = " and ".join(f"{amount:g} {name}" for name, amount in needed.items())
         has = " and ".join(
             f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
         )
@@ -352,17 +352,17 @@ class Fleet:
         others = "/resources" if len(needed) > 2 else ""
         return (
             f"{', '.join(map(str, late))} could not be placed within "
-            f"{as_seconds(self._config.deployment_timeout):g} s: they need {needs}, "
+            f"{as_seconds(self._config.deployment_timeout):g} s: they need {listed}, "
             f"{says}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
             "deployment_timeout"
         )
 
     def _end_unfit(self) -> None:
         """End the processes of subtasks that a rescale has removed, or that need another process since."""
-        needed = {subtask.id: Needs.of(subtask) for subtask in self._graph.execution.subtasks}
+        needed = {subtask.id: ProcessSpec.of(subtask) for subtask in self._graph.execution.subtasks}
         for subtask, member in list(self.members.items()):
             wanted = needed.get(subtask)
-            if wanted is None or not member.needs.fit(wanted):
+            if wanted is None or not member.spec.fit(wanted):
                 self.lose(subtask)
 
     def lose(self, subtask: SubtaskId, why: str = "") -> None:

@@ -115,7 +115,7 @@ Reply: TypeAlias = Callable[[T | CallFailure], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ProcessSpec:
     """Resources of a process, fixed when it starts; `inputs` counts channels that deliver at a time."""
 
     num_cpus: float
@@ -124,7 +124,7 @@ class Needs:
     resources: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, subtask: ExecutionSubtask) -> Needs:
+    def of(cls, subtask: ExecutionSubtask) -> ProcessSpec:
         """The needs of a subtask, with room for more inputs than it has.
 
         So its process also serves the subtask after a rescale, or a subtask of another job.
@@ -142,12 +142,12 @@ class Needs:
     def occupies_resources(self) -> bool:
         return any(self.amounts.values())
 
-    def fit(self, wanted: Needs) -> bool:
+    def fit(self, wanted: ProcessSpec) -> bool:
         """Whether a process that was started with these serves a subtask that needs `wanted`.
 
         Example:
-            >>> Needs(0, 0, 64).fit(Needs(0, 0, 2)), Needs(1, 0, 64).fit(Needs(0, 0, 2))
-            (True, False)
+            >>> [ProcessSpec(cpus, 0, 64).fit(ProcessSpec(0, 0, 2)) for cpus in (0, 1)]
+            [True, False]
         """
         return self.amounts == wanted.amounts and self.inputs >= wanted.inputs
 
@@ -167,7 +167,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CurrentRole:
     """A process's answer about itself; it has no role while it is free.
 
     Attributes:
@@ -175,7 +175,7 @@ class Held:
     """
 
     role: Role | None
-    needs: Needs
+    spec: ProcessSpec
     place: Place
     is_prepared: bool = False
 
@@ -230,14 +230,14 @@ class Processes(Protocol):
         """Processes that an earlier JobMaster of this job has started or claimed."""
         ...
 
-    def claim(self, needs: Needs) -> ProcessId | None:
+    def claim(self, spec: ProcessSpec) -> ProcessId | None:
         """Claim a warm process that fits; `None` when there is none.
 
         It has served this program before and holds no role, but it may have died, and it may refuse the role.
         """
         ...
 
-    def start(self, needs: Needs) -> ProcessId:
+    def start(self, spec: ProcessSpec) -> ProcessId:
         """Start a process; calls wait until it is there."""
         ...
 
@@ -260,7 +260,7 @@ class Processes(Protocol):
         """The cluster's resources, for a message; none when the cluster does not answer."""
         ...
 
-    def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
+    def ask(self, process: ProcessId, reply: Reply[CurrentRole]) -> None:
         """Ask a process what it holds. That renews the lease of one that holds no role."""
         ...
 

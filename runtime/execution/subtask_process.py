@@ -24,11 +24,11 @@ from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.heartbeat import OVERDUE, HeartbeatLimits, MasterGuard
 from penstock.runtime.execution.processes import (
     Counters,
+    CurrentRole,
     Deliveries,
     DeliveryAnswer,
-    Held,
-    Needs,
     Place,
+    ProcessSpec,
     Stale,
     SubtaskFailed,
     SubtaskFinished,
@@ -182,8 +182,8 @@ class _Deployed(Generic[PeersT]):
 
 
 class SubtaskRunner(Generic[MasterT, PeersT]):
-    def __init__(self, needs: Needs, host: ProcessHost[MasterT, PeersT]) -> None:
-        self._needs = needs
+    def __init__(self, spec: ProcessSpec, host: ProcessHost[MasterT, PeersT]) -> None:
+        self._spec = spec
         self._host = host
         self._holder = RoleHolder()
         self._lease = Lease(WARM, host.clock.monotonic())
@@ -207,11 +207,11 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         """The attempt that was deployed last, whether or not it has ended."""
         return None if self._current is None else self._current.attempt
 
-    def ask(self) -> Held:
+    def ask(self) -> CurrentRole:
         """Say what it holds and where it runs; a JobMaster that asks keeps a process without a role."""
         if self._holder.role is None:
             self.renew_lease()
-        return Held(self._holder.role, self._needs, self._host.place, self._is_prepared)
+        return CurrentRole(self._holder.role, self._spec, self._host.place, self._is_prepared)
 
     def prepared(self) -> None:
         """The code of the job is loaded whose role it may take next."""
@@ -430,7 +430,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
     def _why_not_again(self) -> str | None:
         if self._has_failed:
             return "users' code has failed here"
-        if self._needs.occupies_resources:
+        if self._spec.occupies_resources:
             return "it occupies resources"
         if self._roles >= _MOST_ROLES:
             return f"it has taken {self._roles} roles"

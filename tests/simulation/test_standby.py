@@ -10,7 +10,7 @@ from simulated_jobs.scenario import draw_scenario
 from simulated_jobs.simulation import Simulation
 
 from penstock.runtime.execution.fleet import StandbyPool
-from penstock.runtime.execution.processes import Needs, ProcessId
+from penstock.runtime.execution.processes import ProcessId, ProcessSpec
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
@@ -23,8 +23,8 @@ def test_jobs_with_a_standby_process_are_exactly_once_whatever_fails(
     taken: list[ProcessId] = []
     take = StandbyPool.take
 
-    def counting(pool: StandbyPool, needs: Needs) -> ProcessId | None:
-        process = take(pool, needs)
+    def counting(pool: StandbyPool, spec: ProcessSpec) -> ProcessId | None:
+        process = take(pool, spec)
         taken.extend([] if process is None else [process])
         return process
 

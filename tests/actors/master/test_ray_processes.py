@@ -21,7 +21,7 @@ from penstock.actors.shared import registry
 from penstock.actors.shared.system_ports import GuardedLoop
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Needs, Raised, Room
+from penstock.runtime.execution.processes import Away, CallFailure, Died, ProcessSpec, Raised, Room
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -126,7 +126,7 @@ def test_a_process_that_is_claimed_too_late_is_offered_again(monkeypatch: pytest
 
     async def scenario() -> None:
         processes = processes_in(ClusterCalls(at_once=0.05))
-        assert processes.claim(Needs(0.0, 0.0, 1)) is None
+        assert processes.claim(ProcessSpec(0.0, 0.0, 1)) is None
         assert asked.wait(10)
         answers.set()
         assert offered.get(timeout=10) == ("job", "a")
@@ -191,7 +191,7 @@ def test_a_cluster_that_does_not_answer_has_no_warm_process_and_no_room() -> Non
         cluster, answers = ClusterCalls(at_once=0.01), threading.Event()
         cluster.begin("get stuck", lambda: answers.wait(10))
         processes = processes_in(cluster)
-        assert processes.claim(Needs(0.0, 0.0, 1)) is None
+        assert processes.claim(ProcessSpec(0.0, 0.0, 1)) is None
         assert processes.room() == Room({}, {})
         answers.set()
 

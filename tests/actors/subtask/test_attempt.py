@@ -22,8 +22,8 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.processes import (
     Counters,
     DeliveryAnswer,
-    Needs,
     Place,
+    ProcessSpec,
     SubtaskFailed,
     SubtaskFinished,
     SubtaskStopped,
@@ -51,7 +51,10 @@ class Deployed:
     """A subtask in a process of its own, whose calls are made in this event loop."""
 
     def __init__(self, descriptor: TaskDescriptor, master: Master) -> None:
-        self.actor, self._loop = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0)), asyncio.get_running_loop()
+        self.actor, self._loop = (
+            SubtaskActor("9f04", 1_000, ProcessSpec(0.0, 0.0, 0)),
+            asyncio.get_running_loop(),
+        )
         self.descriptor = descriptor
         self.role = Role("job", descriptor.id, 1, f"token of {descriptor.id}")
         self._master = cast("Any", Unsteady(master, {}))

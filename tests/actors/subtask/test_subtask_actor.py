@@ -28,8 +28,8 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.processes import (
     Counters,
     DeliveryAnswer,
-    Needs,
     Place,
+    ProcessSpec,
     Stale,
     SubtaskFailed,
     SubtaskStopped,
@@ -68,7 +68,7 @@ def on_storage(folder: Path) -> TaskDescriptor:
 
 async def an_actor() -> SubtaskActor:
     """An actor that holds `ROLE`."""
-    actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+    actor = SubtaskActor("9f04", 1_000, ProcessSpec(0.0, 0.0, 0))
     assert isinstance(await actor.take(ROLE, LEASE, HEARTBEAT), Place)
     return actor
 
@@ -412,7 +412,7 @@ def test_a_process_whose_job_master_is_silent_for_a_whole_lease_leaves(
 
 def test_a_process_that_was_given_no_role_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+        actor = SubtaskActor("9f04", 1_000, ProcessSpec(0.0, 0.0, 0))
         with pytest.raises(Left, match="0"):
             await leaves(monkeypatch, actor, 0.05)
 
@@ -484,7 +484,7 @@ class Code:
 def test_who_asks_keeps_a_process_without_a_role_and_no_other_one() -> None:
     async def scenario() -> None:
         for has_role in (False, True):
-            actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+            actor = SubtaskActor("9f04", 1_000, ProcessSpec(0.0, 0.0, 0))
             if has_role:
                 await actor.take(ROLE, LEASE, HEARTBEAT)
             actor._lease.is_over(time.monotonic() + 5.0)
@@ -502,7 +502,7 @@ def test_a_process_lives_though_the_code_that_it_prepares_can_not_be_loaded(
     """The deployment raises it again, with its operator in the message."""
 
     async def scenario() -> None:
-        actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+        actor = SubtaskActor("9f04", 1_000, ProcessSpec(0.0, 0.0, 0))
         assert not (actor.ask()).is_prepared
         actor._lease.is_over(time.monotonic() + 5.0)
         await actor.prepare(Code(raise_error, kind).chunks())
@@ -528,7 +528,7 @@ def test_a_process_whose_prepared_code_has_changed_takes_no_role(
     monkeypatch.syspath_prepend(tmp_path)
 
     async def scenario() -> None:
-        actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+        actor = SubtaskActor("9f04", 1_000, ProcessSpec(0.0, 0.0, 0))
         await actor.prepare(Code(importlib.import_module, name).chunks())
         if is_changed:
             module.write_text("answer = 2\n")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.execution.processes import Held, Needs, Place, Room
+from penstock.runtime.execution.processes import CurrentRole, Place, ProcessSpec, Room
 from penstock.runtime.execution.role import Role
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
@@ -41,9 +41,9 @@ class Call:
 class ScriptedProcesses:
     """The `Processes` port of a test: notes what is called, and answers when the test says so."""
 
-    def __init__(self, left: dict[str, Held] | None = None) -> None:
+    def __init__(self, left: dict[str, CurrentRole] | None = None) -> None:
         self.left = left or {}
-        self.started: list[tuple[str, Needs]] = []
+        self.started: list[tuple[str, ProcessSpec]] = []
         self.ended: list[str] = []
         self.forgotten: list[str] = []
         self.offered: list[str] = []
@@ -57,11 +57,11 @@ class ScriptedProcesses:
     def left_behind(self) -> Sequence[str]:
         return list(self.left)
 
-    def start(self, needs: Needs) -> str:
-        self.started.append((f"new-{len(self.started) + 1}", needs))
+    def start(self, spec: ProcessSpec) -> str:
+        self.started.append((f"new-{len(self.started) + 1}", spec))
         return self.started[-1][0]
 
-    def claim(self, needs: Needs) -> str | None:
+    def claim(self, spec: ProcessSpec) -> str | None:
         return self.warm.pop(0) if self.warm else None
 
     def forget(self, process: str) -> None:

@@ -10,7 +10,16 @@ from small_graphs import read_and_count
 
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
-from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Room, Stale
+from penstock.runtime.execution.processes import (
+    Away,
+    CurrentRole,
+    Died,
+    Place,
+    ProcessSpec,
+    Raised,
+    Room,
+    Stale,
+)
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failover import FailureCause
@@ -19,7 +28,7 @@ from penstock.runtime.testing.manual_time import ManualTimers
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 GRAPH = read_and_count(reads=1)
-NEEDS = {subtask.id: Needs.of(subtask) for subtask in GRAPH.subtasks}
+NEEDS = {subtask.id: ProcessSpec.of(subtask) for subtask in GRAPH.subtasks}
 HERE = Place(7, "node-of-the-test")
 
 
@@ -39,11 +48,11 @@ def fleet(
     return made, clock_and_timers[1]
 
 
-def held(subtask: SubtaskId, attempt: int, token: str, job: str = JOB) -> Held:
-    return Held(Role(job, subtask, attempt, token), NEEDS[subtask], HERE)
+def held(subtask: SubtaskId, attempt: int, token: str, job: str = JOB) -> CurrentRole:
+    return CurrentRole(Role(job, subtask, attempt, token), NEEDS[subtask], HERE)
 
 
-def adopted(left: dict[str, Held | Died | Away | None]) -> tuple[Fleet, ScriptedProcesses]:
+def adopted(left: dict[str, CurrentRole | Died | Away | None]) -> tuple[Fleet, ScriptedProcesses]:
     """A fleet that has asked what was left behind; `None` is a process that does not answer."""
     processes = ScriptedProcesses(dict.fromkeys(left))  # type: ignore[arg-type]
     made, time = fleet(processes)
@@ -101,8 +110,8 @@ def test_several_processes_that_hang_hold_a_take_over_up_no_longer_than_one() ->
     assert list(made.members) == [READ]
 
 
-@pytest.mark.parametrize("answer", [Held(None, NEEDS[READ], HERE), held(READ, 1, "t", "another-job")])
-def test_a_process_that_serves_another_job_or_none_lives_on(answer: Held) -> None:
+@pytest.mark.parametrize("answer", [CurrentRole(None, NEEDS[READ], HERE), held(READ, 1, "t", "another-job")])
+def test_a_process_that_serves_another_job_or_none_lives_on(answer: CurrentRole) -> None:
     made, processes = adopted({"x": answer, "y": held(COUNT, 1, "t")})
     assert list(made.members) == [COUNT]
     assert (processes.ended, processes.forgotten) == ([], ["x"])
@@ -197,7 +206,7 @@ def test_only_subtasks_without_a_process_get_one() -> None:
     made, _ = fleet(processes)
     ensured(made, READ)
     ensured(made, READ, COUNT)
-    assert [needs for _, needs in processes.started] == [NEEDS[READ], NEEDS[COUNT]]
+    assert [spec for _, spec in processes.started] == [NEEDS[READ], NEEDS[COUNT]]
 
 
 def test_a_process_that_finds_no_room_in_time_is_ended_and_the_message_says_what_is_missing() -> None:

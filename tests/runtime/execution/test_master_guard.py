@@ -7,7 +7,7 @@ from collections.abc import Callable
 from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.fleet import Member
 from penstock.runtime.execution.heartbeat import GUARDS, HeartbeatLimits, MasterGuard, Silence, choose_guards
-from penstock.runtime.execution.processes import Away, CallFailure, Needs, Place, Reply
+from penstock.runtime.execution.processes import Away, CallFailure, Place, ProcessSpec, Reply
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
@@ -133,7 +133,7 @@ def test_an_answer_to_a_question_about_another_job_master_says_nothing() -> None
 
 def member(vertex: str, index: int, node: str) -> Member:
     role = Role("words-1", SubtaskId(vertex, index), 1, f"{vertex}{index}")
-    return Member(f"{vertex}{index}", role, Needs(0, 0, 64), Place(1, node))
+    return Member(f"{vertex}{index}", role, ProcessSpec(0, 0, 64), Place(1, node))
 
 
 def test_guards_are_few_and_on_as_many_nodes_as_possible() -> None:

@@ -12,16 +12,16 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import ExponentialBackoff, NoRestart
 from penstock.runtime.execution.fleet import Fleet, StandbyPool
-from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised
+from penstock.runtime.execution.processes import Away, CurrentRole, Died, Place, ProcessSpec, Raised
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
-NEEDS = Needs(0, 0, 64)
+NEEDS = ProcessSpec(0, 0, 64)
 HERE = Place(7, "node-of-the-test")
-FREE = Held(None, NEEDS, HERE)
+FREE = CurrentRole(None, NEEDS, HERE)
 #: A job that is restarted.
 CONFIG = JobConfig(standby=1, checkpointing=Checkpointing(every=1.0))
 
@@ -31,7 +31,7 @@ def spares(wanted: int = 1) -> tuple[StandbyPool, ScriptedProcesses]:
     return StandbyPool(wanted, processes), processes
 
 
-def fleet(config: JobConfig, left: dict[str, Held] | None = None) -> tuple[Fleet, ScriptedProcesses]:
+def fleet(config: JobConfig, left: dict[str, CurrentRole] | None = None) -> tuple[Fleet, ScriptedProcesses]:
     processes = ScriptedProcesses(left)
     tokens = iter("abcdefghij")
     made = Fleet(
@@ -111,7 +111,7 @@ def test_late_answers_of_a_spare_that_was_used_change_nothing() -> None:
     processes.answer("prepare", None)
     made.look(NEEDS)
     made.take(NEEDS)
-    processes.answer("ask", Held(Role(JOB, READ, 1, "t"), NEEDS, HERE))
+    processes.answer("ask", CurrentRole(Role(JOB, READ, 1, "t"), NEEDS, HERE))
     assert processes.ended == []
 
 
@@ -119,8 +119,8 @@ def test_a_spare_serves_only_what_it_fits() -> None:
     made, processes = spares()
     made.look(NEEDS)
     processes.answer("prepare", None)
-    assert made.take(Needs(0, 0, 65)) is None
-    assert made.take(Needs(1, 0, 2)) is None
+    assert made.take(ProcessSpec(0, 0, 65)) is None
+    assert made.take(ProcessSpec(1, 0, 2)) is None
 
 
 def test_a_fleet_starts_spares_only_when_every_subtask_has_a_process() -> None:

@@ -14,10 +14,10 @@ from penstock.runtime.execution import subtask_process
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.processes import (
     Counters,
+    CurrentRole,
     DeliveryAnswer,
-    Held,
-    Needs,
     Place,
+    ProcessSpec,
     Stale,
     SubtaskFailed,
     SubtaskFinished,
@@ -165,10 +165,10 @@ class Machine:
 Process = SubtaskRunner[str, str]
 
 
-def a_process(needs: Needs | None = None) -> tuple[Process, Machine]:
+def a_process(spec: ProcessSpec | None = None) -> tuple[Process, Machine]:
     """A process that holds `ROLE`."""
     machine = Machine()
-    process = Process(needs or Needs(0.0, 0.0, 64), machine)
+    process = Process(spec or ProcessSpec(0.0, 0.0, 64), machine)
     assert process.take_role(ROLE, LEASE, HEARTBEAT) == machine.place
     return process, machine
 
@@ -300,19 +300,19 @@ def test_reports_of_a_finished_attempt_end_when_the_role_is_given_back() -> None
 
 
 @pytest.mark.parametrize(
-    ("stays", "needs", "failed", "left", "why"),
+    ("stays", "spec", "failed", "left", "why"),
     [
-        (True, Needs(0.0, 0.0, 64), False, None, None),
-        (False, Needs(0.0, 0.0, 64), False, None, "the job does not allow it"),
-        (True, Needs(1.0, 0.0, 64), False, None, "it occupies resources"),
-        (True, Needs(0.0, 0.0, 64), True, None, "users' code has failed here"),
-        (True, Needs(0.0, 0.0, 64), False, "a thread still runs", "a thread still runs"),
+        (True, ProcessSpec(0.0, 0.0, 64), False, None, None),
+        (False, ProcessSpec(0.0, 0.0, 64), False, None, "the job does not allow it"),
+        (True, ProcessSpec(1.0, 0.0, 64), False, None, "it occupies resources"),
+        (True, ProcessSpec(0.0, 0.0, 64), True, None, "users' code has failed here"),
+        (True, ProcessSpec(0.0, 0.0, 64), False, "a thread still runs", "a thread still runs"),
     ],
 )
 def test_a_process_stays_only_where_the_next_job_finds_it_as_if_it_were_new(
-    stays: bool, needs: Needs, failed: bool, left: str | None, why: str | None
+    stays: bool, spec: ProcessSpec, failed: bool, left: str | None, why: str | None
 ) -> None:
-    process, machine = a_process(needs)
+    process, machine = a_process(spec)
     machine.left = left
     deployed(process, machine, 1).end(FAILED if failed else SubtaskFinished(None))
     answers: list[bool | ProcessEnds] = []
@@ -347,7 +347,7 @@ def test_an_attempt_that_can_not_be_built_is_a_failure_in_the_process() -> None:
 
 def test_a_process_that_can_not_serve_again_takes_no_role() -> None:
     machine = Machine()
-    process = Process(Needs(0.0, 0.0, 64), machine)
+    process = Process(ProcessSpec(0.0, 0.0, 64), machine)
     machine.why_refused = "job.py has changed"
     assert process.take_role(ROLE, LEASE, HEARTBEAT) == Stale()
     assert machine.notes == ["this process takes no other role: job.py has changed"]
@@ -410,14 +410,14 @@ def test_messages_reach_the_attempt_that_they_are_for_and_no_other_one() -> None
 
 
 def test_a_process_says_what_it_holds_and_whether_it_has_loaded_the_code_of_a_job() -> None:
-    machine, needs = Machine(), Needs(0.0, 0.0, 64)
-    process = Process(needs, machine)
-    assert process.ask() == Held(None, needs, machine.place, is_prepared=False)
+    machine, spec = Machine(), ProcessSpec(0.0, 0.0, 64)
+    process = Process(spec, machine)
+    assert process.ask() == CurrentRole(None, spec, machine.place, is_prepared=False)
     process.prepared()
-    assert process.ask() == Held(None, needs, machine.place, is_prepared=True)
+    assert process.ask() == CurrentRole(None, spec, machine.place, is_prepared=True)
     process.take_role(ROLE, LEASE, HEARTBEAT)
     assert process.take_role(OTHER, LEASE, HEARTBEAT) == Stale()
-    assert process.ask() == Held(ROLE, needs, machine.place, is_prepared=False)
+    assert process.ask() == CurrentRole(ROLE, spec, machine.place, is_prepared=False)
 
 
 def test_a_job_master_that_asks_keeps_no_process_that_holds_a_role() -> None:
@@ -431,7 +431,7 @@ def test_a_job_master_that_asks_keeps_no_process_that_holds_a_role() -> None:
 
 def test_a_process_that_gets_no_role_ends_itself_unless_somebody_asks_it() -> None:
     machine = Machine()
-    process = Process(Needs(0.0, 0.0, 64), machine)
+    process = Process(ProcessSpec(0.0, 0.0, 64), machine)
     silent_for(process, machine, WARM)
     process.ask()
     silent_for(process, machine, WARM)
@@ -484,7 +484,7 @@ def test_whatever_calls_come_one_attempt_runs_at_a_time_and_every_call_is_answer
     calls: list[tuple[Any, ...]],
 ) -> None:
     machine = Machine()
-    process = Process(Needs(0.0, 0.0, 64), machine)
+    process = Process(ProcessSpec(0.0, 0.0, 64), machine)
     answers: dict[int, list[Any]] = {}
     runs: set[int] = set()
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.heartbeat import HeartbeatLimits, MasterGuard
-from penstock.runtime.execution.processes import CallFailure, Counters, Died, Needs, Place, Stale
+from penstock.runtime.execution.processes import CallFailure, Counters, Died, Place, ProcessSpec, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner
 from penstock.runtime.job.job_state import JobState, SubtaskReport
@@ -77,7 +77,7 @@ class SimulatedProcess:
         self,
         world: World,
         pid: int,
-        needs: Needs,
+        spec: ProcessSpec,
         masters: Masters,
         config: JobConfig,
         links: Links,
@@ -87,7 +87,7 @@ class SimulatedProcess:
         self.place = Place(pid, "simulated")
         self.clock = world.clocks.new()
         self.links = links
-        self.needs = needs
+        self.spec = spec
         self.is_alive = True
         self.is_silent = False
         self.answers_are_lost = self._dies_when_its_end_is_known = False
@@ -103,7 +103,7 @@ class SimulatedProcess:
         self._open: list[_OpenCall] = []
         self._guarded = GuardedBy(world, self.id, self._suspension, masters, links)
         self._timers = ProcessTimers(world, self.clock, self._suspension, self.id)
-        self.process: SubtaskRunner[Master, Receivers] = SubtaskRunner(needs, self)
+        self.process: SubtaskRunner[Master, Receivers] = SubtaskRunner(spec, self)
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
         # One value for all processes of a run, so that most runs don't depend on it.

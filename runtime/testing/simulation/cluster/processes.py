@@ -15,12 +15,12 @@ from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
     Counters,
+    CurrentRole,
     Died,
-    Held,
-    Needs,
     Peer,
     Place,
     ProcessId,
+    ProcessSpec,
     Raised,
     Reply,
     Room,
@@ -88,27 +88,27 @@ class ProcessTable:
                 found[role.subtask] = process
         return found
 
-    def start(self, needs: Needs) -> SimulatedProcess:
+    def start(self, spec: ProcessSpec) -> SimulatedProcess:
         pid = next(self._numbers)
         process = SimulatedProcess(
-            self._world, pid, needs, self._masters, self._job.config, self.links, self._withdraw
+            self._world, pid, spec, self._masters, self._job.config, self.links, self._withdraw
         )
         self._all[process.id] = process
         return process
 
-    def claim(self, needs: Needs) -> SimulatedProcess | None:
+    def claim(self, spec: ProcessSpec) -> SimulatedProcess | None:
         """Claim a warm process: one that has given its role back, or one that an earlier job has left.
 
         The latter may be dead, refuse the role, or hang.
         """
-        fits = next((process for process in self._warm if process.needs.fit(needs)), None)
+        fits = next((process for process in self._warm if process.spec.fit(spec)), None)
         if fits is not None:
             self._warm.remove(fits)
             return fits
         draws = self._warm_draws
         if self._world.is_calm or not draws.chance(0.3):
             return None
-        process = self.start(needs)
+        process = self.start(spec)
         flaw = draws.pick((WarmFlaw.NONE, WarmFlaw.NONE, WarmFlaw.NONE, *WarmFlaw))
         if flaw is not WarmFlaw.NONE:
             self._world.counts.happened(FaultKind.WARM_PROCESS_USELESS)
@@ -146,13 +146,13 @@ class MasterProcesses:
     def left_behind(self) -> Sequence[ProcessId]:
         return [process.id for process in self._table.alive]
 
-    def start(self, needs: Needs) -> ProcessId:
-        started = self._table.start(needs).id
+    def start(self, spec: ProcessSpec) -> ProcessId:
+        started = self._table.start(spec).id
         self._links.starts(self._name, started)
         return started
 
-    def claim(self, needs: Needs) -> ProcessId | None:
-        process = self._table.claim(needs)
+    def claim(self, spec: ProcessSpec) -> ProcessId | None:
+        process = self._table.claim(spec)
         return None if process is None else process.id
 
     def forget(self, process: ProcessId) -> None: ...
@@ -175,7 +175,7 @@ class MasterProcesses:
     def room(self) -> Room:
         return Room({}, {})
 
-    def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
+    def ask(self, process: ProcessId, reply: Reply[CurrentRole]) -> None:
         self._call(process, "what it holds", lambda p, answer: answer(p.process.ask()), reply)
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:

@@ -175,7 +175,7 @@ class Notified(Operator):
         self.world.met["aborted"] += 1
 
 
-class Held(Notified):
+class CurrentRole(Notified):
     """Holds numbers in split list state until the watermark has passed them; takes rows and Arrow batches.
 
     It asks for its list when it needs it, so some checkpoints are taken before.
@@ -291,7 +291,7 @@ def everything_job(met: Counter[str], **checkpointing: Any) -> tuple[StreamEnvir
     numbers = env.from_collection("numbers", range(MANY)).assign_timestamps_and_watermarks(
         WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assigner(lambda number: number)
     )
-    held = numbers.rebalance().transform("mixes", Mixes()).transform("held", Held(world))
+    held = numbers.rebalance().transform("mixes", Mixes()).transform("held", CurrentRole(world))
     sums = held.rebalance().transform("sums", ColumnSums(world))
     totals = sums.key_by(lambda pair: pair[0]).transform("totals", KeepsTwice(world))
     totals.sink("out", CollectSink(world.results))
