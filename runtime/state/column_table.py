@@ -69,12 +69,6 @@ class ColumnTable:
         return len(self._slots)
 
     @property
-    def nbytes(self) -> int:
-        columns = [*self._keys.values(), *self._columns.values()]
-        own = self._slots.nbytes + self._changed.nbytes + self._groups.nbytes + self._rows.nbytes
-        return own + sum(column.nbytes for column in columns)
-
-    @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(self._keys)
 
@@ -212,10 +206,7 @@ class ColumnTable:
 
     def put(self, block: ColumnBlock) -> Slots:
         """Set the values of a block's keys, unreported; returns their slots, also of deleted keys."""
-        parts = dict(zip(block.keys.schema.names, block.keys.columns, strict=True))
-        names = list(parts)
-        extra = {name: parts.pop(name) for name in names[len(names) - block.extra :]}
-        slots = self.slots_of(parts, extra, block.key_groups)
+        slots = self.slots_of(*_parts(block.keys, block.extra), block.key_groups)
         if block.values is not None:
             for columns in self._columns.values():
                 columns.clear(slots)
@@ -252,6 +243,12 @@ class ColumnTable:
         changed, groups = np.zeros(capacity, np.bool_), np.empty(capacity, np.uint16)
         changed[:old], groups[:old] = self._changed, self._groups
         self._changed, self._groups = changed, groups
+
+
+def _parts(keys: pa.RecordBatch, extra: int) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
+    """The parts of keys that decide the key group, and the extra ones."""
+    parts = dict(zip(keys.schema.names, keys.columns, strict=True))
+    return parts, {name: parts.pop(name) for name in keys.schema.names[len(parts) - extra :]}
 
 
 def _have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
@@ -325,9 +322,7 @@ class ColumnChanges:
 
 def _newest(keys: pa.RecordBatch, extra: int) -> Slots | None:
     """The last row of each key; `None` where two keys have one hash."""
-    names = keys.schema.names
-    parts = dict(zip(names, keys.columns, strict=True))
-    others = {name: parts.pop(name) for name in names[len(names) - extra :]}
+    parts, others = _parts(keys, extra)
     hashes = with_extra(key_hashes(list(parts.values())), others)
     last = _last_of_each(hashes)
     older = np.flatnonzero(last != np.arange(len(last)))

@@ -100,18 +100,15 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         self._last_id = checkpoint_id
         if not self_contained:
             increments.begun(checkpoint_id)
+        has_ttl = any(table.lifetime is not None for table in self._tables.values())
         return KeyedSnapshot(
-            checkpoint_id,
-            self.key_groups,
+            self._described(self.time.saved() if has_ttl else None),
             self.max_parallelism,
             increments.base,
             tuple(increments.deltas),
             self._codec,
             self._policy,
             self_contained,
-            self._known.types(),
-            self._known.states(),
-            self.time.saved() if any(t.lifetime is not None for t in self._tables.values()) else None,
         )
 
     def _take_changes(self) -> list[Block]:

@@ -56,15 +56,12 @@ later ones together. Sizes then fall from file to file, and a byte is rewritten 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     KeyedStateHandle,
-    KeyGroupRange,
-    SavedState,
-    SavedTime,
     StateHandle,
 )
 from penstock.runtime.state.captured_rows import Block, CapturedRows, pack_blocks
@@ -172,48 +169,40 @@ class KeyedSnapshot:
     """Keyed state of one operator in one subtask after the synchronous half.
 
     Attributes:
+        described: The handle, without files and entries.
         base: The completed state that the changes build on; `None` for none.
         codec: The task's codec; `finish` uses one of its own with the same settings.
         self_contained: Merge all state into one file of this snapshot (a savepoint).
     """
 
-    checkpoint_id: int
-    key_groups: KeyGroupRange
+    described: KeyedStateHandle
     max_parallelism: int
     base: KeyedStateHandle | None
     deltas: tuple[Delta, ...]
     codec: ValueCodec
     policy: CompactionPolicy
     self_contained: bool = False
-    types: tuple[tuple[str, str], ...] = ()
-    states: tuple[SavedState, ...] = ()
-    time: SavedTime | None = None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Write the changes as at most one new file, merged with older files by the policy; blocks."""
-        with self.codec.for_another_thread() as codec:
-            return self._finish(files, codec)
-
-    def _finish(self, files: StateFileWriter, codec: ValueCodec) -> KeyedStateHandle:
         chain = () if self.base is None else self.base.files
         entries = 0 if self.base is None else self.base.entries
         blocks = [block for delta in self.deltas for block in delta.blocks]
-        packed = self._packed(blocks, codec)
-        keep = self._files_to_keep(chain, packed)
-        if keep < len(chain):
-            blocks, merged = self._merge(chain[keep:], blocks, files, codec, has_older=keep > 0)
-            entries -= merged
+        with self.codec.for_another_thread() as codec:
             packed = self._packed(blocks, codec)
-        if not packed:
-            return self._handle(chain[:keep], entries)
-        entries += sum(block[1] for block in packed)
-        return self._handle((*chain[:keep], files.write(chunk_of(packed, self.max_parallelism))), entries)
-
-    def _handle(self, files: tuple[StateHandle, ...], entries: int) -> KeyedStateHandle:
-        return KeyedStateHandle(self.key_groups, files, entries, self.types, self.states, time=self.time)
+            keep = self._files_to_keep(chain, packed)
+            if keep < len(chain):
+                blocks, merged = self._merge(chain[keep:], blocks, files, codec, has_older=keep > 0)
+                entries -= merged
+                packed = self._packed(blocks, codec)
+            kept = chain[:keep]
+            if packed:
+                entries += sum(block[1] for block in packed)
+                kept = (*kept, files.write(chunk_of(packed, self.max_parallelism)))
+        return replace(self.described, files=kept, entries=entries)
 
     def _packed(self, blocks: list[Block], codec: ValueCodec) -> list[PackedBlock]:
-        return pack_blocks(blocks, self.max_parallelism, self.key_groups, codec)
+        return pack_blocks(blocks, self.max_parallelism, self.described.key_groups, codec)
 
     def _files_to_keep(self, chain: tuple[StateHandle, ...], packed: list[PackedBlock]) -> int:
         """Choose by packed sizes; sizes before packing are estimates."""

@@ -27,7 +27,7 @@ from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedTime
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.key_groups import check_restored_keys
 from penstock.runtime.state.keyed_chunk import ColumnBlock, RowBlock, read_chunk, unusable_key
@@ -219,6 +219,11 @@ class KeyedStateBackend(ABC):
             ValueError: The id is not greater.
             CodecError: A value can't be encoded; no change is lost.
         """
+
+    def _described(self, time: SavedTime | None) -> KeyedStateHandle:
+        """The handle of a snapshot, without files and entries."""
+        types, states = self._known.types(), self._known.states()
+        return KeyedStateHandle(self.key_groups, (), types=types, states=states, time=time)
 
     def _check_follows(self, checkpoint_id: int) -> None:
         if checkpoint_id <= self._last_id:

@@ -47,10 +47,6 @@ class GrowingColumn:
     def is_object(self) -> bool:
         return self.values.dtype == np.object_
 
-    @property
-    def nbytes(self) -> int:
-        return self.values.nbytes + self.valid.nbytes
-
     def reserve(self, capacity: int) -> None:
         old = len(self.valid)
         if capacity <= old:
@@ -121,13 +117,8 @@ class GrowingColumn:
         return storage.to_numpy(zero_copy_only=False), valid
 
 
-def is_fixed(kind: pa.DataType) -> bool:
-    """Whether values of a type are kept as numbers and not as Python objects."""
-    return bool(kinds.is_primitive(kind)) and not kinds.is_interval(kind) and not kinds.is_decimal(kind)
-
-
 def _dtype_of(kind: pa.DataType) -> np.dtype[Any]:
-    if kinds.is_null(kind) or not is_fixed(kind):
+    if not kinds.is_primitive(kind) or kinds.is_interval(kind) or kinds.is_decimal(kind):
         return np.dtype(np.object_)
     return np.dtype(np.bool_) if kinds.is_boolean(kind) else np.dtype(_storage_of(kind).to_pandas_dtype())
 
@@ -176,10 +167,6 @@ class TypedColumns:
         self.name = name
         self.all: list[GrowingColumn] = []
         self._capacity = 0
-
-    @property
-    def nbytes(self) -> int:
-        return sum(column.nbytes for column in self.all)
 
     def of(self, kind: pa.DataType) -> GrowingColumn:
         """The column for values of a type; nulls fit into any column."""

@@ -21,7 +21,7 @@ from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, OperatorKeys
 from penstock.runtime.io.rocksdb.database import Database
-from penstock.runtime.io.rocksdb.rows import TableRows, is_nested
+from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.io.rocksdb.snapshots import (
     CanonicalSnapshot,
     ExpiredRows,
@@ -213,14 +213,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def table_names(self) -> tuple[str, ...]:
         for cached in self._cached():
             cached.write_back()
-        names: dict[str, None] = {}
-        for group in self._own:
-            first = b""
-            while (found := self._database.next_table(group, first)) is not None:
-                prefix, name = found
-                names[name] = None
-                first = prefix + b"\xff"
-        return tuple(names)
+        names = (name for group in self._own for name, _ in self._database.tables(group))
+        return tuple(dict.fromkeys(names))
 
     def _set_ttl(self, table: StateTable, ttl: StateTtl | None) -> None:
         if table.lifetime is None:
@@ -271,22 +265,12 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._database.checkpoint(linked)
         self._last_id = checkpoint_id
         is_known = self._snapshots.confirm(confirmed_id)
-        types, states, time = self._known.types(), self._known.states(), self._saved_time()
-        if not self_contained:
-            self._snapshots.begun(checkpoint_id)
-            rows = self._database.estimated_rows
-            uploaded = sorted_files(self._snapshots.base if is_known else None)
-            return NativeSnapshot(linked, self.key_groups, uploaded, rows, types, states, time)
-        return CanonicalSnapshot(
-            linked,
-            self._memory,
-            self.key_groups,
-            self.max_parallelism,
-            self._codec,
-            types,
-            states,
-            time,
-        )
+        described = self._described(self._saved_time())
+        if self_contained:
+            return CanonicalSnapshot(described, linked, self._memory, self.max_parallelism, self._codec)
+        self._snapshots.begun(checkpoint_id)
+        uploaded = sorted_files(self._snapshots.base if is_known else None)
+        return NativeSnapshot(described, linked, uploaded, self._database.estimated_rows)
 
     def _linked_files(self, checkpoint_id: int) -> Path:
         return self._scratch.path / f"checkpoint-{checkpoint_id}"
@@ -356,11 +340,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def _check_keys(self) -> None:
         """Refuse keys whose class has changed; checks the first entries of each key group of each table."""
         for group in self._own:
-            after = b""
-            while (found := self._database.next_table(group, after)) is not None:
-                prefix, name = found
-                after = prefix + b"\xff"
-                rows = self._rows_of(name, nested=is_nested(prefix))
+            for name, nested in self._database.tables(group):
+                rows = self._rows_of(name, nested=nested)
                 for row, data in islice(self._database.scan(rows.begin(group)), _CHECKED_KEYS):
                     if not rows.check_key(row, data):
                         break

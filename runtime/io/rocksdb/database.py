@@ -174,11 +174,13 @@ class Database:
         finally:
             del at  # before the options and the end, whose memory the iterator reads
 
-    def next_table(self, key_group: int, after: bytes = b"") -> tuple[bytes, str] | None:
-        """Prefix and name of the first table with rows in a key group, behind the prefix `after`."""
-        prefix = group_bytes(key_group)
-        row = next((row for row, _ in self.scan(prefix, prefix + after)), None)
-        return None if row is None else table_of(row)[:2]
+    def tables(self, key_group: int) -> Iterator[tuple[str, bool]]:
+        """Name and nesting of each table with rows in a key group."""
+        group = after = group_bytes(key_group)
+        while (row := next((row for row, _ in self.scan(group, after)), None)) is not None:
+            prefix, name, nested = table_of(row)
+            yield name, nested
+            after = group + prefix + b"\xff"
 
     def clear(self) -> None:
         self.delete_range(b"", b"\xff")

@@ -62,10 +62,6 @@ def table_of(row: bytes) -> tuple[bytes, str, bool]:
     return row[GROUP_BYTES:end], row[start:end].decode("utf-8", "surrogatepass"), row[GROUP_BYTES] == _NESTED
 
 
-def is_nested(prefix: bytes) -> bool:
-    return prefix[0] == _NESTED
-
-
 class TableRows:
     """Makes and reads the rows of one table.
 

@@ -44,8 +44,6 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     KeyedStateHandle,
     KeyGroupRange,
-    SavedState,
-    SavedTime,
     StateHandle,
 )
 from penstock.runtime.state.captured_rows import Block, CapturedRows, write_chunk
@@ -95,49 +93,46 @@ class CanonicalSnapshot:
     """All state, in the format that every backend reads; streamed in chunks.
 
     Attributes:
+        described: The handle without files; its time names the expired entries, which are left out.
         linked: Folder of the linked files; `finish` deletes it.
         memory: Bytes for all databases of this process.
-        time: Current time for state with a TTL; expired entries are left out.
     """
 
+    described: KeyedStateHandle
     linked: Path
     memory: int
-    key_groups: KeyGroupRange
     max_parallelism: int
     codec: ValueCodec
-    types: tuple[tuple[str, str], ...]
-    states: tuple[SavedState, ...]
-    time: SavedTime | None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Read all rows in their order and write them as chunks; blocks."""
-        written, entries = [], 0
+        written, entries, described = [], 0, self.described
         with self.codec.for_another_thread() as codec:
             database = FrozenDatabase(self.linked, self.memory)
             try:
                 for chunk in self._chunks(database, codec):
                     blocks = chunk.blocks(codec)
                     entries += chunk.entries
-                    data = write_chunk(blocks, self.max_parallelism, self.key_groups, codec)
+                    data = write_chunk(blocks, self.max_parallelism, described.key_groups, codec)
                     written.append(files.write(data))
             finally:
                 database.close()
                 shutil.rmtree(self.linked, ignore_errors=True)
-        time = None if self.time is None else replace(self.time, expired=())
-        return KeyedStateHandle(self.key_groups, tuple(written), entries, self.types, self.states, time=time)
+        time = None if described.time is None else replace(described.time, expired=())
+        return replace(described, files=tuple(written), entries=entries, time=time)
 
     def _chunks(self, database: FrozenDatabase, codec: ValueCodec) -> Iterator[_Chunk]:
         chunk, tables = _Chunk(), dict[bytes, TableRows]()
-        expired = {} if self.time is None else dict(self.time.expired)
-        first, end = group_bytes(self.key_groups.first), group_bytes(self.key_groups.last + 1)
-        for row, data in database.rows(first, end):
+        key_groups, time = self.described.key_groups, self.described.time
+        expired = {} if time is None else dict(time.expired)
+        for row, data in database.rows(group_bytes(key_groups.first), group_bytes(key_groups.last + 1)):
             prefix, name, nested = table_of(row)
             rows = tables.get(prefix)
             if rows is None:
                 rows = tables[prefix] = TableRows(name, nested, self.max_parallelism, codec)
             key, part, value = rows.decode(row, data)
             latest = expired.get(name)
-            if latest is not None and value[0] is not None and value[0] <= latest:
+            if latest is not None and is_expired(value, latest):
                 continue
             chunk.add(rows, key, part, value, len(row) + len(data))
             if chunk.is_full:
@@ -176,17 +171,15 @@ class NativeSnapshot:
     """All state as RocksDB's own files; only new ones are uploaded.
 
     Attributes:
+        described: The handle without files; its time names the expired entries that the files still have.
         linked: Folder of the linked files; `finish` deletes it.
         uploaded: The sorted files of a confirmed checkpoint, by name.
     """
 
+    described: KeyedStateHandle
     linked: Path
-    key_groups: KeyGroupRange
     uploaded: Mapping[str, StateHandle]
     entries: int
-    types: tuple[tuple[str, str], ...]
-    states: tuple[SavedState, ...]
-    time: SavedTime | None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         try:
@@ -197,9 +190,7 @@ class NativeSnapshot:
             raise StorageError(msg) from error
         finally:
             shutil.rmtree(self.linked, ignore_errors=True)
-        return KeyedStateHandle(
-            self.key_groups, tuple(handles), self.entries, self.types, self.states, tuple(names), self.time
-        )
+        return replace(self.described, files=tuple(handles), entries=self.entries, names=tuple(names))
 
     def _read(self, name: str) -> bytes:
         return (self.linked / name).read_bytes()
