@@ -38,7 +38,7 @@ from penstock.runtime.record.elements import CheckpointBarrier, StreamElement
 from penstock.runtime.snapshot.handles import ChannelStateHandle, FileHandle
 from penstock.runtime.snapshot.ids import ChannelId, EdgeId
 from penstock.runtime.snapshot.metadata import StateFiles, read_state
-from penstock.runtime.snapshot.sealed_file import damaged, seal, unseal
+from penstock.runtime.snapshot.sealed_file import binary, damaged, items, seal, unseal, whole
 
 _MAGIC: Final = b"PSTKFLOW"
 
@@ -111,23 +111,9 @@ def read_channel_state(storage: SnapshotStorage, handle: ChannelStateHandle) -> 
 
 def _channels(part: list[Any], edges: Sequence[EdgeId]) -> dict[ChannelId, list[bytes]]:
     return {
-        ChannelId(edges[_number(edge)], _number(sender), _number(receiver)): _elements(elements)
+        ChannelId(edges[whole(edge)], whole(sender), whole(receiver)): [*map(binary, items(elements))]
         for edge, sender, receiver, elements in part
     }
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
-        msg = f"{value!r} is no number of a channel"
-        raise ValueError(msg)
-    return value
-
-
-def _elements(value: Any) -> list[bytes]:
-    if not isinstance(value, list) or not all(isinstance(element, bytes) for element in value):
-        msg = "its elements are no list of bytes"
-        raise ValueError(msg)
-    return value
 
 
 class ChannelStateAborted(PenstockError):

@@ -10,7 +10,7 @@ for display.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from operator import attrgetter
@@ -131,34 +131,25 @@ class CompletedCheckpointStatistics:
             raise damaged(_WHAT, "a part of its metadata", f"it can't be decoded ({error})") from error
 
     def encode(self) -> list[Any]:
-        return [
-            self.triggered,
-            self.completed,
-            self.failed,
-            self.duration,
-            self.subtasks,
-            self.written_bytes,
-            self.in_flight_bytes,
-            self.packed,
-        ]
+        return [getattr(self, field.name) for field in fields(self)]
 
     @classmethod
     def decode(cls, item: list[Any] | None) -> CompletedCheckpointStatistics | None:
         """Decode the result of `encode`; `None` if that is impossible, since a job can start without them."""
         if not isinstance(item, list) or len(item) != len(fields(cls)):
             return None
-        triggered, completed, failed, duration, subtasks, written, in_flight, packed = item
+        checks: tuple[Callable[[object], Any], ...] = (
+            whole,
+            whole,
+            whole,
+            seconds,
+            whole,
+            whole,
+            whole,
+            binary,
+        )
         try:
-            return cls(
-                whole(triggered),
-                whole(completed),
-                whole(failed),
-                seconds(duration),
-                whole(subtasks),
-                whole(written),
-                whole(in_flight),
-                binary(packed),
-            )
+            return cls(*(check(value) for check, value in zip(checks, item, strict=True)))
         except (TypeError, ValueError):
             return None
 
@@ -269,21 +260,8 @@ class CheckpointRecord:
     detail: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "checkpoint_id": self.checkpoint_id,
-            "attempt": self.attempt,
-            "kind": self.kind.value,
-            "status": self.status.value,
-            "triggered_at": self.triggered_at,
-            "acknowledged": self.acknowledged,
-            "subtasks": self.subtasks,
-            "duration": self.duration,
-            "size": self.size,
-            "written_bytes": self.written_bytes,
-            "in_flight_bytes": self.in_flight_bytes,
-            "failure": None if self.failure is None else self.failure.value,
-            "detail": self.detail,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CheckpointRecord:

@@ -99,7 +99,11 @@ def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
 
 def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
     """Encode a checkpoint as the metadata file at `path`, without `metadata`, the file's own handle."""
-    folder = _folder(path)
+    folder, operators = _folder(path), checkpoint.operators.values()
+
+    def by_operator(part_of: Callable[[OperatorState], Any]) -> dict[str, Any]:
+        return {state.operator_id: part for state in operators if (part := part_of(state))}
+
     body = {
         "id": checkpoint.checkpoint_id,
         "attempt": checkpoint.attempt,
@@ -109,26 +113,14 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
         "size": checkpoint.size,
         "location": checkpoint.location,
         "drained": checkpoint.drained,
-        "operators": [_encode_operator(state, folder) for state in checkpoint.operators.values()],
-        "finished": {
-            state.operator_id: sorted(state.finished)
-            for state in checkpoint.operators.values()
-            if state.finished
-        },
-        "types": {
-            state.operator_id: types for state in checkpoint.operators.values() if (types := _types(state))
-        },
-        "states": {
-            state.operator_id: states
-            for state in checkpoint.operators.values()
-            if (states := _saved_states(state))
-        },
-        "lists": {
-            state.operator_id: lists for state in checkpoint.operators.values() if (lists := _lists(state))
-        },
+        "operators": [_encode_operator(state, folder) for state in operators],
+        "finished": by_operator(lambda state: sorted(state.finished)),
+        "types": by_operator(_types),
+        "states": by_operator(_saved_states),
+        "lists": by_operator(_lists),
         "coordinators": {
             state.operator_id: _encode(state.coordinator, folder)
-            for state in checkpoint.operators.values()
+            for state in operators
             if state.coordinator is not None
         },
         "master_states": [[state.identifier, state.data] for state in checkpoint.master_states],

@@ -132,13 +132,10 @@ _MOST: Final = 1 << 62
 
 def whole(value: object, least: int = 0) -> int:
     """Check a whole number from `least` up to 2^62."""
-    if type(value) is not int:
-        msg = f"{_shown(value)} where a whole number from {least} should be"
-        raise TypeError(msg)
-    if not least <= value < _MOST:
-        msg = f"{_shown(value)} where a whole number from {least} should be"
-        raise ValueError(msg)
-    return value
+    if type(value) is int and least <= value < _MOST:
+        return value
+    msg = f"{_shown(value)} where a whole number from {least} should be"
+    raise ValueError(msg) if type(value) is int else TypeError(msg)
 
 
 def seconds(value: object) -> float:

@@ -107,7 +107,7 @@ def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
 
 def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:
     def follow(self: DecisionLog, slot: int, found: Any) -> None:
-        self._view = self._view.after(found)
+        self.view = self.view.after(found)
 
     patch.setattr(DecisionLog, "_follow", follow)
 
@@ -409,8 +409,8 @@ def delete_before_the_compaction_is_written(patch: pytest.MonkeyPatch) -> None:
     compact = DecisionLog._compact
 
     def delete_first(self: DecisionLog, now: float) -> None:
-        keep = {*self._view.begun_slots, *self._view.passed_slots}
-        self._storage.delete(self._reader.superseded(self._view.next_slot, keep))
+        keep = {*self.view.begun_slots, *self.view.passed_slots}
+        self._storage.delete(self._reader.superseded(self.view.next_slot, keep))
         compact(self, now)
 
     patch.setattr(DecisionLog, "_compact", delete_first)

@@ -105,6 +105,11 @@ class DecisionLog:
         submission: A token that only the writers of one submission of the job have.
         allow_damaged: Begin behind damaged records and lose their decisions; see `reader`.
 
+    Attributes:
+        view: The log as far as this writer knows it.
+        attempt: The attempt that this writer writes for; 0 before the first.
+        lost: Descriptions of the damaged records that the last attempt of this writer has passed.
+
     Example:
         >>> from penstock.runtime.snapshot.storage import MemoryStorage
         >>> place = MemoryStorage(), SnapshotPaths("job")
@@ -135,8 +140,8 @@ class DecisionLog:
         self._writer = writer
         self._submission = submission
         self._compact_every = compact_every
-        self._view = LogView()
-        self._attempt = 0
+        self.view = LogView()
+        self.attempt = 0
         #: Attempts that this writer may have begun although it got no answer.
         self._unanswered: set[int] = set()
         self._monotonic = monotonic
@@ -144,11 +149,7 @@ class DecisionLog:
         self._aged = (0.0, monotonic())
         self._fenced: Fenced | None = None
         self._slots = LogSlots(storage, paths, self._reader)
-        self._lost: tuple[str, ...] = ()
-
-    @property
-    def view(self) -> LogView:
-        return self._view
+        self.lost: tuple[str, ...] = ()
 
     def age(self) -> float:
         """Age of the job in seconds: its age in the log and the time of this writer."""
@@ -190,17 +191,17 @@ class DecisionLog:
         tried: set[int] = set()
         for _ in range(BEGIN_TRIES):
             view = self._reader.replay()
-            self._reader.require_no_loss(view, self._view, known_attempt)
-            is_other = self._attempt == 0 and view.next_slot > 0 and view.last_attempt not in self._unanswered
+            self._reader.require_no_loss(view, self.view, known_attempt)
+            is_other = self.attempt == 0 and view.next_slot > 0 and view.last_attempt not in self._unanswered
             if is_new and is_other:
                 if view.is_of(self._submission):
                     return Fenced(view.last_attempt)
                 raise JobIdTakenError(self._taken(view))
-            if self._attempt == 0:
+            if self.attempt == 0:
                 # The log's age and this writer's age are both at most the real age.
                 self._aged = (max(self.age(), view.age), self._monotonic())
             if view.ended is not None:
-                self._view = view
+                self.view = view
                 return view.ended
             newest = None if view.newest is None else view.newest.checkpoint_id
             parallel = view.parallelism if parallelism is None else parallelism
@@ -235,21 +236,16 @@ class DecisionLog:
         )
         raise StorageError(msg)
 
-    @property
-    def lost(self) -> tuple[str, ...]:
-        """Descriptions of the damaged records that this writer's last attempt has passed."""
-        return self._lost
-
     def complete(self, record: CheckpointCompleted) -> Claim:
         """Record a completed checkpoint; after an `OutcomeUnknownError` its files must stay."""
-        if record.attempt != self._attempt:
-            msg = f"a record of attempt {record.attempt} can't be written by attempt {self._attempt}"
+        if record.attempt != self.attempt:
+            msg = f"a record of attempt {record.attempt} can't be written by attempt {self.attempt}"
             raise ValueError(msg)
         return self._append(replace(record, age=self.age()))
 
     def drop(self, checkpoint_ids: tuple[int, ...], now: float) -> Claim:
         """Drop checkpoints; their files may be deleted once this is claimed, never before."""
-        return self._append(CheckpointsDropped(tuple(checkpoint_ids), self._attempt, now))
+        return self._append(CheckpointsDropped(tuple(checkpoint_ids), self.attempt, now))
 
     def end(
         self,
@@ -262,7 +258,7 @@ class DecisionLog:
         failure: Mapping[str, Any] | None = None,
     ) -> Claim:
         """End the job for good; after an `OutcomeUnknownError`, a second call finds the written end."""
-        return self._append(JobEnded(state, cause, self._attempt, now, savepoint, drained, failure))
+        return self._append(JobEnded(state, cause, self.attempt, now, savepoint, drained, failure))
 
     def newer_attempt(self) -> int | None:
         """A newer attempt that another writer has begun; `None` without one.
@@ -271,23 +267,18 @@ class DecisionLog:
         method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find
         the attempt that this writer begins.
         """
-        slot = self._view.next_slot
+        slot = self.view.next_slot
         try:
-            while (found := self._attempt_in(slot)) <= self._attempt:
+            while (found := self._attempt_in(slot)) <= self.attempt:
                 slot += 1
         except ObjectNotFoundError:
             past = self._reader.compacted_behind(slot) if self._slots.in_doubt == slot else None
             return None if past is None else past.last_attempt
         return found
 
-    @property
-    def attempt(self) -> int:
-        """The attempt that this writer writes for; 0 before the first."""
-        return self._attempt
-
     def _begun(self, view: LogView, record: AttemptBegun) -> None:
-        self._lost = view.damage
-        self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
+        self.lost = view.damage
+        self.view, self.attempt, self._fenced = view.after(record), record.attempt, None
         if view.compacted_at is not None:
             # The hint is missing because its writer died, or old because a paused writer wrote it. If this
             # fails, the next compaction writes it.
@@ -319,14 +310,14 @@ class DecisionLog:
         )
 
     def _append(self, record: LogRecord) -> Claim:
-        claim, view = self._claim(record), self._view
+        claim, view = self._claim(record), self.view
         is_due = view.ended is None and view.records_since_compaction >= self._compact_every
         if is_due and isinstance(claim, Claimed):
             self._compact(record.at)
         return claim
 
     def _claim(self, record: LogRecord) -> Claim:
-        if self._attempt == 0:
+        if self.attempt == 0:
             msg = "an attempt must begin before it decides anything"
             raise RuntimeError(msg)
         while True:
@@ -335,36 +326,36 @@ class DecisionLog:
             known = self._known(record)
             if known is not None:
                 return known
-            slot = self._view.next_slot
-            data = encode_record(record, self._view.to_pass)
+            slot = self.view.next_slot
+            data = encode_record(record, self.view.to_pass)
             try:
                 found = self._slots.claim(slot, data)
             except IncompleteFileError:
-                self._view = self._view.passing()
+                self.view = self.view.passing()
                 continue
             if found == record:  # a retry below the storage may report the writer's own record as taken
                 self._slots.may_hold.add(data)
-            is_own = found is not None and found.attempt == self._attempt
+            is_own = found is not None and found.attempt == self.attempt
             if is_own or (found is None and self._slots.was_in_doubt):
                 past = self._past(slot, record, data)
                 if past is not None:
                     return past
             if found is None or found == record:
-                self._view = self._view.after(record)
+                self.view = self.view.after(record)
                 return Claimed(slot)
             self._follow(slot, found)
 
     def _known(self, record: LogRecord) -> Claim | None:
         """The outcome if the log has ended, or has the record from an earlier try without an answer."""
-        ended = self._view.ended
+        ended = self.view.ended
         if isinstance(record, JobEnded) and ended is not None and ended.state == record.state:
-            return Claimed(self._view.next_slot - 1)
+            return Claimed(self.view.next_slot - 1)
         if ended is not None:
             return Fenced(ended.attempt)
         if isinstance(record, CheckpointCompleted):
-            for completed in self._view.completed:
+            for completed in self.view.completed:
                 if completed.metadata == record.metadata:
-                    return Claimed(self._view.next_slot - 1)
+                    return Claimed(self.view.next_slot - 1)
         return None
 
     def _past(self, slot: int, record: LogRecord, data: bytes) -> Claim | None:
@@ -374,7 +365,7 @@ class DecisionLog:
         this writer can have put no other record there, the slot held the record in doubt.
         """
         try:
-            view = None if self._reader.is_intact(self._view) else self._reader.compacted_behind(slot)
+            view = None if self._reader.is_intact(self.view) else self._reader.compacted_behind(slot)
         except CorruptSnapshotError:
             raise
         except StorageError as error:
@@ -403,31 +394,31 @@ class DecisionLog:
 
     def _follow(self, slot: int, found: LogRecord) -> None:
         """Add the record that has the slot to the view, or note that a newer attempt owns the job."""
-        if found.attempt > self._attempt:
+        if found.attempt > self.attempt:
             self._fenced = Fenced(found.attempt)
-        elif found.attempt == self._attempt:
-            self._view = self._view.after(found)
+        elif found.attempt == self.attempt:
+            self.view = self.view.after(found)
         else:
             msg = (
                 f"{self._storage.url}/{self._paths.log_slot(slot)} was written by attempt {found.attempt} "
-                f"after attempt {self._attempt} had begun; does the storage really refuse to overwrite?"
+                f"after attempt {self.attempt} had begun; does the storage really refuse to overwrite?"
             )
             raise CorruptSnapshotError(msg)
 
     def _compact(self, now: float) -> None:
-        record, slot = self._view.compacted(now), self._view.next_slot
+        record, slot = self.view.compacted(now), self.view.next_slot
         try:
-            found = self._slots.claim(slot, encode_record(record, self._view.to_pass))
+            found = self._slots.claim(slot, encode_record(record, self.view.to_pass))
             if found is not None and found != record:
                 # A compaction covers the slots in front of its own, so it would be wrong in any other slot.
                 self._follow(slot, found)
                 return
             # Unless the log is known to be intact, the next record checks whether this writer is fenced.
             self._slots.in_doubt = slot
-            if not self._reader.is_intact(self._view):
+            if not self._reader.is_intact(self.view):
                 return
             self._slots.in_doubt = -1
-            self._view = self._view.after(record)
+            self.view = self.view.after(record)
             self._reader.hint.write(slot)
             state = record.state
             if state.compacted_at is not None:
