@@ -229,8 +229,7 @@ class RayJobHandle(NearestMembers):
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            URL of the savepoint's folder. The job is `FINISHED`, and all output before the savepoint is
-                committed.
+            URL of the savepoint's folder. The job is `FINISHED`, and its output is committed.
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
@@ -302,24 +301,22 @@ class RayJobHandle(NearestMembers):
         After the death of a JobMaster only retained checkpoints keep the measurements; the others keep their
         records at most. A job that has ended has records only.
         """
-        return tuple(
-            self._master.quick(
-                "checkpoints", lambda master: master.checkpoints.remote(self._job_id), _ended_checkpoints
-            )
-        )
+        return self._details(None)
 
     def checkpoint_details(self, checkpoint_id: int) -> CheckpointDetails | None:
         """The newest checkpoint or savepoint with this id; `None` when it is not remembered.
 
         Costs the JobMaster less than `checkpoints`.
         """
-        found = self._master.quick(
+        found = [d for d in self._details(checkpoint_id) if d.record.checkpoint_id == checkpoint_id]
+        return found[-1] if found else None
+
+    def _details(self, checkpoint_id: int | None) -> tuple[CheckpointDetails, ...]:
+        return self._master.quick(
             "checkpoints",
             lambda master: master.checkpoints.remote(self._job_id, checkpoint_id),
             _ended_checkpoints,
         )
-        alike = [details for details in found if details.record.checkpoint_id == checkpoint_id]
-        return alike[-1] if alike else None
 
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:

@@ -76,15 +76,6 @@ class Deadline:
         return JobTimeoutError(f"{what}; {advice or self._advice}")
 
 
-def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadline:
-    """The deadline of a call that the JobMaster answers at once."""
-    advice = (
-        "it is stuck, waits for its storage, or its machine is overloaded: "
-        f"`penstock logs {job_id} --operator job-master` shows what it does"
-    )
-    return Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{name}`", advice)
-
-
 _SNAPSHOT_CONTINUES: Final = (
     "it continues: `penstock checkpoints {job}` shows how far it is and how it ends. "
 )
@@ -264,8 +255,13 @@ class MasterCalls:
             JobTimeoutError: The JobMaster is silent, or the user's deadline has passed.
             DeploymentError: The job has no JobMaster, and the cluster has no report of its end.
         """
-        own = answer_deadline(self._job_id, name, timeout)
-        return self.ask(call, of_ended, own if within is None else min(own, within, key=_comes))
+        job_id = self._job_id
+        advice = (
+            "it is stuck, waits for its storage, or its machine is overloaded: "
+            f"`penstock logs {job_id} --operator job-master` shows what it does"
+        )
+        own = Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{name}`", advice)
+        return self.ask(call, of_ended, own if within is None else min(own, within, key=_seconds_left))
 
     def ask(
         self,
@@ -342,6 +338,6 @@ def _unknown(request: str, report: JobReport) -> RequestLostError:
     return RequestLostError(msg)
 
 
-def _comes(deadline: Deadline) -> float:
+def _seconds_left(deadline: Deadline) -> float:
     left = deadline.left()
     return inf if left is None else left
