@@ -81,15 +81,11 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     failure = report.failure or (report.failures[-1] if report.failures else None)
     if failure is not None:
         what = "failed because of" if report.status.value == "failed" else "last failure"
-        yield _text(f"\n{what}", style="bold")
-        yield _indented(_text(failure_text(failure.root), style="red"))
-    yield _text("\nhistory (UTC)", style="bold")
-    yield _indented(_text("\n".join(map(_history_line, report.history)) or "none yet"))
+        yield from _section(what, _text(failure_text(failure.root), style="red"))
+    yield from _section("history (UTC)", _text("\n".join(map(_history_line, report.history)) or "none yet"))
     if report.rescales:
-        yield _text("\nrescales (UTC)", style="bold")
-        yield _indented(_text("\n".join(map(_rescale_line, report.rescales))))
-    yield _text("\noperators (counters of this attempt)", style="bold")
-    yield _indented(operators_table(report))
+        yield from _section("rescales (UTC)", _text("\n".join(map(_rescale_line, report.rescales))))
+    yield from _section("operators (counters of this attempt)", operators_table(report))
     measured = [info.rates for info in report.subtasks if info.rates is not None]
     if measured:
         seconds = max(rates.seconds for rates in measured)
@@ -99,14 +95,11 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         yield _indented(vertices_table(report))
     metrics = metrics_table(report)
     if metrics.row_count:
-        yield _text("\nmetrics of the program's own (this attempt, all subtasks)", style="bold")
-        yield _indented(metrics)
+        yield from _section("metrics of the program's own (this attempt, all subtasks)", metrics)
     timed = [info for info in report.subtasks if _has_event_time(info)]
     if timed:
-        yield _text("\nevent time (UTC)", style="bold")
-        yield _indented(watermarks_table(timed))
-    yield _text("\ncheckpoints", style="bold")
-    yield _indented(_checkpoints(report))
+        yield from _section("event time (UTC)", watermarks_table(timed))
+    yield from _section("checkpoints", _checkpoints(report))
 
 
 def _troubles(info: SubtaskInfo) -> Iterator[str]:
@@ -285,10 +278,10 @@ def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[Renderabl
     records = [details.record for details in known]
     yield _checkpoints_table(newest_and_rare(records, _HISTORY_SHOWN, _RARE_SHOWN))
     measured = [details for details in known if details.subtasks and details.record.size is not None]
-    if not measured:
-        return
-    yield _text(f"\nby subtask, {measured[-1].record.kind.value} {measured[-1].record.checkpoint_id}", "bold")
-    yield _indented(_subtasks_table(measured[-1].subtasks))
+    if measured:
+        newest = measured[-1].record
+        title = f"by subtask, {newest.kind.value} {newest.checkpoint_id}"
+        yield from _section(title, _subtasks_table(measured[-1].subtasks))
 
 
 def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
@@ -336,15 +329,13 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
             hooks.add_row(hook.identifier, _bytes(hook.size))
         yield _indented(hooks)
     if summary.by_subtask:
-        yield _text("\nby subtask, when it was taken", style="bold")
-        yield _indented(_subtasks_table(summary.by_subtask))
+        yield from _section("by subtask, when it was taken", _subtasks_table(summary.by_subtask))
 
 
 def _positions(operator: OperatorSummary) -> Iterator[RenderableType]:
     for state in operator.states:
         if state.values:
-            yield _text(f"\npositions of {operator.operator_id}", style="bold")
-            yield _indented(_text("\n".join(state.values)))
+            yield from _section(f"positions of {operator.operator_id}", _text("\n".join(state.values)))
     saved = operator.coordinator
     if saved is not None:
         splits = "" if saved.unassigned is None else f", splits that no reader has: {saved.unassigned:,}"
@@ -378,6 +369,11 @@ def _text(text: str, style: str = "") -> Text:
 
 def _state(state: str) -> Text:
     return _text(state, style=_COLOURS.get(state, ""))
+
+
+def _section(title: str, part: RenderableType) -> Iterator[RenderableType]:
+    yield _text(f"\n{title}", style="bold")
+    yield _indented(part)
 
 
 def _indented(part: RenderableType) -> Padding:

@@ -42,11 +42,11 @@ SAFE_HEADERS: Final = {
 _SHORTEST: Final = 16
 
 
-class Refusal(Exception):
-    """The refusal of a request: HTTP status 401 without a session, 403 for everything else."""
+class Problem(Exception):
+    """The answer to a request that fails, with its HTTP status."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
         self.status = status
 
 
@@ -60,7 +60,7 @@ class Access:
         >>> access.check_session(session, None)
         >>> access.begin_session(login)
         Traceback (most recent call last):
-        penstock.actors.web.access.Refusal: this token is unknown or was used before; the address works once
+        penstock.actors.web.access.Problem: this token is unknown or was used before; the address works once
     """
 
     def __init__(self, port: int, hosts: Iterable[str], token: str | None = None) -> None:
@@ -85,7 +85,7 @@ class Access:
         if login is not None:
             self._logins.discard(login)
         elif self._token is None or _same(token, [self._token]) is None:
-            raise Refusal(401, "this token is unknown or was used before; the address works once")
+            raise Problem(401, "this token is unknown or was used before; the address works once")
         session = secrets.token_urlsafe(32)
         self._sessions.add(session)
         return session
@@ -97,23 +97,23 @@ class Access:
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() == "bearer" and self._token is not None and _same(token, [self._token]) is not None:
             return
-        raise Refusal(401, "no session: open the address that `penstock ui` has printed, or send its token")
+        raise Problem(401, "no session: open the address that `penstock ui` has printed, or send its token")
 
     def check_place(self, host: str | None, origin: str | None) -> None:
         """Refuse a request for another host, or from another origin than the server's own page."""
         if (host or "").lower() not in self._hosts:
-            raise Refusal(403, f"this server is not {host!r:.200}; --allow-host makes it answer to a name")
+            raise Problem(403, f"this server is not {host!r:.200}; --allow-host makes it answer to a name")
         if origin is not None:
             scheme, _, name = origin.lower().partition("://")
             if scheme not in ("http", "https") or name not in self._hosts:
-                raise Refusal(403, f"requests from {origin!r:.200} are not answered")
+                raise Problem(403, f"requests from {origin!r:.200} are not answered")
 
     def check_change(self, headers: Mapping[str, str]) -> None:
         """Refuse a request that may come from a stranger's page."""
         if headers.get(CHANGE_HEADER) != "1":
-            raise Refusal(403, f"a request that changes something needs the header `{CHANGE_HEADER}: 1`")
+            raise Problem(403, f"a request that changes something needs the header `{CHANGE_HEADER}: 1`")
         if "Authorization" not in headers and "Origin" not in headers:
-            raise Refusal(403, "a request with a cookie that changes something needs its Origin")
+            raise Problem(403, "a request with a cookie that changes something needs its Origin")
 
 
 def check_bind(host: str, token: str | None) -> None:

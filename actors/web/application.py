@@ -15,10 +15,10 @@ from typing import Any, Final
 import ray
 from aiohttp import web
 
-from penstock.actors.web.access import SAFE_HEADERS, Access, Refusal, check_bind
+from penstock.actors.web.access import SAFE_HEADERS, Access, Problem, check_bind
 from penstock.actors.web.answers import dumps
 from penstock.actors.web.routes import ROUTES
-from penstock.actors.web.server import JobDirectory, Problem, Route, WebServer
+from penstock.actors.web.server import JobDirectory, Route, WebServer
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -86,7 +86,7 @@ def _handler(server: WebServer, route: Route) -> _Handler:
         if route.changes:
             server.access.check_change(request.headers)
             if server.read_only and not route.is_open:
-                raise Refusal(403, "this server was started with --read-only")
+                raise Problem(403, "this server was started with --read-only")
         answer = await route.handler(server, request)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -103,7 +103,7 @@ def _guard(server: WebServer) -> Any:
         try:
             server.access.check_place(request.headers.get("Host"), request.headers.get("Origin"))
             response = await handler(request)
-        except (Refusal, Problem) as error:
+        except Problem as error:
             response = _errors(error.status, str(error))
         except web.HTTPException as error:
             response = _errors(error.status, f"{request.method} {request.path}: {error.reason}")

@@ -19,6 +19,7 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
 from penstock.actors.shared.snapshot_answers import warning_of
 from penstock.actors.web import answer_types as forms
+from penstock.actors.web.access import Problem
 from penstock.actors.web.answers import (
     backpressure_of,
     checkpoints_of,
@@ -32,7 +33,7 @@ from penstock.actors.web.answers import (
 from penstock.actors.web.inspections import flame_graph, newest_snapshot, value_of_key
 from penstock.actors.web.job_watcher import JobWatcher, filter_lines
 from penstock.actors.web.openapi import CheckpointDetailsAnswer, PlanAnswer, SavedStateAnswer, describe_routes
-from penstock.actors.web.server import Handler, Problem, Route, WebServer
+from penstock.actors.web.server import Handler, Route, WebServer
 from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import KnownJob, archived_jobs, cluster_jobs, find_job, with_archived
 from penstock.actors.shared.archive import UnreadableReport
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.web.access import Access
+from penstock.actors.web.access import Access, Problem
 from penstock.actors.web.answers import overview_of
 from penstock.actors.web.job_watcher import JobLog, JobWatcher
 from penstock.runtime.errors import (
@@ -68,12 +68,6 @@ class Route:
         return self.method != "GET"
 
 
-class Problem(Exception):
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 #: Seconds until a storage is listed again: it may hold thousands of reports.
 _STORAGE_INTERVAL: Final = 30.0
 
@@ -82,28 +76,24 @@ class JobDirectory:
     """All jobs of the joined cluster, if any, and of a storage. Its methods block; threads may share it."""
 
     def __init__(self, storage: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._storage = storage
+        self.storage = storage
         self._clock = clock
         self._archived: tuple[list[JobReport], list[UnreadableReport]] = ([], [])
         self._listed_at: float | None = None
 
-    @property
-    def storage(self) -> str | None:
-        return self._storage
-
     def all(self) -> list[KnownJob]:
         """All jobs, oldest first."""
         now = self._clock()
-        if self._storage is not None and (
+        if self.storage is not None and (
             self._listed_at is None or now - self._listed_at >= _STORAGE_INTERVAL
         ):
-            self._archived = archived_jobs(self._storage)
+            self._archived = archived_jobs(self.storage)
             self._listed_at = now
         return with_archived(cluster_jobs(), *self._archived)
 
     def find(self, job: str) -> RayJobHandle:
         """A job by its id, the beginning of its id, or its name."""
-        return find_job(job, self._storage)
+        return find_job(job, self.storage)
 
 
 #: Errors after which the job did not carry out the request. After any other one it still may.
@@ -250,13 +240,9 @@ class WebServer:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), seconds)
 
-    def in_thread(
-        self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs
-    ) -> Coroutine[Any, Any, T]:
-        return self._in_thread(partial(call, *arguments, **named))
-
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+    async def in_thread(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        call_it = partial(call, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call_it)
 
     def info(self) -> dict[str, Any]:
         return {

@@ -29,7 +29,7 @@ from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, Partitionin
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.run.watched import Pace, Strikes, WatchedOperator, paced
+from penstock.runtime.testing.simulation.run.watched import Pace, Strikes, paced, watched
 from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.testing.simulation.world.faults import Moment
 from penstock.runtime.testing.simulation.world.world import World
@@ -312,6 +312,6 @@ def _watched(spec: OperatorSpec, strikes: Strikes, pace: Pace) -> OperatorSpec:
     assert spec.factory is not None, f"{spec.id} has no factory"
 
     def make(factory: OperatorFactory = spec.factory) -> Operator:
-        return WatchedOperator(factory(), strikes, pace.rows)
+        return watched(factory(), strikes, pace.rows)
 
     return replace(spec, factory=make)

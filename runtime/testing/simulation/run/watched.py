@@ -10,18 +10,15 @@ during a pause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.runtime.operators.functions.record_functions import MapBatchesOperator
-from penstock.runtime.operators.metrics import OperatorStatistics
-from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
-from penstock.runtime.operators.operator_state import RawState
+from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.operators.source import ConnectorContext, Polled, Source
-from penstock.runtime.operators.user_code.failure import CurrentRecord
-from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 
@@ -40,106 +37,46 @@ class Strikes:
     committed: Callable[[], None]
 
 
-class WatchedOperator(Operator):
-    """Runs an operator with up to `rows` records at a time (0 for no limit); see the module's text."""
+def watched(operator: Operator, strikes: Strikes, rows: int = 1) -> Operator:
+    """Let faults strike an operator, which takes up to `rows` records at a time (0 for no limit)."""
+    is_sink = isinstance(operator, SinkOperator)
+    takes_batches = isinstance(operator, MapBatchesOperator)
+    process_part, notify = operator.process, operator.notify_checkpoint_complete
 
-    def __init__(self, operator: Operator, strikes: Strikes, rows: int = 1) -> None:
-        self._rows = rows
-        self._operator = operator
-        self._strikes = strikes
-        self._is_sink = isinstance(operator, SinkOperator)
-        self._takes_batches = isinstance(operator, MapBatchesOperator)
-        self.keyed = operator.keyed
-        self.makes_watermarks = operator.makes_watermarks
-
-    @property
-    def only_reads(self) -> bool:
-        return self._operator.only_reads
-
-    def open(self, context: OperatorContext) -> None:
-        self._operator.isolates = self.isolates
-        self._operator.open(context)
-
-    def process(self, batch: Batch) -> Iterator[Output]:
-        for part in self._parts(batch):
+    def process(batch: Batch) -> Iterator[Output]:
+        is_whole = takes_batches or not isinstance(batch, RowBatch)
+        for part in [batch] if is_whole else batch.slices(rows or max(1, len(batch))):
             for _ in range(len(part)):
-                self._strikes.record()
-            if self._is_sink:
-                self._strikes.effect()
-            yield from self._operator.process(part)
+                strikes.record()
+            if is_sink:
+                strikes.effect()
+            yield from process_part(part)
 
-    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        return self._operator.process_watermark(watermark)
+    def notify_checkpoint_complete(permit: CommitPermit) -> None:
+        strikes.effect()
+        notify(permit)
+        if is_sink:
+            strikes.committed()
+            strikes.effect()
 
-    def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        return self._operator.process_status(status)
+    def after_effect(call: Callable[..., Any]) -> Callable[..., Any]:
+        def struck(*arguments: Any) -> Any:
+            strikes.effect()
+            return call(*arguments)
 
-    @property
-    def holds_watermark(self) -> bool:
-        return self._operator.holds_watermark
+        return struck
 
-    @property
-    def flush_at(self) -> float | None:
-        return self._operator.flush_at
-
-    def flush(self) -> Iterator[Output]:
-        self._strikes.effect()
-        return self._operator.flush()
-
-    @property
-    def tick_at(self) -> float | None:
-        return self._operator.tick_at
-
-    def tick(self, now: float) -> Iterator[Output]:
-        return self._operator.tick(now)
-
-    def end_of_data(self) -> Iterator[Output]:
-        return self._operator.end_of_data()
-
-    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        self._strikes.effect()
-        return self._operator.prepare_snapshot_pre_barrier()
-
-    def handle_event(self, event: Any) -> None:
-        self._strikes.effect()
-        self._operator.handle_event(event)
-
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList] | None:
-        self._strikes.effect()
-        return self._operator.snapshot(checkpoint_id)
-
-    def snapshot_raw(self, checkpoint_id: int) -> RawState:
-        return self._operator.snapshot_raw(checkpoint_id)
-
-    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        self._strikes.effect()
-        self._operator.notify_checkpoint_complete(permit)
-        if self._is_sink:
-            self._strikes.committed()
-            self._strikes.effect()
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._operator.notify_checkpoint_aborted(checkpoint_id)
-
-    @property
-    def doing(self) -> str:
-        return self._operator.doing
-
-    @property
-    def current_record(self) -> CurrentRecord | None:
-        return self._operator.current_record
-
-    def statistics(self) -> OperatorStatistics:
-        return self._operator.statistics()
-
-    def close(self) -> None:
-        self._operator.close()
-
-    def _parts(self, batch: Batch) -> Iterator[Batch]:
-        if self._takes_batches or not isinstance(batch, RowBatch):
-            yield batch
-        else:
-            yield from batch.slices(self._rows or max(1, len(batch)))
+    replaced: dict[str, Any] = {
+        "process": process,
+        "notify_checkpoint_complete": notify_checkpoint_complete,
+        "flush": after_effect(operator.flush),
+        "prepare_snapshot_pre_barrier": after_effect(operator.prepare_snapshot_pre_barrier),
+        "handle_event": after_effect(operator.handle_event),
+        "snapshot": after_effect(operator.snapshot),
+    }
+    for name, method in replaced.items():
+        object.__setattr__(operator, name, method)
+    return operator
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,6 @@ from penstock import (
 )
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.operators import held_watermark
-from penstock.runtime.operators.operator import Operator
-from penstock.runtime.testing.simulation.run.watched import WatchedOperator
 from penstock.testing import simulate
 
 Row = tuple[str, int]
@@ -72,8 +70,3 @@ def test_timers_fire_once_and_in_front_of_their_watermark_under_failures_and_res
     monkeypatch.setattr(held_watermark, "MOST_FIRED", 2)  # so that few timers are a storm
     report = simulate(build, output=lambda results: results.rows(), seeds=range(6), interleavings=2)
     assert report.passed
-
-
-def test_simulated_operator_passes_on_everything_that_an_operator_may_do() -> None:
-    asked = {name for name, value in vars(Operator).items() if callable(value) or isinstance(value, property)}
-    assert asked <= set(vars(WatchedOperator))
