@@ -22,8 +22,13 @@ from penstock.runtime.checkpoint import channel_state_writer, recovery
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.completed_store import SharedFiles
 from penstock.runtime.checkpoint.coordinator import operator_states
+from penstock.runtime.checkpoint.coordinator.completion import CheckpointCompletions
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome, PendingCheckpoint
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
+    MessageOutcome,
+    PendingCheckpoint,
+    PendingState,
+)
 from penstock.runtime.checkpoint.log import records
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import LogCompacted, LogView
@@ -93,16 +98,17 @@ def capture_no_output(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
-    finalize = CheckpointCoordinator._finalize
+    finalize = CheckpointCompletions.finalize_if_complete
 
-    def notify_before_it_is_written(self: CheckpointCoordinator, pending: PendingCheckpoint) -> None:
+    def notify_before_it_is_written(self: CheckpointCompletions, pending: PendingCheckpoint) -> None:
+        was_collecting = pending.state is PendingState.COLLECTING
         finalize(self, pending)
-        if pending.checkpoint_id in self.pending_ids:
+        if was_collecting and pending.state is PendingState.FINALIZING:
             self._gateway.notify_checkpoint_complete(
                 pending.attempt, pending.plan.commit, pending.checkpoint_id
             )
 
-    patch.setattr(CheckpointCoordinator, "_finalize", notify_before_it_is_written)
+    patch.setattr(CheckpointCompletions, "finalize_if_complete", notify_before_it_is_written)
 
 
 def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:
