@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.names import normal_name
@@ -31,6 +31,8 @@ from penstock.runtime.state.keyed_states import (
 from penstock.runtime.state.known_states import class_of, set_views, states_of
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import StateTtl, Ttl
+
+S = TypeVar("S", bound=KeyedState)
 
 
 class RequestedStates:
@@ -115,13 +117,13 @@ class AsksForKeyedState:
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
-        requests, backend = self._requests
-        found = requests.find(ValueState, name, {"default": default, "of_type": of_type, "ttl": ttl})
-        if found is None:
-            some: Any = of_type
-            declaration = ValueState(some, default=default, name=name, ttl=ttl, migrate=migrate)
-            found = requests.bind(declaration, backend)
-        return found  # type: ignore[no-any-return]
+        some: Any = of_type
+        return self._ask(
+            ValueState,
+            name,
+            {"default": default, "of_type": of_type, "ttl": ttl},
+            lambda: ValueState(some, default=default, name=name, ttl=ttl, migrate=migrate),
+        )
 
     def list_state(
         self,
@@ -138,11 +140,10 @@ class AsksForKeyedState:
             ttl: Lifetime of an element after it was added: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored element of another type to `of_type`.
         """
-        requests, backend = self._requests
-        found = requests.find(ListState, name, {"of_type": of_type, "ttl": ttl})
-        if found is None:
-            found = requests.bind(ListState(of_type, name=name, ttl=ttl, migrate=migrate), backend)
-        return found  # type: ignore[no-any-return]
+        settings = {"of_type": of_type, "ttl": ttl}
+        return self._ask(
+            ListState, name, settings, lambda: ListState(of_type, name=name, ttl=ttl, migrate=migrate)
+        )
 
     def map_state(
         self,
@@ -160,14 +161,13 @@ class AsksForKeyedState:
             ttl: Lifetime of an entry after its last write.
             migrate: Converts a restored value of another type to `value_type`.
         """
-        requests, backend = self._requests
-        found = requests.find(MapState, name, {"key_type": key_type, "value_type": value_type, "ttl": ttl})
-        if found is None:
-            map_state: MapState[Any, Any] = MapState(
-                key_type, value_type, name=name, ttl=ttl, migrate=migrate
-            )
-            found = requests.bind(map_state, backend)
-        return found  # type: ignore[no-any-return]
+        settings = {"key_type": key_type, "value_type": value_type, "ttl": ttl}
+        return self._ask(
+            MapState,
+            name,
+            settings,
+            lambda: MapState(key_type, value_type, name=name, ttl=ttl, migrate=migrate),
+        )
 
     def reducing_state(
         self,
@@ -186,14 +186,13 @@ class AsksForKeyedState:
             ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored value of another type to `of_type`.
         """
-        requests, backend = self._requests
-        found = requests.find(ReducingState, name, {"of_type": of_type, "ttl": ttl})
-        if found is None:
-            reducing: ReducingState[Any] = ReducingState(
-                function, of_type, name=name, ttl=ttl, migrate=migrate
-            )
-            found = requests.bind(reducing, backend)
-        return found  # type: ignore[no-any-return]
+        settings = {"of_type": of_type, "ttl": ttl}
+        return self._ask(
+            ReducingState,
+            name,
+            settings,
+            lambda: ReducingState(function, of_type, name=name, ttl=ttl, migrate=migrate),
+        )
 
     def aggregating_state(
         self, name: str, function: FoldsValues[Any, Any], *, ttl: Ttl | None = None
@@ -204,11 +203,20 @@ class AsksForKeyedState:
             function: An `AggregateFunction`; later requests don't replace it.
             ttl: Lifetime of an accumulator after its last write.
         """
+        return self._ask(
+            AggregatingState, name, {"ttl": ttl}, lambda: AggregatingState(function, name=name, ttl=ttl)
+        )
+
+    def _ask(
+        self,
+        kind: type[S],
+        name: str,
+        settings: Mapping[str, object],
+        declare: Callable[[], S],
+    ) -> S:
         requests, backend = self._requests
-        found = requests.find(AggregatingState, name, {"ttl": ttl})
-        if found is None:
-            found = requests.bind(AggregatingState(function, name=name, ttl=ttl), backend)
-        return found  # type: ignore[no-any-return]
+        found: S | None = requests.find(kind, name, settings)
+        return requests.bind(declare(), backend) if found is None else found
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
         """Current keys of this subtask with an entry in a state (or its name), in no order."""

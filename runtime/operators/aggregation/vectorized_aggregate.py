@@ -3,7 +3,7 @@
 The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it gets
 the place of its key in the arrays of state. It never sees the table of all keys.
 
-`VectorCalls` calls its methods. The declarations of a class are checked when the graph is built: its columns,
+The declarations of a class are checked when the graph is built: its columns,
 its state, the values of a new key. The arrays are checked when a method returns. So an array of another
 length or type than declared is an error that names the method, before anything of it is stored.
 
@@ -139,45 +139,54 @@ def has_merge(function: VectorizedAggregate) -> bool:
 _KINDS: Final = "biuf"
 
 
-class VectorCalls:
-    """Calls the methods of a user's function, and checks their results; `name` is for messages."""
+class _Vectors(ColumnAggregate):
+    """A user's function: it reads columns of any types, and keeps the declared state.
+
+    It calls the user's methods and checks their results; `name` is the name of the result, for messages.
+    """
+
+    is_ordered = True
 
     def __init__(self, name: str, function: VectorizedAggregate) -> None:
         self._name = name
         self._function = function
-        self.columns = _columns_of(name, function)
+        self._names = _columns_of(name, function)
         self._dtypes = _dtypes_of(name, function)
         self._initial = _initial_of(name, function, self._dtypes)
-        self.types = {part: pa.from_numpy_dtype(dtype) for part, dtype in self._dtypes.items()}
+        self._types = {part: pa.from_numpy_dtype(dtype) for part, dtype in self._dtypes.items()}
 
     def __repr__(self) -> str:
         return repr(self._function)
 
-    def fresh(self, count: int) -> dict[str, NDArray[Any]]:
-        return {part: np.full(count, value) for part, value in self._initial.items()}
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._names
 
-    def of_slots(self, accumulators: Accumulators, slots: Slots) -> dict[str, NDArray[Any]]:
+    def prepared(self, column: pa.Array) -> pa.Array:
+        return column
+
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+        return self._types
+
+    def _of_slots(self, accumulators: Accumulators, slots: Slots) -> dict[str, NDArray[Any]]:
         """The state of slots; the state of a new key where there is none."""
         return {
             part: np.where(accumulators[part].valid[slots], accumulators[part].values[slots], value)
             for part, value in self._initial.items()
         }
 
-    def store(self, accumulators: Accumulators, slots: Slots, values: Mapping[str, NDArray[Any]]) -> None:
+    def _store(self, accumulators: Accumulators, slots: Slots, values: Mapping[str, NDArray[Any]]) -> None:
         for part, array in values.items():
             accumulators[part].values[slots], accumulators[part].valid[slots] = array, True
 
-    def update(self, state: dict[str, NDArray[Any]], column: pa.Array, slots: Slots) -> None:
-        columns = _arrays(self.columns, column)
+    def _update(self, state: dict[str, NDArray[Any]], column: pa.Array, slots: Slots) -> None:
+        columns = _arrays(self._names, column)
         for array in columns.values():
             array.flags.writeable = False
         self._run(self._function.update, state, columns, slots)
 
-    def merge(self, state: dict[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
-        self._run(self._function.merge, state, other)
-
     def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
-        found = self._called(self._function.result, self.of_slots(accumulators, slots))
+        found = self._called(self._function.result, self._of_slots(accumulators, slots))
         is_array = isinstance(found, np.ndarray) and found.ndim == 1
         if not (is_array or isinstance(found, pa.Array)) or len(found) != len(slots):
             self._refuse(
@@ -196,7 +205,9 @@ class VectorCalls:
         (count,) = counts
         self._called(method, state, *others)
         for part in state.keys() - self._dtypes.keys():
-            self._refuse(method, f"put {part!r} into the state, which has {', '.join(map(repr, self.types))}")
+            self._refuse(
+                method, f"put {part!r} into the state, which has {', '.join(map(repr, self._types))}"
+            )
         for part, dtype in self._dtypes.items():
             array = state.get(part)
             if isinstance(array, np.ndarray) and array.shape == (count,) and array.dtype == dtype:
@@ -220,6 +231,52 @@ class VectorCalls:
 
     def _of(self, method: Callable[..., Any]) -> str:
         return f"{self._name}={self._function!r:.80}: {function_location(method)}"
+
+
+class CombiningVectors(_Vectors, PartialAggregate):
+    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
+        return [Grouping(pa.array(np.arange(len(column))), "list")]
+
+    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
+        """Fresh state that has taken in the rows of each key; null where all of them have nulls."""
+        (rows,) = results
+        keys = np.empty(len(column), np.int64)
+        counts = rows.value_lengths().to_numpy(zero_copy_only=False)
+        keys[rows.flatten().to_numpy(zero_copy_only=False)] = np.repeat(np.arange(len(rows)), counts)
+        column, keys = _without_nulls(self._names, column, keys)
+        is_empty = np.ones(len(rows), np.bool_)
+        is_empty[keys] = False
+        state = {part: np.full(len(rows), value) for part, value in self._initial.items()}
+        self._update(state, column, keys)
+        return {part: pa.array(array, mask=is_empty, from_pandas=False) for part, array in state.items()}
+
+    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
+        arrays = {part: accumulators[part].arrays_of(partial[part]) for part in self._types}
+        valid = next(iter(arrays.values()))[1]
+        had = next(iter(accumulators.values())).valid[slots]
+        new, both = valid & ~had, valid & had
+        self._store(accumulators, slots[new], {part: array[new] for part, (array, _) in arrays.items()})
+        if both.any():
+            merged = self._of_slots(accumulators, slots[both])
+            more = {part: array[both] for part, (array, _) in arrays.items()}
+            self._run(self._function.merge, merged, more)
+            self._store(accumulators, slots[both], merged)
+
+
+class RowVectors(_Vectors, RowAggregate):
+    def add(self, accumulators: Accumulators, slots: Slots, column: pa.Array) -> None:
+        column, slots = _without_nulls(self._names, column, slots)
+        touched, keys = np.unique(slots, return_inverse=True)
+        if not len(touched):
+            return
+        values = self._of_slots(accumulators, touched)
+        self._update(values, column, keys.astype(np.int64, copy=False))
+        self._store(accumulators, touched, values)
+
+
+def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
+    """A user's function as a function of columns; refuses invalid declarations by `ConfigurationError`."""
+    return CombiningVectors(name, function) if has_merge(function) else RowVectors(name, function)
 
 
 def _columns_of(name: str, function: VectorizedAggregate) -> tuple[str, ...]:
@@ -320,77 +377,6 @@ def _shape_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} of shape {value.shape}"
     return f"{len(value)} values" if isinstance(value, pa.Array) else f"{value!r:.80}"
-
-
-def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
-    """A user's function as a function of columns; refuses invalid declarations by `ConfigurationError`."""
-    calls = VectorCalls(name, function)
-    return CombiningVectors(calls) if has_merge(function) else RowVectors(calls)
-
-
-class _Vectors(ColumnAggregate):
-    """A user's function: it reads columns of any types, and keeps the declared state."""
-
-    is_ordered = True
-
-    def __init__(self, calls: VectorCalls) -> None:
-        self._calls = calls
-
-    def __repr__(self) -> str:
-        return repr(self._calls)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self._calls.columns
-
-    def prepared(self, column: pa.Array) -> pa.Array:
-        return column
-
-    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        return self._calls.types
-
-    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
-        return self._calls.result(accumulators, slots)
-
-
-class CombiningVectors(_Vectors, PartialAggregate):
-    def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        return [Grouping(pa.array(np.arange(len(column))), "list")]
-
-    def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
-        """Fresh state that has taken in the rows of each key; null where all of them have nulls."""
-        (rows,) = results
-        keys = np.empty(len(column), np.int64)
-        counts = rows.value_lengths().to_numpy(zero_copy_only=False)
-        keys[rows.flatten().to_numpy(zero_copy_only=False)] = np.repeat(np.arange(len(rows)), counts)
-        column, keys = _without_nulls(self._calls.columns, column, keys)
-        is_empty = np.ones(len(rows), np.bool_)
-        is_empty[keys] = False
-        state = self._calls.fresh(len(rows))
-        self._calls.update(state, column, keys)
-        return {part: pa.array(array, mask=is_empty, from_pandas=False) for part, array in state.items()}
-
-    def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
-        arrays = {part: accumulators[part].arrays_of(partial[part]) for part in self._calls.types}
-        valid = next(iter(arrays.values()))[1]
-        had = next(iter(accumulators.values())).valid[slots]
-        new, both = valid & ~had, valid & had
-        self._calls.store(accumulators, slots[new], {part: array[new] for part, (array, _) in arrays.items()})
-        if both.any():
-            merged = self._calls.of_slots(accumulators, slots[both])
-            self._calls.merge(merged, {part: array[both] for part, (array, _) in arrays.items()})
-            self._calls.store(accumulators, slots[both], merged)
-
-
-class RowVectors(_Vectors, RowAggregate):
-    def add(self, accumulators: Accumulators, slots: Slots, column: pa.Array) -> None:
-        column, slots = _without_nulls(self._calls.columns, column, slots)
-        touched, keys = np.unique(slots, return_inverse=True)
-        if not len(touched):
-            return
-        values = self._calls.of_slots(accumulators, touched)
-        self._calls.update(values, column, keys.astype(np.int64, copy=False))
-        self._calls.store(accumulators, touched, values)
 
 
 def _without_nulls(columns: Sequence[str], column: pa.Array, keys: Slots) -> tuple[pa.Array, Slots]:

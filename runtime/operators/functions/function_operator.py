@@ -227,14 +227,9 @@ def keyed_state_of(context: OperatorContext) -> KeyedStateBackend:
     return context.keyed_state
 
 
-def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
-    """The table of an operator with a single one for its keyed state; refuses another operator's."""
-    return _own_state(context, (name,), owner).table(name)
-
-
-def only_nested_table(context: OperatorContext, name: str, owner: str) -> StateTable:
-    """The nested table of an operator that has no other keyed state; see `only_table`."""
-    return _own_state(context, (name,), owner).table(name, nested=True)
+def only_table(context: OperatorContext, name: str, owner: str, *, nested: bool = False) -> StateTable:
+    """The table of an operator that has no other keyed state; refuses the state of another operator."""
+    return _own_state(context, (name,), owner).table(name, nested=nested)
 
 
 def only_column_tables(

@@ -33,7 +33,23 @@ from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
 
 
-class ProcessOperator(FunctionOperator):
+class _HasSideOutputs(FunctionOperator):
+    _side: SideOutputs
+
+    def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        """Count main outputs, and emit side outputs in front of a watermark."""
+        for output in outputs:
+            if isinstance(output, RowBatch):
+                self._records_out += len(output)
+            elif isinstance(output, Watermark):
+                yield from self._side.take()
+            yield output
+            if self._side.is_full:
+                yield from self._side.take()
+        yield from self._side.take()
+
+
+class ProcessOperator(_HasSideOutputs):
     """Runs a `ProcessFunction` record by record."""
 
     kind: ClassVar[str] = "process"
@@ -63,13 +79,8 @@ class ProcessOperator(FunctionOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
         self._records_in += len(rows)
-        results = self._results(rows)
-        for output in self._collector.collect(results, rows.timestamps, are_iterable=True):
-            self._records_out += len(output)
-            yield output
-            if self._side.is_full:
-                yield from self._side.take()
-        yield from self._side.take()
+        collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
+        yield from self._counted(collected)
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
@@ -92,7 +103,7 @@ TIMERS: Final = "timers"
 _MOST_CHECKED: Final = 1 << 16
 
 
-class KeyedProcessOperator(KeyedFunctionOperator):
+class KeyedProcessOperator(KeyedFunctionOperator, _HasSideOutputs):
     """Runs a `KeyedProcessFunction` record by record with the record's key set.
 
     The results of one record are consumed before the next record is processed. So a user's generator sees the
@@ -105,7 +116,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
     _backend: KeyedStateBackend
     _collector: ResultCollector
     _context: RuntimeContext
-    _side: SideOutputs
     _sweep: StateSweep
     _timers: FunctionTimers
 
@@ -223,18 +233,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             backend.current_key = NO_KEY
             del context.current_key
         context.time_domain = None
-
-    def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Count main outputs, and emit side outputs in front of a watermark."""
-        for output in outputs:
-            if isinstance(output, RowBatch):
-                self._records_out += len(output)
-            elif isinstance(output, Watermark):
-                yield from self._side.take()
-            yield output
-            if self._side.is_full:
-                yield from self._side.take()
-        yield from self._side.take()
 
     def _check_new(self, key: Any) -> None:
         self._check_key(key)

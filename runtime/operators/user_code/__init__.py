@@ -1,1 +1,5 @@
-"""Calls of users' functions: their records, errors and results. Imports no operator."""
+"""Calls of users' functions: their records, errors and results.
+
+`failure` makes errors with the user's line, `result_collector` batches of results. `only_reads` decides
+whether a function may change records. `function_class` has classes of functions. Imports no operator.
+"""

@@ -36,7 +36,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.operators.functions.function_operator import only_nested_table, rows_of
+from penstock.runtime.operators.functions.function_operator import only_table, rows_of
 from penstock.runtime.operators.held_watermark import some_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.user_code.result_collector import iterator_of
@@ -104,7 +104,7 @@ class TriggeredWindowOperator(RowWindowOperator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        table = only_nested_table(context, TRIGGERED_WINDOWS, "windows with triggers")
+        table = only_table(context, TRIGGERED_WINDOWS, "windows with triggers", nested=True)
         if table.entries:
             self._check_shape(context.restored.get(SHAPE, ()))
         self._windows = WindowState(
