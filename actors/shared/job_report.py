@@ -349,7 +349,7 @@ def _entry_from_dict(data: Mapping[str, Any]) -> HistoryEntry:
     return Takeover(data["at"], None if process is None else JobMasterProcess(**process))
 
 
-#: Of failures that followed from another one.
+#: Maximum characters of a failure that followed from another one.
 _LONGEST_SECONDARY: Final = 500
 
 

@@ -179,7 +179,7 @@ logger = logging.getLogger(__name__)
 _repeat = while_unavailable()
 
 
-#: Reasons that lie in this process, so that errors point to its log.
+#: Reasons whose cause is in this process; they are logged here.
 _CAUSED_HERE: Final = frozenset(
     {
         CheckpointFailureReason.CHECKPOINT_DECLINED,

@@ -106,7 +106,7 @@ class SubtaskCheckpointStatistics:
     remembered_aborts: int
 
 
-#: How many abort notices of checkpoints that have not come yet are remembered.
+#: Maximum number of remembered abort notices of checkpoints that have not come yet.
 MAX_RECORDED_ABORTED = 128
 
 
@@ -232,7 +232,7 @@ class SubtaskCheckpointCoordinator:
             if checkpoint_id <= self._last_id:
                 self._give_up_running(checkpoint_id)
             else:
-                # Nothing of it has begun. The writer is not told: an older checkpoint may still begin there.
+                # Nothing of it has begun. The writer continues: an older checkpoint may still begin there.
                 self._aborted[checkpoint_id] = None
                 while len(self._aborted) > self._max_recorded_aborted:
                     self._aborted.popitem(last=False)
@@ -335,7 +335,7 @@ class SubtaskCheckpointCoordinator:
 
     def _refuse_overtaken(self, checkpoint_id: int) -> None:
         if checkpoint_id in self._dealt_with:
-            return  # it may still run: asking for it again must not disturb it
+            return  # it may still run: a repeated request must not disturb it
         self._dealt_with.append(checkpoint_id)
         self._give_up_in_flight(checkpoint_id)
         if not self._semantics.declines_overtaken:

@@ -177,7 +177,7 @@ class Deployment:
                 deployer.processes.deploy(member.process, role, descriptor, gathering.reply(descriptor.id))
 
     def _answered(self, answers: Mapping[SubtaskId, SubtaskFailed | CallFailure | None]) -> None:
-        # Every answer is looked at: one that tells of a death ends the process, too.
+        # Handles every answer: one that reports a death ends the process, too.
         causes = [self._failure(subtask, answer) for subtask, answer in answers.items()]
         self._end(next((cause for cause in causes if cause is not None), None))
 

@@ -347,7 +347,7 @@ class Fleet:
         has = " and ".join(
             f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
         )
-        # No cluster has nothing: this one has not answered.
+        # Every cluster has some resources, so this one has not answered.
         says = f"the cluster has {has}" if room.total else "the cluster does not say what it has"
         others = "/resources" if len(needed) > 2 else ""
         return (

@@ -317,7 +317,7 @@ class JobExecution:
                 if answer is True or run.has_ended:
                     on_answer(answer is True)
                 else:
-                    # The open `run` call ends, too, and tells the scheduler why: that comes first.
+                    # The open `run` call ends, too, and its cause must reach the scheduler first.
                     run.afterwards.append(lambda: on_answer(False))
 
             self._processes.control(run.member.process, run.member.role.at(attempt), message, answered)

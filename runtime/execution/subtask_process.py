@@ -43,10 +43,10 @@ from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 WARM: Final = 60.0
 #: Roles that a process takes in its life; bounds what users' code leaves in its memory.
 _MOST_ROLES: Final = 50
-#: Seconds after which a process looks at its lease again at the latest: it may get a shorter one meanwhile.
+#: Longest pause between two looks at the lease, in seconds: a shorter lease may come meanwhile.
 _LONGEST_SLEEP: Final = WARM / 4
 
-#: How an attempt finds its JobMaster and its receivers: the shells know.
+#: Types of the JobMaster and of the receivers, which the shells choose.
 MasterT = TypeVar("MasterT")
 PeersT = TypeVar("PeersT")
 _Master_contra = TypeVar("_Master_contra", contravariant=True)

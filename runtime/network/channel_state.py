@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import (
     StreamElement,
 )
 
-#: What is never captured: it speaks of the checkpoints or the channels of an attempt, which a restore ends.
+#: Never captured: these refer to checkpoints or channels of one attempt, which a restore ends.
 _NOT_CAPTURED = (CheckpointBarrier, CancelCheckpointMarker, EndOfPartition)
 
 

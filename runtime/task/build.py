@@ -143,7 +143,22 @@ class _Builder:
             for location, spec in zip(self._locations, operators, strict=True):
                 if spec.keyed and not finished:
                     backends[spec.id] = self._backend(location, spec, isolates=isolates)
-            parts = self._parts(chain, outputs, source, backends, timers, writer)
+            network = self._network_input(timers, writer)
+            parts = SubtaskParts(
+                self._descriptor,
+                chain,
+                outputs,
+                source,
+                network,
+                self._input(source, network),
+                backends,
+                self._values,
+                self._batches,
+                self._files.written,
+                timers,
+                self._sent_events,
+                None if writer is None else InFlight(BarrierSender(outputs, writer, timers), writer),
+            )
             self._restore_channels(parts)
         except BaseException as error:
             for backend in backends.values():
@@ -151,32 +166,6 @@ class _Builder:
             raise
         self._open(parts)
         return Subtask(parts, self._gateway, runner, self._clock)
-
-    def _parts(
-        self,
-        chain: OperatorChain,
-        outputs: SubtaskOutputs,
-        source: SourceOperator | None,
-        backends: Mapping[str, KeyedStateBackend],
-        timers: TaskTimers,
-        writer: AsyncChannelStateWriter | None,
-    ) -> SubtaskParts:
-        network = self._network_input(timers, writer)
-        return SubtaskParts(
-            self._descriptor,
-            chain,
-            outputs,
-            source,
-            network,
-            self._input(source, network),
-            backends,
-            self._values,
-            self._batches,
-            self._files.written,
-            timers,
-            self._sent_events,
-            None if writer is None else InFlight(BarrierSender(outputs, writer, timers), writer),
-        )
 
     def _input(self, source: SourceOperator | None, network: NetworkInput | None) -> TaskInput:
         if self._descriptor.finished_before:

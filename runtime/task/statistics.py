@@ -181,7 +181,7 @@ class SubtaskRates:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskRates:
-        operators = {operator: OperatorRates(**each) for operator, each in data["operators"].items()}
+        operators = {operator: OperatorRates(**rates) for operator, rates in data["operators"].items()}
         return cls(**{**data, "operators": operators})
 
 
