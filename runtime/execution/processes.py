@@ -435,5 +435,5 @@ class Deliveries:
         self._closed_with = answer
         waiting, self._waiting = self._waiting, {}
         for calls in waiting.values():
-            for _, _, tell in calls:
-                tell(answer)
+            for _, _, reply in calls:
+                reply(answer)

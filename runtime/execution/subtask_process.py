@@ -158,11 +158,11 @@ class _Deployed(Generic[PeersT]):
         self._on_failure = on_failure
         self._waiting: list[OnOutcome] = []
 
-    def when_ended(self, tell: OnOutcome) -> None:
+    def when_ended(self, callback: OnOutcome) -> None:
         if self.outcome is None:
-            self._waiting.append(tell)
+            self._waiting.append(callback)
         else:
-            tell(self.outcome)
+            callback(self.outcome)
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
         self.deliveries.consumed(channel, next_sequence_number)
@@ -177,8 +177,8 @@ class _Deployed(Generic[PeersT]):
             self.deliveries.close(DeliveryAnswer.STALE)
             self.attempt.end_reports()
         waiting, self._waiting = self._waiting, []
-        for tell in waiting:
-            tell(outcome)
+        for callback in waiting:
+            callback(outcome)
 
 
 class SubtaskRunner(Generic[MasterT, PeersT]):

@@ -86,7 +86,7 @@ class LocatedOperators:
             text = first.cause_text + also
             raise OperatorError(first.location, first.what, text, first.raised_at) from first
 
-    def each(self, call: Callable[[Operator], T]) -> dict[str, T]:
+    def call_all(self, call: Callable[[Operator], T]) -> dict[str, T]:
         """Results of `call` for every operator, from the first to the last, by operator id."""
         return {
             location.operator: self.call(index, call, self.operators[index])
@@ -199,7 +199,7 @@ class OperatorChain:
         if self._last < 0:
             self._emit_time(watermark)
             return
-        yield from self._drive(0, partial(_tell, watermark), watermark)
+        yield from self._drive(0, partial(_process_time, watermark), watermark)
 
     def process_status(self, status: StreamStatus) -> Work:
         """Pass an idle or active status to the operators in order; each one's outputs go down first.
@@ -209,7 +209,7 @@ class OperatorChain:
         if self._last < 0:
             self._emit_time(status)
             return
-        yield from self._drive(0, partial(_tell, status), status)
+        yield from self._drive(0, partial(_process_time, status), status)
 
     def end_of_data(self) -> Work:
         """End the input of the operators in order; the outputs of each go down before the next one."""
@@ -280,20 +280,20 @@ class OperatorChain:
 
     def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
         """The raw state of the operators that have any, by operator id; after `snapshot`."""
-        found = self._located.each(lambda operator: operator.snapshot_raw(checkpoint_id))
+        found = self._located.call_all(lambda operator: operator.snapshot_raw(checkpoint_id))
         return {operator: raw for operator, raw in found.items() if raw}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         """Let the source's system and the sinks commit what the checkpoint covers."""
         if self._source is not None and permit.checkpoint_id is not None:
             self._source[1].notify_checkpoint_complete(permit.checkpoint_id)
-        self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
+        self._located.call_all(lambda operator: operator.notify_checkpoint_complete(permit))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
+        self._located.call_all(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> Mapping[str, OperatorStatistics]:
-        counted = self._located.each(lambda operator: operator.statistics())
+        counted = self._located.call_all(lambda operator: operator.statistics())
         measured = zip(counted.items(), self._metrics or repeat(None), strict=False)
         statistics = {
             operator: counters if metrics is None else counters.with_metrics(metrics.statistics())
@@ -327,12 +327,12 @@ class OperatorChain:
         try:
             self._push(stack, start, begin, passing)
             while stack:
-                index, outputs, told = stack[-1]
+                index, outputs, time = stack[-1]
                 output = self._guarded(index, next, outputs, _END)
                 if output is _END:
                     stack.pop()
-                    if told is not None:
-                        self._pass_on(stack, index, told)
+                    if time is not None:
+                        self._pass_on(stack, index, time)
                 elif isinstance(output, Watermark | StreamStatus):
                     self._pass_on(stack, index, output, made_here=True)
                 elif index < self._last and isinstance(output, RowBatch | ArrowBatch):
@@ -357,19 +357,19 @@ class OperatorChain:
         self,
         stack: list[_Running],
         index: int,
-        told: Watermark | StreamStatus,
+        passing: Watermark | StreamStatus,
         *,
         made_here: bool = False,
     ) -> None:
         """Pass on a watermark or status that an operator has processed or made: to the next one, or out."""
         operator = self._operators[index]
         keeps = operator.makes_watermarks or operator.holds_watermark
-        if keeps and not made_here and told != Watermark(END_OF_TIME):
+        if keeps and not made_here and passing != Watermark(END_OF_TIME):
             return
         if index == self._last:
-            self._emit_time(told)
+            self._emit_time(passing)
         else:
-            self._push(stack, index + 1, partial(_tell, told), told)
+            self._push(stack, index + 1, partial(_process_time, passing), passing)
 
     def _emit_from(self, index: int, output: Any) -> None:
         """Emit a batch; blames one that can't be sent on the operator that emitted it."""
@@ -393,7 +393,7 @@ class OperatorChain:
                 self._guarded(index, close)
 
 
-def _tell(told: Watermark | StreamStatus, operator: Operator) -> Iterator[Output]:
-    if isinstance(told, Watermark):
-        return operator.process_watermark(told)
-    return operator.process_status(told)
+def _process_time(passing: Watermark | StreamStatus, operator: Operator) -> Iterator[Output]:
+    if isinstance(passing, Watermark):
+        return operator.process_watermark(passing)
+    return operator.process_status(passing)
