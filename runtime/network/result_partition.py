@@ -1,13 +1,26 @@
-"""The output of a subtask on one edge: a partitioner over one subpartition per receiver."""
+"""The output of a subtask on one edge: a channel selector over one subpartition per receiver.
+
+Selectors choose the channels of records, a batch at a time (Flink's `StreamPartitioner`s). An Arrow batch is
+split by key without a Python object for any row. The keys' hashes give key groups, and a table gives the
+channel of each group. The rows of a channel keep their order: records of one key must not pass each other.
+For a few channels each one's rows are looked up and taken. For more, a stable sort of the channel numbers
+brings the rows of each channel together; they are taken once and cut. The numbers are small: numpy has a
+radix sort for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
-from penstock.runtime.network.partitioners import channel_selector
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_subpartition import (
     BatchEncoder,
     OpenArrowBuffer,
@@ -15,7 +28,179 @@ from penstock.runtime.network.result_subpartition import (
     SubpartitionStatistics,
 )
 from penstock.runtime.network.send_queue import BufferBudget, BufferDebloater
+from penstock.runtime.operators.functions.function_operator import rows_of
+from penstock.runtime.operators.user_code.result_collector import reading
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrier, Event, RowBatch
+from penstock.runtime.state.key_groups import (
+    KeyToSubtask,
+    check_parallelism,
+    key_group_of,
+    subtask_of_key_group,
+)
+from penstock.runtime.state.stable_hash import HashArray
+from penstock.runtime.state.stable_hash_arrays import key_hashes
+
+#: Maximum number of channels for which searching each one's rows is faster than a sort.
+_FEW: Final = 4
+
+
+class ArrowSplitter:
+    """Finds the channel of each row by the key group of its key."""
+
+    def __init__(self, key: ColumnKey, channels: int, max_parallelism: int) -> None:
+        check_parallelism(channels, max_parallelism)
+        self._key = key
+        self._channels = channels
+        self._max_parallelism = max_parallelism
+        owners = [subtask_of_key_group(group, channels, max_parallelism) for group in range(max_parallelism)]
+        self._owners: NDArray[Any] = np.array(owners, np.uint8 if channels <= 256 else np.uint16)
+        self._checked: pa.Schema | None = None
+
+    def split(self, batch: ArrowBatch) -> Sequence[tuple[int, ArrowBatch]]:
+        """Pairs of channel and the rows that go there, in the batch's order; no empty ones."""
+        if not len(batch):
+            return []
+        if self._channels == 1:
+            self._check(batch.batch)
+            return [(0, batch)]
+        targets = self._targets(key_hashes(self._key.columns(batch.batch)))
+        counts = np.bincount(targets, minlength=self._channels)
+        used = np.flatnonzero(counts)
+        if len(used) == 1:
+            return [(int(used[0]), batch)]
+        if self._channels <= _FEW:
+            return [(int(channel), _rows(batch, np.flatnonzero(targets == channel))) for channel in used]
+        together = _rows(batch, np.argsort(targets, kind="stable"))
+        ends = np.cumsum(counts)
+        return [(int(c), together.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in used]
+
+    def _targets(self, hashes: HashArray) -> NDArray[Any]:
+        count = self._max_parallelism
+        groups: NDArray[Any]
+        if count & (count - 1):
+            groups = (hashes % np.uint64(count)).astype(np.uint16)
+        else:  # the remainder is the low bits, and the last bytes are all that has to be read
+            groups = hashes.astype(np.uint8 if count <= 256 else np.uint16)
+            groups &= count - 1
+        targets: NDArray[Any] = self._owners.take(groups)
+        return targets
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """Refuse keys that have no hash, also where nothing needs to be hashed."""
+        if batch.schema is not self._checked and batch.schema != self._checked:
+            self._key.columns(batch.slice(0, 0))
+        self._checked = batch.schema
+
+
+def _rows(batch: ArrowBatch, places: NDArray[np.intp]) -> ArrowBatch:
+    return batch.take(pa.array(places))
+
+
+class ChannelSelector(Protocol):
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
+        """Pairs of channel and the rows that go there, each in the batch's order; no empty ones."""
+        ...
+
+
+class SingleChannelSelector:
+    """Everything goes to channel 0: forward, global, and every edge to a single subtask."""
+
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
+        return [(0, batch)]
+
+
+class RebalanceSelector:
+    """Spreads records evenly: contiguous pieces, beginning with another channel each time."""
+
+    def __init__(self, channels: int, first: int) -> None:
+        self._channels = channels
+        self._next = first % channels
+
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
+        """Return one piece per channel (views of an Arrow batch); small batches go to fewer channels."""
+        piece = max(1, -(-len(batch) // self._channels))
+        selected: list[tuple[int, Batch]] = []
+        for part in batch.slices(piece):
+            selected.append((self._next, part))
+            self._next = (self._next + 1) % self._channels
+        return selected
+
+
+class KeyGroupSelector:
+    """Sends each record to the subtask that owns the key group of its key.
+
+    The subtask of a key is looked up in a bounded cache. So a record costs one call of the key selector, one
+    dictionary look-up and one append. An Arrow batch stays one where columns name the key; for a function it
+    becomes rows.
+    """
+
+    def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
+        self._key_selector = reading(key_selector)
+        self._channels = channels
+        self._max_parallelism = max_parallelism
+        self._subtask_of = KeyToSubtask(channels, max_parallelism)
+        self._splitter: ArrowSplitter | None = None
+        if isinstance(key_selector, ColumnKey):
+            self._splitter = ArrowSplitter(key_selector, channels, max_parallelism)
+
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
+        if isinstance(batch, ArrowBatch):
+            if self._splitter is not None:
+                return self._splitter.split(batch)
+            if self._channels == 1:
+                return self._unsplit(batch)
+        return self._select_rows(rows_of(batch))
+
+    def _unsplit(self, batch: ArrowBatch) -> Sequence[tuple[int, Batch]]:
+        """Everything for the only channel; checks one key."""
+        return [(0, batch)] if self._select_rows(rows_of(batch.slice(0, 1))) else []
+
+    def _select_rows(self, batch: RowBatch) -> Sequence[tuple[int, Batch]]:
+        rows = batch.rows
+        if not rows:
+            return []
+        select = self._key_selector
+        try:
+            if self._channels == 1:
+                key_group_of(select(rows[0]), self._max_parallelism)
+                return [(0, batch)]
+            targets = self._subtask_of.subtasks_of([select(row) for row in rows])
+        except KeyTypeError as error:
+            if isinstance(select, ColumnKey):
+                msg = f"{select.__name__}: {error}"
+                raise KeyTypeError(msg) from error
+            raise
+        split: list[list[Any]] = [[] for _ in range(self._channels)]
+        for target, row in zip(targets, rows, strict=True):
+            split[target].append(row)
+        if batch.timestamps is None:
+            return [(channel, RowBatch(part)) for channel, part in enumerate(split) if part]
+        stamps: list[list[int]] = [[] for _ in range(self._channels)]
+        for target, stamp in zip(targets, batch.timestamps, strict=True):
+            stamps[target].append(stamp)
+        return [(channel, RowBatch(part, stamps[channel])) for channel, part in enumerate(split) if part]
+
+
+def channel_selector(
+    partitioner: Partitioner, channels: int, max_parallelism: int, subtask: int
+) -> ChannelSelector | None:
+    """The selector of an edge; `None` for a broadcast, where every channel gets everything.
+
+    `subtask` is the sender's index: senders begin their rounds at different channels.
+    """
+    kind = partitioner.partitioning
+    if kind is Partitioning.BROADCAST:
+        return None
+    if kind is Partitioning.KEY_GROUP:
+        if partitioner.key_selector is None:
+            msg = "a key group partitioner needs a key selector"
+            raise ValueError(msg)
+        return KeyGroupSelector(partitioner.key_selector, channels, max_parallelism)
+    if kind is Partitioning.REBALANCE and channels > 1:
+        return RebalanceSelector(channels, subtask)
+    return SingleChannelSelector()
+
 
 #: Encoded elements that a barrier has overtaken on a channel, first one first.
 Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]

@@ -30,7 +30,7 @@ from penstock.runtime.checkpoint.channel_state_writer import ChannelState, read_
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorruptError
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
-from penstock.runtime.network.partitioners import channel_selector
+from penstock.runtime.network.result_partition import channel_selector
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.element_codec import BatchCodec, ElementKind, decode_element, kind_of
 from penstock.runtime.record.elements import Buffer, StreamElement, StreamStatus

@@ -19,7 +19,7 @@ from penstock import KeyedProcessFunction, MapState, ValueState
 from penstock.aggregates import Sum
 from penstock.runtime.config.job_config import HeapState, RocksDB
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.network.partitioners import KeyGroupSelector
+from penstock.runtime.network.result_partition import KeyGroupSelector
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.runtime.errors import KeyTypeError
-from penstock.runtime.network.partitioners import ArrowSplitter, KeyGroupSelector
+from penstock.runtime.network.result_partition import ArrowSplitter, KeyGroupSelector
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
-from penstock.runtime.network.partitioners import (
+from penstock.runtime.network.result_partition import (
     KeyGroupSelector,
     RebalanceSelector,
     SingleChannelSelector,
