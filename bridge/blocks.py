@@ -45,11 +45,11 @@ FETCH: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Block:
+    """One block; its size is in bytes, and its Arrow schema is serialised."""
+
     data: ray.ObjectRef[bytes]
     rows: int
-    #: Bytes.
     size: int
-    #: The Arrow schema, serialised.
     schema: bytes
 
 

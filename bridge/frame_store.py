@@ -32,11 +32,10 @@ _MEMORY: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class FrameLocation:
-    #: Number of the file, from 1; 0 for the memory.
+    """Position of a frame: file 0 is the memory, where the offset is the frame's number."""
+
     file: int
-    #: Offset of the first byte; in memory the number of the frame.
     offset: int
-    #: Bytes.
     size: int
 
 

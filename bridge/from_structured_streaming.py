@@ -285,12 +285,15 @@ def from_structured_streaming(
 
 @dataclass(frozen=True, slots=True)
 class QueryEnd:
-    """Outcome of a run of the query."""
+    """Outcome of a run of the query.
+
+    Attributes:
+        stopped_here: The query was stopped because its job or its program ends; the stream has not ended.
+        is_final: No restart helps.
+    """
 
     failure: str | None = None
-    #: The query was stopped because its job or its program ends; the stream has not ended.
     stopped_here: bool = False
-    #: No restart helps.
     is_final: bool = False
 
 

@@ -43,15 +43,18 @@ _ARROW_SUMMARY: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PushPartition:
-    """The function for `DataFrame.mapInArrow`; it is sent to the Spark executors."""
+    """The function for `DataFrame.mapInArrow`; it is sent to the Spark executors.
+
+    Attributes:
+        buffers: Names of the receive buffers; the first one assigns partitions.
+        schema: The Arrow schema of all frames, serialised; columns are taken by position.
+        run: Names this try to transfer the epoch.
+    """
 
     address: str
-    #: Names of the receive buffers; the first one assigns partitions.
     buffers: tuple[str, ...]
-    #: The Arrow schema of all frames, serialised; columns are taken by position.
     schema: bytes
     epoch: int
-    #: Names this try to transfer the epoch.
     run: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

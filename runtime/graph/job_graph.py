@@ -45,8 +45,9 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partitioner:
+    """The partitioning of an edge; by key group it has the user's function from a record to its key."""
+
     partitioning: Partitioning
-    #: The user's function from a record to its key, for `KEY_GROUP`.
     key_selector: Callable[[Any], Any] | None = None
 
 
