@@ -49,11 +49,6 @@ def cut_strictly(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     """Cut a batch into pieces of at most `size` bytes each as an Arrow message, or of one row.
 
     Rows may differ much in size, so each piece is measured, and halved while it is too large.
-
-    Example:
-        >>> batch = pa.record_batch({"a": ["x"] * 20 + ["z" * 5_000]})
-        >>> [piece.num_rows for piece in cut_strictly(batch, 2_000)]
-        [8, 8, 2, 1, 1, 1]
     """
     for piece in cut(batch, size, batch.num_rows):
         yield from _halved(piece, size)
@@ -113,13 +108,7 @@ _DIGITS: Final = 38
 
 @lru_cache(maxsize=64)
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as Spark reads it correctly, with nullable nested values; or raises `BadRecordError`.
-
-    Example:
-        >>> readable_schema(pa.schema({"a": pa.large_string(), "b": pa.timestamp("ns")}))
-        a: string
-        b: timestamp[us]
-    """
+    """The schema as Spark reads it correctly, with nullable nested values."""
     _refuse_twins(schema.names, "columns")
     return pa.schema([_readable_field(field, field.name).with_nullable(field.nullable) for field in schema])
 
@@ -184,11 +173,6 @@ class ReadableBatches:
             is replaced by the schema.
         rounds: Round Python's 64-bit floats to 32 bits where the schema has them. True by default with a
             schema, because the user has declared such a column.
-
-    Example:
-        >>> from penstock.operators import RowBatch
-        >>> ReadableBatches().convert(RowBatch([{"a": 1, "b": "x"}])).schema.names
-        ['a', 'b']
     """
 
     def __init__(

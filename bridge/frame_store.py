@@ -57,15 +57,6 @@ class FrameStore:
         memory: Bytes that are held in memory; further frames go to files.
         folder: Folder of the files; the system's temporary folder by default.
         file_size: Bytes after which the next file is begun.
-
-    Example:
-        >>> store = FrameStore(memory=8)
-        >>> first, second = store.append(b"frame"), store.append(b"another")
-        >>> store.memory_bytes, store.open_files
-        (5, 1)
-        >>> store.read(first), store.read(second)
-        (b'frame', b'another')
-        >>> store.close()
     """
 
     def __init__(

@@ -148,13 +148,6 @@ class QueryRestarts:
 
     Args:
         most: Restarts without progress.
-
-    Example:
-        >>> restarts = QueryRestarts(2)
-        >>> [restarts.pause(progress=p) for p in (False, False, True, False, False)]
-        [1.0, 2.0, 1.0, 2.0, 4.0]
-        >>> restarts.are_used_up, restarts.pause(progress=False), restarts.are_used_up
-        (False, 8.0, True)
     """
 
     def __init__(self, most: int) -> None:

@@ -45,11 +45,6 @@ def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Tabl
     """A block with the columns of its dataset, so that Arrow batches of several blocks can be joined.
 
     A column whose values in the block are all null may have no type; every other difference is refused.
-
-    Example:
-        >>> schema = pa.schema({"a": pa.int64(), "b": pa.string()})
-        >>> with_columns_of(schema, pa.table({"b": [None], "a": [1]}), 0).schema.types
-        [DataType(int64), DataType(string)]
     """
     if block.schema.equals(dataset):
         return block.replace_schema_metadata(None)

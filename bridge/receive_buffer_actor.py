@@ -52,14 +52,6 @@ class PartitionAssignment:
 
     Every attempt of a partition must get the same answer, also when Spark runs a micro-batch again that some
     receive buffers have closed. So an epoch's answers are kept until the next epoch begins.
-
-    Example:
-        >>> assignment = PartitionAssignment(2)
-        >>> [assignment.assign(0, partition, [0, 0]) for partition in (0, 1, 0)]
-        [0, 1, 0]
-        >>> assignment.done(0, 1)
-        >>> assignment.assign(0, 2, [0, 0])
-        1
     """
 
     def __init__(self, buffers: int) -> None:

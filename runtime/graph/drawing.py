@@ -62,12 +62,7 @@ class Layered:
 
 
 def into_layers(vertices: int, edges: Sequence[tuple[int, int]]) -> Layered:
-    """Put a graph into layers; vertices are numbered in topological order.
-
-    Example:
-        >>> into_layers(3, [(0, 1), (1, 2), (0, 2)])
-        Layered(layers=((0,), (1, 3), (2,)), routes=((0, 1), (1, 2), (0, 3, 2)), vertices=3)
-    """
+    """Put a graph into layers; vertices are numbered in topological order."""
     layer_of = _layers(vertices, edges)
     layers: list[list[int]] = [[] for _ in range(max(layer_of, default=-1) + 1)]
     for vertex, layer in enumerate(layer_of):
@@ -100,12 +95,7 @@ _ORDER_SWEEPS: Final = 12
 
 
 def order_layers(graph: Layered) -> list[list[int]]:
-    """The nodes of each layer from left to right.
-
-    Example:
-        >>> order_layers(into_layers(4, [(0, 3), (1, 2)]))
-        [[0, 1], [3, 2]]
-    """
+    """The nodes of each layer from left to right."""
     above, below = graph.neighbours(above=True), graph.neighbours(above=False)
     order = [list(layer) for layer in graph.layers]
     best, fewest = [list(layer) for layer in order], crossings(order, below)
@@ -178,12 +168,7 @@ def place_nodes(
 
 
 def nearest_in_order(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """The nearest places whose distances are at least those of the offsets: an isotonic regression.
-
-    Example:
-        >>> nearest_in_order([0, 0, 50], [0, 10, 20])
-        [-5.0, 5.0, 50.0]
-    """
+    """The nearest places whose distances are at least those of the offsets: an isotonic regression."""
     pools: list[tuple[float, int]] = []  # sum and number of nodes that move together
     for place, offset in zip(wanted, offsets, strict=True):
         total, count = place - offset, 1

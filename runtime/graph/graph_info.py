@@ -189,27 +189,7 @@ def _edge(edge: JobEdge) -> EdgeInfo:
 
 
 def describe(graph: GraphInfo) -> str:
-    """Draw a job graph.
-
-    Example:
-        >>> read = VertexInfo("lines", 2, 128, (OperatorInfo("lines", "source", "lines", 2),))
-        >>> count = VertexInfo("count", 4, 128, (OperatorInfo("count", "reduce(add)", "count", 4),))
-        >>> edge = EdgeInfo("lines", "count", "key_group", key="hash")
-        >>> print(describe(GraphInfo("words", (read, count), (edge,))))
-        words: 2 vertices, 6 subtasks
-        <BLANKLINE>
-          +---------------+
-          | 2 subtasks    |
-          | lines  source |
-          +---------------+
-              |
-              | key_group by hash
-              v
-          +--------------------+
-          | 4 subtasks         |
-          | count  reduce(add) |
-          +--------------------+
-    """
+    """Draw a job graph in ASCII."""
     lines = [f"{graph.name}: {graph_head(graph)}", ""]
     for vertex, following in zip(graph.vertices, [*graph.vertices[1:], None], strict=True):
         lines += _box(vertex)

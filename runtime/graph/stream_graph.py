@@ -30,12 +30,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 
 
 def problem_with_id(operator_id: object) -> str | None:
-    """Why this can't be an operator's id; `None` when it can.
-
-    Example:
-        >>> problem_with_id("count-words"), problem_with_id("")
-        (None, 'an operator id must not be empty')
-    """
+    """Why this can't be an operator's id; `None` when it can."""
     if not isinstance(operator_id, str):
         return f"an operator id must be a string, not {type(operator_id).__name__} ({operator_id!r:.60})"
     if not operator_id:
@@ -55,12 +50,7 @@ def _fitting(text: str) -> str:
 
 
 def fill_in_ids(kinds: Sequence[str], chosen: Sequence[str | None]) -> list[str]:
-    """Give an id to every operator for which the user has chosen none.
-
-    Example:
-        >>> fill_in_ids(["map", "map", "filter"], [None, "map-1", None])
-        ['map-2', 'map-1', 'filter-1']
-    """
+    """Give an id to every operator for which the user has chosen none."""
     taken = {operator_id for operator_id in chosen if operator_id is not None}
     fresh = {kind: _numbered(kind, taken) for kind in set(kinds)}
     return [next(fresh[kind]) if own is None else own for kind, own in zip(kinds, chosen, strict=True)]

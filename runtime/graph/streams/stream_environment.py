@@ -55,7 +55,7 @@ class StreamEnvironment(NearestMembers):
         restart: Restart strategy. By default a job with checkpoints is restarted with growing delays. A job
             without them fails for good, because a restart would begin from nothing.
         buffer_timeout: Maximum time for which a record waits for others before it is sent: a `timedelta` or
-            seconds, 0.1 by default. A receiver that keeps up waits at most a tenth of it.
+            seconds, 0.1 by default. If the receiver keeps up, a record waits at most a tenth of it.
         allow_pickle: Whether values without a codec of their own may be pickled; true by default. See
             `JobConfig`.
         state_backend: Backend of keyed state: `HeapState()`, the default, or `RocksDB()`.
