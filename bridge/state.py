@@ -57,8 +57,6 @@ TYPES: Final = "schema binary"
 
 ROWS: Final = "data binary"
 
-WRITTEN: Final = "subtask int, entries long, path string, size long, checksum string, data binary"
-
 _WRITTEN: Final = pa.schema(
     [
         ("subtask", pa.int32()),
@@ -329,7 +327,7 @@ def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:
     route = RouteRows(write.place, replace(write.conversion, value=None, encoded=False))
     routed = df.mapInArrow(route, schema)
     by_subtask = routed.repartition(write.place.parallelism, "subtask")
-    reports: Sequence[Any] = by_subtask.mapInArrow(write, WRITTEN).collect()
+    reports: Sequence[Any] = by_subtask.mapInArrow(write, spark_schema_of(_WRITTEN)).collect()
     return reports
 
 

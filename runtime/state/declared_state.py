@@ -11,7 +11,7 @@ finds the declaration, whose `__get__` raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import (
     Any,
     ClassVar,
@@ -80,11 +80,6 @@ class DeclaredState:
         if instance is None:
             return self
         raise self._unbound()
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        """Arguments that two requests of one name must share, by name."""
-        return {}
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -280,10 +275,6 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
             hint = nearest_name(str(mode), known)
             self.refuse(f"mode is one of {', '.join(map(repr, known))}, not {mode!r}{hint}")
         self.mode = RedistributionMode(mode)
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        return {"mode": self.mode, "of_type": self.of_type}
 
     @property
     def types(self) -> tuple[type, ...]:

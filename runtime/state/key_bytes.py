@@ -31,7 +31,7 @@ import numpy as np
 
 from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.stable_names import name_in_hash
-from penstock.runtime.state.stable_hash import micros_of_key, stable_hash
+from penstock.runtime.state.stable_hash import compares_as, micros_of_key, stable_hash
 
 # Tags, the first byte of a key. Numbers have the range from 0x40 to 0xBF, which includes their length.
 _NONE, _TEXT, _BYTES, _TUPLE, _FROZENSET, _DATACLASS, _ENUM, _UUID = range(1, 9)
@@ -220,32 +220,21 @@ def _checked_number(key: Any, out: bytearray) -> bool:
     return _number(key, out)
 
 
-def _ticks(tag: int, ticks: int, out: bytearray) -> None:
+def _ticks(tag: int, ticks: int, out: bytearray) -> bool:
     out.append(tag)
     _whole(ticks, out)
+    return False
 
 
 def _datetime(key: datetime, out: bytearray) -> bool:
     micros, is_aware = micros_of_key(key)
-    _ticks(_AWARE if is_aware else _NAIVE, micros, out)
-    return False
-
-
-def _date(key: date, out: bytearray) -> bool:
-    _ticks(_DATE, key.toordinal(), out)
-    return False
+    return _ticks(_AWARE if is_aware else _NAIVE, micros, out)
 
 
 def _time(key: time, out: bytearray) -> bool:
     stable_hash(key)  # refuses a time with a zone
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
-    _ticks(_TIME, seconds * 1_000_000 + key.microsecond, out)
-    return False
-
-
-def _delta(key: timedelta, out: bytearray) -> bool:
-    _ticks(_DELTA, key // _MICROSECOND, out)
-    return False
+    return _ticks(_TIME, seconds * 1_000_000 + key.microsecond, out)
 
 
 def _uuid(key: UUID, out: bytearray) -> bool:
@@ -288,9 +277,9 @@ _BY_TYPE: Final[dict[type, _Writer]] = {
     bool: _not_natural(_whole),
     float: _checked_number,
     datetime: _datetime,
-    date: _date,
+    date: lambda key, out: _ticks(_DATE, key.toordinal(), out),
     time: _time,
-    timedelta: _delta,
+    timedelta: lambda key, out: _ticks(_DELTA, key // _MICROSECOND, out),
     UUID: _uuid,
     Decimal: _checked_number,
     Fraction: _number,
@@ -308,10 +297,6 @@ def _writer_of(kind: type) -> _Writer:
     if kind in (np.str_, np.bytes_):
         return _text if kind is np.str_ else _bytes
     for base, writer in _BY_TYPE.items():
-        if issubclass(kind, base) and _compares_as(kind, base):
+        if issubclass(kind, base) and compares_as(kind, base):
             return writer
     return _dataclass if dataclasses.is_dataclass(kind) else _enum
-
-
-def _compares_as(kind: type, base: type) -> bool:
-    return kind.__eq__ is base.__eq__ and kind.__hash__ is base.__hash__

@@ -199,14 +199,14 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
     for name, mode in _modes(old).items():
         lists = [subtask[name][1] if name in subtask else None for subtask in old]
         if mode is RedistributionMode.UNION:
-            every = _concatenate(lists)
+            every = [value for values in lists for value in values or ()]
             pieces = [list(every) for _ in new]
         elif mode is RedistributionMode.BROADCAST:
             pieces = _copies(lists, new_parallelism)
         elif len(old) == new_parallelism:
             pieces = [list(values or ()) for values in lists]
         else:
-            every = _concatenate(lists)
+            every = [value for values in lists for value in values or ()]
             pieces = split_evenly(every, new_parallelism, first_with_more)
             first_with_more = (first_with_more + len(every)) % new_parallelism
         for states, piece in zip(new, pieces, strict=True):
@@ -228,9 +228,9 @@ def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]
         taken = [states for number, states in enumerate(old) if number * len(shares) // len(old) == index]
         own: dict[str, tuple[RedistributionMode, Sequence[T]]] = {}
         for name, mode in modes.items():
-            is_union = mode is RedistributionMode.UNION
             lists = [states[name][1] for states in taken if name in states]
-            own[name] = mode, _concatenate(lists) if is_union else share[name]
+            whole = [value for values in lists for value in values]
+            own[name] = mode, whole if mode is RedistributionMode.UNION else share[name]
         parts.append(own)
     return [*parts]
 
@@ -258,10 +258,6 @@ def _modes(old: Sequence[OldStates[Any]]) -> dict[str, RedistributionMode]:
                 msg = f"list state {name!r} is {modes[name].value} in one subtask and {mode.value} in another"
                 raise CorruptSnapshotError(msg)
     return dict(sorted(modes.items()))
-
-
-def _concatenate(lists: Sequence[Sequence[T] | None]) -> list[T]:
-    return [value for values in lists if values is not None for value in values]
 
 
 def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[list[T]]:

@@ -34,6 +34,9 @@ class KeyedState(DeclaredState):
     #: Name of the context's method that makes this state.
     method: ClassVar[str]
 
+    #: Names of the arguments in `settings`.
+    compared: ClassVar[tuple[str, ...]] = ("ttl",)
+
     #: Whether a key has several entries, each saved by itself.
     nested: ClassVar[bool] = False
 
@@ -53,7 +56,8 @@ class KeyedState(DeclaredState):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        return {"ttl": self.ttl}
+        """Arguments that two requests of one name must share, by name."""
+        return {name: getattr(self, name) for name in self.compared}
 
     def clear(self) -> None:
         """Delete the current key's state; nothing happens when it has none."""
@@ -62,12 +66,9 @@ class KeyedState(DeclaredState):
 
 class _OfOneType(KeyedState):
     __slots__ = ("of_type",)
+    compared: ClassVar[tuple[str, ...]] = ("of_type", "ttl")
 
     of_type: type | None
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        return {"of_type": self.of_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -108,6 +109,7 @@ class ValueState(_OfOneType, Generic[T]):
     __slots__ = ("default",)
     kind: ClassVar[str] = "value"
     method: ClassVar[str] = "value_state"
+    compared: ClassVar[tuple[str, ...]] = ("default", "of_type", "ttl")
 
     @overload
     def __init__(
@@ -160,10 +162,6 @@ class ValueState(_OfOneType, Generic[T]):
                 f"a default of type {type(default).__name__} would be shared by all keys; leave it out and "
                 "use `state.value() or ...`"
             )
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        return {"default": self.default, **super().settings}
 
     def value(self) -> T:
         """The current key's value, or the default."""
@@ -275,6 +273,7 @@ class MapState(KeyedState, MutableMapping[K, V]):
     __slots__ = ("key_type", "value_type")
     kind: ClassVar[str] = "map"
     method: ClassVar[str] = "map_state"
+    compared: ClassVar[tuple[str, ...]] = ("key_type", "value_type", "ttl")
     nested: ClassVar[bool] = True
 
     def __init__(
@@ -292,10 +291,6 @@ class MapState(KeyedState, MutableMapping[K, V]):
         self.migrate = None
         self.key_type = self._checked_type(key_type)
         self.migrate = migrate
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        return {"key_type": self.key_type, "value_type": self.value_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:

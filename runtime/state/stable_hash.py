@@ -302,7 +302,7 @@ def _hasher_of(kind: type) -> _Hasher:
     if kind in (np.str_, np.bytes_):
         return _hash_str if kind is np.str_ else _hash_bytes
     for base, hasher in _BY_TYPE.items():
-        if issubclass(kind, base) and _compares_as(kind, base):
+        if issubclass(kind, base) and compares_as(kind, base):
             return hasher
     if dataclasses.is_dataclass(kind):
         why_not = _why_dataclass_is_no_key(kind)
@@ -314,7 +314,7 @@ def _hasher_of(kind: type) -> _Hasher:
     return lambda key: _refuse(key, why)
 
 
-def _compares_as(kind: type, base: type) -> bool:
+def compares_as(kind: type, base: type) -> bool:
     return kind.__eq__ is base.__eq__ and kind.__hash__ is base.__hash__
 
 

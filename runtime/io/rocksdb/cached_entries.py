@@ -35,11 +35,7 @@ _BATCH: Final = 4096
 _MAX_CHANGES: Final = 1 << 17
 
 
-class _Absent:
-    pass
-
-
-_ABSENT: Final = _Absent()
+_ABSENT: Final = object()
 
 
 class CachedEntries(dict[Any, Any]):
