@@ -28,8 +28,8 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import GraphError
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
+from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_column
 from penstock.runtime.record.elements import ArrowBatch, Batch
-from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,8 +25,7 @@ from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
-from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT
-from penstock.runtime.io.storage import open_storage, write_proof
+from penstock.runtime.io.storage import STORAGE_TIMEOUT, open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 

@@ -3,7 +3,7 @@
 - `elements`: what flows. `element_codec`: elements and batches as bytes.
 - `value_codec`, `value_encoder`: single values as bytes. `leaf_types` and `record_classes` are kinds of
   values. `stable_names`: Penstock's own classes in data.
-- `arrow_types`, `arrow_values`, `exact_values`, `own_types`, `row_columns`: Python values and Arrow columns.
+- `arrow_types`, `arrow_values`, `own_types`, `row_columns`: Python values and Arrow columns.
 - `column_key`: keys by columns.
 
 Formats here are read by later versions: change them only with a new version.

@@ -41,7 +41,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.trust.arrow_bytes import check_types, read_batch
+from penstock.runtime.trust.data import check_types, read_batch
 
 
 class ElementKind(IntEnum):

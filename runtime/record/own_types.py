@@ -27,7 +27,7 @@ from penstock.runtime.record.arrow_types import (
     type_of_value,
     zone_name,
 )
-from penstock.runtime.record.exact_values import ARROW_ERRORS, MisfitError, exact_column
+from penstock.runtime.record.arrow_values import ARROW_ERRORS, MisfitError, exact_column
 from penstock.runtime.record.row_columns import RowColumn, uniform_rows
 
 _INT64: Final = pa.int64()

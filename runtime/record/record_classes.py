@@ -3,7 +3,7 @@
 **Names.** Nothing that the data names is run. A class of Penstock has a name of its own in data
 (`stable_names.py`). Any other class is looked for among those that were handed in (a job's own `__main__`
 classes are known there only), then in its module. Lookups read namespaces directly: no module-level
-`__getattr__`, no descriptor, no call. `trust/pickles.py` says when a module may be imported.
+`__getattr__`, no descriptor, no call. `trust/data.py` says when a module may be imported.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
 `__new__` or `__post_init__`. A value that went through a channel must be what it was, not what a constructor
@@ -41,7 +41,7 @@ from typing import Any, Final
 from penstock.runtime.error_text import error_text, message_of
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.stable_names import OURS, home_of, is_ours, name_in_data
-from penstock.runtime.trust.pickles import PicklePolicy, hidden_method
+from penstock.runtime.trust.data import PicklePolicy, hidden_method
 
 
 def describe_type(cls: type) -> str:

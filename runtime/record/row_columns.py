@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.record.arrow_types import PLAIN, NoColumnTypeError, type_of_value, with_leaves
-from penstock.runtime.record.exact_values import ARROW_ERRORS
+from penstock.runtime.record.arrow_values import ARROW_ERRORS
 
 _INT64: Final = pa.int64()
 

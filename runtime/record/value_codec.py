@@ -39,7 +39,7 @@ from penstock.runtime.record.record_classes import (
     shape_of,
 )
 from penstock.runtime.record.value_encoder import ValueEncoder
-from penstock.runtime.trust.pickles import PicklePolicy
+from penstock.runtime.trust.data import PicklePolicy
 
 _SURROGATES: Final = "surrogatepass"
 #: `unpackb` keeps 40 kB on the C stack while it is in an extension; deeper than this, a heap object is used.

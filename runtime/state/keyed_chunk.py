@@ -41,7 +41,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.key_groups import key_group_array
-from penstock.runtime.trust.arrow_bytes import check_types, read_batch
+from penstock.runtime.trust.data import check_types, read_batch
 
 #: Table, number of entries, key groups, keys, values; nested tables and columns have more.
 PackedBlock: TypeAlias = tuple[Any, ...]

@@ -1,8 +1,7 @@
 """Checks of data that a stranger may have written: a snapshot, or a storage that others can write.
 
 - `paths`: files and folders that a snapshot names, and the glob patterns that declare them.
-- `pickles`: pickles, modules and attributes of records, where `allow_pickle=False` refuses what may run code.
-- `arrow_bytes`: Arrow schemas and batches.
+- `data`: pickles, modules and attributes of records, and Arrow bytes.
 
 The readers call these checks; docs/trust.md says when each is on. Imports only `errors`.
 """

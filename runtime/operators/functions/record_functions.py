@@ -20,8 +20,8 @@ from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE, Emission, ResultCollector
 from penstock.runtime.record.arrow_types import NoColumnTypeError
+from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_column
 from penstock.runtime.record.elements import ArrowBatch, Batch, BatchFormat, RowBatch
-from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_column
 from penstock.runtime.record.own_types import batches_of_rows
 from penstock.runtime.state.own_copy import own_batch, own_copies, own_copy
 

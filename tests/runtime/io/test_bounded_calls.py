@@ -13,10 +13,8 @@ import pytest
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced, OutcomeUnknownError
 from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.errors import StorageTimeoutError
-from penstock.runtime.io import bounded_calls
-from penstock.runtime.io.bounded_calls import MOST_HANGING, BoundedCalls
 from penstock.runtime.io.posix_disk import PosixDisk
-from penstock.runtime.io.storage import ObjectStorage, open_storage
+from penstock.runtime.io.storage import MOST_HANGING, BoundedCalls, ObjectStorage, open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import SyncedFiles
 
@@ -72,7 +70,7 @@ def test_a_call_that_makes_progress_is_waited_for(monkeypatch: pytest.MonkeyPatc
         waited_again.wait()
         return "done"
 
-    monkeypatch.setattr(bounded_calls, "wait", waiting)
+    monkeypatch.setattr("penstock.runtime.io.storage.wait", waiting)
     assert BoundedCalls(1.0).run("read", make_progress) == "done"
 
 

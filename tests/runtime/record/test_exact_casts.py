@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_cast
+from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_cast
 
 WALL = datetime.fromisoformat("2024-05-06T07:08:09")
 NOT_A_NUMBER = float("nan")

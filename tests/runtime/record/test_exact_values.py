@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.record.arrow_types import NoArrowTypeError
-from penstock.runtime.record.arrow_values import to_arrow
-from penstock.runtime.record.exact_values import MisfitError, exact_column
+from penstock.runtime.record.arrow_values import MisfitError, exact_column, to_arrow
 
 WALL = datetime.fromisoformat("2024-05-06T07:08:09")
 NUMBERS = pa.map_(pa.string(), pa.int64())

@@ -23,7 +23,7 @@ from penstock.runtime.record.stable_names import (
     name_in_hash,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.trust.pickles import PicklePolicy
+from penstock.runtime.trust.data import PicklePolicy
 from penstock.windows import TimeWindow
 
 

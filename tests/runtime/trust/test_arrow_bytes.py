@@ -14,7 +14,7 @@ from penstock.runtime.io.connectors.files.hive_partitions import PartitionedSpli
 from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.connectors.local_files import LocalFileSystem
-from penstock.runtime.trust.arrow_bytes import check_types, read_batch, read_schema
+from penstock.runtime.trust.data import check_types, read_batch, read_schema
 
 asked: list[bytes] = []
 

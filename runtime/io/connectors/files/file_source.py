@@ -29,8 +29,7 @@ from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, abso
 from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types, has_arrow_types
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
-from penstock.runtime.io.connectors.formats.json_reader import JsonFormat
-from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_encoding
+from penstock.runtime.io.connectors.formats.lines import JsonFormat, TextFormat, checked_encoding
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.io.connectors.local_files import filesystem_for
 from penstock.runtime.names import NearestNames, checked_keywords

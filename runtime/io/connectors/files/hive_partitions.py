@@ -29,7 +29,7 @@ from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.trust.arrow_bytes import read_batch
+from penstock.runtime.trust.data import read_batch
 from penstock.runtime.trust.paths import is_glob, literal_folder
 
 #: `"auto"` reads folders below the locations, with a warning of the job.

@@ -53,7 +53,7 @@ from penstock.runtime.io.connectors.formats.line_blocks import (
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
-from penstock.runtime.trust.arrow_bytes import read_schema
+from penstock.runtime.trust.data import read_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,8 @@ from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.json_reader import warnings_of_arrays
 from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks, head_of, offset_of_line, some_of
-from penstock.runtime.io.connectors.formats.lines import line_splits
+from penstock.runtime.io.connectors.formats.lines import line_splits, warnings_of_arrays
 from penstock.runtime.io.connectors.formats.splitting import (
     FileSplit,
     SchemaSplit,
@@ -37,7 +36,7 @@ from penstock.runtime.operators.source import Polled
 from penstock.runtime.record.arrow_types import has_leaf
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.record.own_types import common_fields
-from penstock.runtime.trust.arrow_bytes import read_schema
+from penstock.runtime.trust.data import read_schema
 
 #: Minimum and maximum bytes of a block; a line may be longer.
 _LEAST_BYTES: Final = 4 * 1024

@@ -21,8 +21,8 @@ import pyarrow.types as kinds
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.io.connectors.formats.encoders import CountingOutput
 from penstock.runtime.record.arrow_types import NoColumnTypeError
+from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_cast, exact_column
 from penstock.runtime.record.elements import ArrowBatch, Batch
-from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_cast, exact_column
 from penstock.runtime.record.own_types import common_fields, row_column
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 

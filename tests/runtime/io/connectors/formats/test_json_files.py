@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import BadRecordError, FileSource
-from penstock.runtime.io.connectors.formats.json_reader import parse_together
+from penstock.runtime.io.connectors.formats.lines import parse_together
 
 
 def test_each_line_is_a_value_and_blank_lines_are_none(tmp_path, read_all):

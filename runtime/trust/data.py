@@ -1,9 +1,15 @@
-"""Arrow bytes that a stranger may have written: read without running code, and checked in full.
+"""Data that may run code where it is read, or lead a reader out of its bytes.
 
-A column may be of an extension type. Its class is called when a schema is read, and when values are taken
-out. Ray has one whose values are pickles. So where pickle is refused, such types are refused before Arrow
-sees them: the bytes of the schema are searched for their mark. A few types of Arrow itself run no code. To
-learn the names, the schema is read with another mark, which makes every column a plain one.
+Reading a pickle can run any code, so a codec with `allow_pickle=False` neither writes nor reads one. Four
+other ways would run code that the data chooses, and are refused then:
+
+- The data names a class in a module that is not loaded. The module is not imported.
+- It has a record whose class has a `__del__`.
+- It gives a record an attribute that hides a method. Python, pickle and copy call some methods by themselves.
+- It has an Arrow extension type. The type's class is called when a schema is read, and when values are taken
+  out. Ray has one whose values are pickles. So the bytes of a schema are searched for the mark of such types
+  before Arrow sees them. A few types of Arrow itself run no code. To learn the names, the schema is read with
+  another mark, which makes every column a plain one.
 
 Arrow reads the bounds of a column from the data. `validate` of a batch looks at the lengths of its buffers,
 and in full also at every offset, index and text. Only the latter keeps a reader inside of the data.
@@ -11,8 +17,10 @@ and in full also at every offset, index and text. Only the latter keeps a reader
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import partialmethod, singledispatchmethod
 from typing import Final
 
 import pyarrow as pa
@@ -20,6 +28,73 @@ import pyarrow.types as kinds
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
+
+#: Methods that can't be called before an instance or a class has been asked for them.
+_METHODS: Final = (classmethod, staticmethod, partialmethod, singledispatchmethod)
+
+
+class PicklePolicy:
+    """The setting `allow_pickle` of a codec, with all that it refuses."""
+
+    __slots__ = ("allowed",)
+
+    def __init__(self, allowed: bool) -> None:
+        self.allowed = allowed
+
+    def may_import(self, module: str) -> bool:
+        return self.allowed and all(map(str.isidentifier, module.split(".")))
+
+    def check_writing(self, type_name: str) -> None:
+        if not self.allowed:
+            msg = (
+                f"a value of type {type_name} can only be pickled, and pickle is not allowed here "
+                "(allow_pickle=False). Turn it into a dataclass, a named tuple or plain values, or allow it"
+            )
+            raise CodecError(msg)
+
+    def check_reading(self) -> None:
+        if not self.allowed:
+            msg = (
+                "the data holds a pickled value, and pickle is not allowed here (allow_pickle=False). "
+                "Read it with pickle allowed, if you trust who wrote it"
+            )
+            raise CodecError(msg)
+
+    def check_class(self, cls: type, type_name: str) -> None:
+        if hasattr(cls, "__del__") and not self.allowed:
+            msg = (
+                f"the data holds a record of {type_name}, whose `__del__` would run, and pickle "
+                "is not allowed here (allow_pickle=False). Allow it, or remove the method"
+            )
+            raise CodecError(msg)
+
+    def check_hidden(self, method: str | None, type_name: str) -> None:
+        """Refuse an attribute of a record that hides a method, as `hidden_method` found it."""
+        if method is not None and not self.allowed:
+            msg = (
+                f"the data gives a {type_name} the attribute {method!r:.80}, which hides a "
+                "method, and pickle is not allowed here (allow_pickle=False)"
+            )
+            raise CodecError(msg)
+
+
+def hidden_method(cls: type, fields: Collection[str], attributes: Iterable[str]) -> str | None:
+    """The first of an instance's attributes, fields aside, that would hide a method."""
+    for name in attributes:
+        reserved = name.startswith("__") and name.endswith("__")
+        if name not in fields and (reserved or _is_called(cls, name)):
+            return name
+    return None
+
+
+def _is_called(cls: type, name: str) -> bool:
+    """Whether a class has something of this name that is called, also by the look at an attribute.
+
+    A plain value for all instances is not called. Nor is what computes an attribute once.
+    """
+    found = inspect.getattr_static(cls, name, None)
+    return callable(found) or isinstance(found, _METHODS) or hasattr(type(found), "__set__")
+
 
 #: Extension types of Arrow whose values are plain Python values.
 _HARMLESS: Final = frozenset(
