@@ -104,6 +104,13 @@ class LeafType:
     from_native: Callable[[Any], Any]
 
 
+def _expect(native: Any, kind: type, what: str) -> Any:
+    if not isinstance(native, kind):
+        msg = f"{what}, not as {type(native).__name__}"
+        raise TypeError(msg)
+    return native
+
+
 def zone_to_native(zone: tzinfo | None) -> Any:
     """Write a time zone: a fixed offset as numbers, a `ZoneInfo` by its key."""
     if zone is None:
@@ -190,10 +197,7 @@ def _complex_from_native(native: Any) -> complex:
 
 
 def _decimal_from_native(native: Any) -> Decimal:
-    if not isinstance(native, str):
-        msg = f"a decimal is written as text, not as {type(native).__name__}"
-        raise TypeError(msg)
-    return Decimal(native)
+    return Decimal(_expect(native, str, "a decimal is written as text"))
 
 
 def _fraction_to_native(value: Fraction) -> Any:
@@ -208,10 +212,7 @@ def _fraction_from_native(native: Any) -> Fraction:
 
 
 def _bytearray_from_native(native: Any) -> bytearray:
-    if not isinstance(native, bytes):
-        msg = f"a bytearray is written as bytes, not as {type(native).__name__}"
-        raise TypeError(msg)
-    return bytearray(native)
+    return bytearray(_expect(native, bytes, "a bytearray is written as bytes"))
 
 
 #: Every simple type.
@@ -337,9 +338,7 @@ def scalar_from_native(native: Any) -> Any:
         return np.str_(raw)
     if dtype == "S" and isinstance(raw, bytes):
         return np.bytes_(raw)
-    if not isinstance(raw, bytes):  # `bytearray` of a number would make that many zeros
-        msg = f"a scalar is written as bytes, not as {type(raw).__name__}"
-        raise TypeError(msg)
+    _expect(raw, bytes, "a scalar is written as bytes")  # `bytearray` of a number would make that many zeros
     (value,) = np.frombuffer(bytearray(raw), _sized_dtype(dtype))
     return value
 

@@ -118,11 +118,13 @@ class PartitionedReader:
     def read(self, max_rows: int) -> Polled[Any]:
         polled = self._reader.read(max_rows)
         match polled.batch:
-            case ArrowBatch(batch) if not isinstance(self._form, ParquetFormat):
+            case _ if isinstance(self._form, ParquetFormat):
+                return polled
+            case ArrowBatch(batch):
                 if isinstance(self._form, ColumnarJsonFormat) and self._form.schema is not None:
                     batch = self._columns.filled_into(batch)
                 return replace(polled, batch=ArrowBatch(self._columns.added_to(batch, self._wanted)))
-            case RowBatch(rows) if not isinstance(self._form, ParquetFormat):
+            case RowBatch(rows):
                 return replace(polled, batch=RowBatch(self._with_columns(rows)))
         return polled
 

@@ -113,14 +113,20 @@ class ColumnarJsonFormat:
         return found
 
     def _schema_of(self, lines: Sequence[bytes]) -> pa.Schema:
-        """Return the columns of the sample; the reader reports lines that don't fit."""
+        """Infer the columns of a sample; the reader reports lines that don't fit as bad records."""
         try:
-            return _schema_of(lines)
+            return _parse(b"\n".join(lines), None).schema
         except pa.ArrowException:
-            if self.on_error == "fail":
-                raise
+            good = list(filter(_is_readable, lines))
+            try:
+                if len(good) in (0, len(lines)):
+                    raise
+                return _parse(b"\n".join(good), None).schema
+            except pa.ArrowException:
+                if self.on_error == "fail":
+                    raise
         fields: list[pa.Field] = []
-        for line in filter(_is_readable, lines):
+        for line in good:
             common = common_fields(fields, list(_parse(line, None).schema), numbers=True)
             fields = fields if common is None else common
         return pa.schema(fields)
@@ -249,20 +255,6 @@ class ColumnarJsonReader:
         except pa.ArrowException:
             return False
         return True
-
-
-def _schema_of(lines: Sequence[bytes]) -> pa.Schema:
-    """Infer the columns of a sample. The reader reports lines that Arrow can't read as bad records."""
-    try:
-        return _parse(b"\n".join(lines), None).schema
-    except pa.ArrowException as error:
-        good = [line for line in lines if _is_readable(line)]
-        if len(good) in (0, len(lines)):
-            raise
-        try:
-            return _parse(b"\n".join(good), None).schema
-        except pa.ArrowException as other:
-            raise other from error
 
 
 def _is_readable(line: bytes) -> bool:
