@@ -42,13 +42,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.heartbeats import Watch
-from penstock.runtime.execution.master_process import (
-    JobLifecycle,
-    JobLookup,
-    StartedJob,
-    StartFailure,
-    Then,
-)
+from penstock.runtime.execution.job_lifecycle import JobLifecycle, JobLookup, StartedJob, StartFailure, Then
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.job.job_state import JobState

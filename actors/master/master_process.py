@@ -32,7 +32,8 @@ from penstock.actors.shared.output_capture import log_key, log_to_ray, session_f
 from penstock.actors.shared.process_residue import ProcessResidue
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.actors.shared.system_ports import LoopTimers, collect_what_has_ended, spare_loaded_modules
-from penstock.runtime.execution.master_process import LAST_NOTES, NOTING, MasterRunner, Then
+from penstock.runtime.execution.job_lifecycle import Then
+from penstock.runtime.execution.master_process import LAST_NOTES, NOTING, MasterRunner
 
 logger = logging.getLogger(__name__)
 

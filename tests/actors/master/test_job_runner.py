@@ -23,8 +23,8 @@ from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.runtime.execution import master_process
-from penstock.runtime.execution.master_process import Then
+from penstock.runtime.execution import job_lifecycle
+from penstock.runtime.execution.job_lifecycle import Then
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.job_state import ReachedEndOfData
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -111,7 +111,7 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RayError
 
     monkeypatch.setattr(job_runner, "assemble_fleet", no_processes)
-    monkeypatch.setattr(master_process, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
+    monkeypatch.setattr(job_lifecycle, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
 
 
 @pytest.mark.usefixtures("store", "long_pauses")

@@ -15,16 +15,8 @@ from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.errors import JobIdTakenError, StorageError, StorageTimeoutError
 from penstock.runtime.execution import master_process
 from penstock.runtime.execution.fleet import Fleet
-from penstock.runtime.execution.master_process import (
-    FAREWELL,
-    WARM,
-    JobLifecycle,
-    JobLookup,
-    MasterRunner,
-    StartedJob,
-    StartFailure,
-    Then,
-)
+from penstock.runtime.execution.job_lifecycle import JobLifecycle, JobLookup, StartedJob, StartFailure, Then
+from penstock.runtime.execution.master_process import FAREWELL, WARM, MasterRunner
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 
-from penstock.runtime.execution.master_process import MasterRunner, Then
+from penstock.runtime.execution.job_lifecycle import Then
+from penstock.runtime.execution.master_process import MasterRunner
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -17,13 +17,7 @@ from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.job_execution import JobExecution
-from penstock.runtime.execution.master_process import (
-    JobLifecycle,
-    JobLookup,
-    StartedJob,
-    StartFailure,
-    Then,
-)
+from penstock.runtime.execution.job_lifecycle import JobLifecycle, JobLookup, StartedJob, StartFailure, Then
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
