@@ -75,11 +75,7 @@ class RayCollector:
         ).remote()
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Keep the rows of one transaction; called by the sink, in a subtask.
-
-        Raises:
-            PenstockError: The program that collects has ended, or has closed the collector.
-        """
+        """Keep the rows of one transaction; called by the sink. Fails after the end of the program."""
         self.add_of_run("", key, rows)
 
     def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:
@@ -154,13 +150,7 @@ _LAST: Final = 30.0
 def bring_rows(
     submit: Callable[[Sink[Any]], RayJobHandle], limit: int | None, timeout: Duration | None
 ) -> list[Any]:
-    """Run a job until its end, or until `limit` rows have arrived; it has ended afterwards in any case.
-
-    Raises:
-        JobFailedError: The job failed.
-        JobCancelledError: Another program cancelled the job.
-        JobTimeoutError: The timeout passed first.
-    """
+    """Run a job until its end, or until `limit` rows have arrived; it has ended afterwards in any case."""
     if limit == 0:
         return []
     with InterruptsHeld():

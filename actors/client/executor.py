@@ -111,11 +111,6 @@ class RayExecutor:
         Args:
             limit: Number of rows after which the job is cancelled; `None` waits for its end.
             timeout: Seconds after which the job is cancelled; `None` waits for ever.
-
-        Raises:
-            GraphError: A part of the user's program can't be sent to the cluster.
-            JobFailedError: The job failed.
-            JobTimeoutError: The timeout passed first.
         """
         return bring_rows(lambda sink: self._submit(job(sink), config), limit, timeout)
 

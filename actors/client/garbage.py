@@ -54,11 +54,7 @@ _OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of", "lo
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """The jobs and folders that may be deleted.
-
-    Attributes:
-        keys: Records, without the reports of those jobs.
-    """
+    """The jobs and folders that may be deleted; `keys` are records, without the reports of those jobs."""
 
     jobs: tuple[str, ...]
     keys: tuple[str, ...]
@@ -86,8 +82,7 @@ class CollectedGarbage:
 class Records:
     """The key-value store at one moment, and the actors that were there after it.
 
-    Attributes:
-        values: Values by key; only those of `master-of` and `job-of-master` are needed.
+    `values` are by key; only those of `master-of` and `job-of-master` are needed.
     """
 
     values: Mapping[str, bytes]
@@ -115,9 +110,8 @@ def find_unknown(
 ) -> tuple[str, ...]:
     """Return the sorted ids of jobs with lines, without a record, that have long printed nothing.
 
-    Args:
-        written: Wall-clock seconds of the last write, by name of the file of lines.
-        records: Must be read after the files were listed.
+    `written` has the wall-clock seconds of the last write, by name of the file of lines. The records must be
+    read after the files were listed.
     """
     known: set[str | None] = {key.partition(":")[2].partition(":")[0] for key in records.values}
     known |= {job_in(value) for key, value in records.values.items() if key.startswith("job-of-master:")}

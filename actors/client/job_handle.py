@@ -195,10 +195,7 @@ class RayJobHandle(NearestMembers):
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
     def take_savepoint(self, savepoint: Location | None = None) -> SavepointTaken:
-        """Like `savepoint`, but without a warning: the answer says whether the job still needs it.
-
-        Warnings of Python belong to the whole process, so they can't answer one of several threads.
-        """
+        """Like `savepoint`, but the answer says whether the job still needs it; there is no warning."""
         return taken(self._take_savepoint(savepoint, None), self._job_id, SavepointError)
 
     def _take_savepoint(self, savepoint: Location | None, timeout: Duration | None) -> SavepointAnswer:
@@ -304,10 +301,7 @@ class RayJobHandle(NearestMembers):
         return self._details(None)
 
     def checkpoint_details(self, checkpoint_id: int) -> CheckpointDetails | None:
-        """The newest checkpoint or savepoint with this id; `None` when it is not remembered.
-
-        Costs the JobMaster less than `checkpoints`.
-        """
+        """The newest checkpoint or savepoint with this id; `None` when it is not remembered."""
         found = [d for d in self._details(checkpoint_id) if d.record.checkpoint_id == checkpoint_id]
         return found[-1] if found else None
 

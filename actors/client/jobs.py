@@ -252,12 +252,7 @@ def is_short_for(text: str, job_id: str) -> bool:
 
 
 def short_ids(job_ids: Iterable[str]) -> dict[str, str]:
-    """The shortest distinct prefixes of job ids, with at least 8 digits of the number at the end.
-
-    Example:
-        >>> list(short_ids(["count-9f04ab12cd34", "count-9f04ab12ee56", "sum-77aa88bb99cc"]).values())
-        ['count-9f04ab12c', 'count-9f04ab12e', 'sum-77aa88bb']
-    """
+    """The shortest distinct prefixes of job ids, with at least 8 digits of the number at the end."""
     known = sorted(set(job_ids))
     short: dict[str, str] = {}
     for index, job_id in enumerate(known):

@@ -134,7 +134,6 @@ class ClientGuard:
 
     @property
     def interval(self) -> float:
-        """Seconds between two checks."""
         return self._limits.interval
 
     def look(self) -> None:
@@ -245,15 +244,11 @@ class MasterCalls:
         timeout: float | None = ANSWER_TIMEOUT,
         within: Deadline | None = None,
     ) -> T:
-        """Make a call that a JobMaster answers at once.
+        """Make a call that a JobMaster answers at once; raises as `ask` does.
 
         Args:
             timeout: Seconds after which a silent JobMaster is reported as stuck; `None` for never.
             within: The user's deadline; it counts instead if it comes first.
-
-        Raises:
-            JobTimeoutError: The JobMaster is silent, or the user's deadline has passed.
-            DeploymentError: The job has no JobMaster, and the cluster has no report of its end.
         """
         job_id = self._job_id
         advice = (

@@ -126,7 +126,7 @@ class ClusterCalls:
         """Make a call before all waiting ones; the event loop waits a short while for its answer.
 
         Args:
-            otherwise: Default answer when the store is silent too long, or Ray raises an error.
+            otherwise: The answer when the store is silent too long, or Ray raises an error.
             late: Called with an answer that arrives too late, in the thread that makes the calls.
         """
         begun = time.monotonic()

@@ -31,10 +31,7 @@ class ExecutionGateway(Protocol):
     """The outgoing calls of the scheduler. No call blocks or calls the scheduler back at once."""
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """Place every subtask and hand it its state.
-
-        Answered by `on_deployed(attempt)` or `on_deployment_failed(attempt, cause)`, within a deadline.
-        """
+        """Place every subtask and hand it its state; answered by `on_deployed` or `on_deployment_failed`."""
         ...
 
     def start(self, attempt: int) -> None:
@@ -44,7 +41,7 @@ class ExecutionGateway(Protocol):
     def stop_all(self, attempt: int) -> None:
         """Stop every subtask, by force if need be, also one that is being deployed.
 
-        Answered by `on_all_stopped(attempt)`, always.
+        Always answered by `on_all_stopped(attempt)`.
         """
         ...
 
@@ -324,12 +321,9 @@ class JobContext:
         ended_before: Callable[[EndedBefore], None] | None = None,
         failure: FailureCause | None = None,
     ) -> None:
-        """Write the job's end into the log, then continue.
+        """Write the job's end into the log; then continue with a note, which is empty if that was possible.
 
-        Args:
-            then: Gets a note when the end could not be written.
-            ended_before: Called instead if the log has another end. Without it, another end fences this
-                JobMaster.
+        If the log has another end, `ended_before` is called instead; without it, this JobMaster is fenced.
         """
         if not self.is_fenced:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)

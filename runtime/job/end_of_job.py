@@ -228,12 +228,7 @@ class UncoveredOutput:
         return bool(self._sinks)
 
     def remove(self, newest: CompletedCheckpoint | None) -> None:
-        """Remove what the newest completed snapshot does not cover; blocks. The job's end must be in the log.
-
-        Raises:
-            StorageError: The snapshot could not be read: nothing was removed.
-            Exception: Any error of a sink.
-        """
+        """Remove what the newest snapshot does not cover; blocks. The job's end must be in the log."""
         covered = {operator: list(self._covered(operator, newest)) for operator in self._sinks}
         for operator, sink in self._sinks.items():
             sink.remove_uncovered(self._job_id, operator, covered[operator])

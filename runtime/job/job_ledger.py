@@ -329,12 +329,7 @@ class JobLedger:
         )
 
     def newest(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint or savepoint of this job in the log.
-
-        Raises:
-            StorageError: The log or the snapshot could not be read.
-            CorruptSnapshotError: The log or the snapshot is damaged.
-        """
+        """The newest completed checkpoint or savepoint in the log; raises when it can't be read."""
         record = self._log.view.newest
         if record is None:
             return None

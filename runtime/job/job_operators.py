@@ -65,11 +65,7 @@ OnLost = Callable[[SubtaskId, EventOfCoordinator, BaseException], None]
 
 
 class EventLink:
-    """The `EventSender` of one operator; see the module docstring.
-
-    Args:
-        on_lost: Called for events that are lost on their way to a present subtask.
-    """
+    """The `EventSender` of one operator; calls `on_lost` for an event that a present subtask did not get."""
 
     def __init__(self, job: JobContext, vertex: str, operator_id: str, on_lost: OnLost) -> None:
         self._job = job
@@ -222,8 +218,7 @@ class JobOperators:
     ) -> None:
         """Restore coordinators and hooks for a whole job that starts from a checkpoint, or from nothing.
 
-        Args:
-            then: Called when the hooks are restored, before `start`, or with the failure of each hook.
+        `then` is called when the hooks are restored, before `start`, or with the failure of each hook.
 
         Raises:
             PenstockError: The checkpoint does not fit.
@@ -275,10 +270,8 @@ class JobOperators:
         """Restore these subtasks' coordinators from a checkpoint, or from nothing, while others continue.
 
         All subtasks of an operator come back together. A source's coordinator continues and takes back what
-        its readers forget. Any other coordinator goes back to the checkpoint, too.
-
-        Returns:
-            Why a coordinator could not be restored; the attempt can't continue then.
+        its readers forget. Any other coordinator goes back to the checkpoint, too. Returns why one could not
+        be restored.
         """
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
         operators = {} if checkpoint is None else checkpoint.operators

@@ -337,23 +337,14 @@ class JobScheduler:
     def checkpoints(
         self, *, newest: int | None = None, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first.
-
-        Args:
-            newest: Maximum number of checkpoints.
-            checkpoint_id: Return only checkpoints with this id.
-        """
+        """The last checkpoints with what each subtask measured, oldest first; with an id only its own."""
         coordinator = self._job.coordinator
         if coordinator is None:
             return ()
         return coordinator.history.details(newest=newest, checkpoint_id=checkpoint_id)
 
     def newest_checkpoint(self) -> CheckpointDetails | None:
-        """The newest completed checkpoint with what each subtask measured.
-
-        Raises:
-            CorruptSnapshotError: The checkpoint's metadata is damaged.
-        """
+        """The newest completed checkpoint with what each subtask measured; raises when it is damaged."""
         return None if self._job.coordinator is None else self._job.coordinator.history.newest_completed()
 
     @property
