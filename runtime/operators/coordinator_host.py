@@ -152,7 +152,7 @@ class CoordinatorHost(OperatorCoordinator):
         self._after: dict[int, int] = {}
         self._inboxes: dict[int, _Inbox] = {}
         self._recordings: dict[int, _Recording] = {}
-        #: The checkpoint whose state the coordinator owes; `None` when it owes none.
+        #: The checkpoint whose state the coordinator must still return; `None` for none.
         self._asked: int | None = None
 
     # -- the coordinator's context --------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class CoordinatorHost(OperatorCoordinator):
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
         """Reset a restarted subtask: its events count from 1, and no checkpoint is being taken."""
-        self._inboxes.pop(subtask, None)  # a report of the subtask before may have come meanwhile
+        self._inboxes.pop(subtask, None)  # a report of the failed subtask may have come meanwhile
         self._after.pop(subtask, None)
         self._notify("subtask_reset", subtask, checkpoint_id)
 
@@ -306,7 +306,7 @@ class CoordinatorHost(OperatorCoordinator):
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Pass on a completed checkpoint. An older savepoint keeps recording until its own end."""
+        """Forward a completed checkpoint. An older savepoint keeps recording until its own end."""
         self._recordings.pop(checkpoint_id, None)
         self._notify("notify_checkpoint_complete", checkpoint_id)
 

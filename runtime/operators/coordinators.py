@@ -33,11 +33,11 @@ class EventAnswer(Protocol):
     """Called once with the outcome of an event."""
 
     def sent(self) -> None:
-        """The subtask has received the event."""
+        """Note that the subtask has received the event."""
         ...
 
     def failed(self, error: BaseException) -> None:
-        """The event was not sent, or it is unknown whether it arrived."""
+        """Note that the event was not sent, or may not have arrived."""
         ...
 
 

@@ -28,7 +28,7 @@ PER_DOUBLING: Final = 8
 #: The largest index of a bucket, up and down.
 _LAST: Final = 50 * PER_DOUBLING
 
-#: Added to the index of a positive value, so that signs part; zero has the bucket 0.
+#: Added to the index of a positive value to separate the signs; zero has the bucket 0.
 _SHIFT: Final = _LAST + 1
 
 #: Maximum number of metrics of one operator: more are a mistake, such as one a key.

@@ -45,7 +45,7 @@ class ConnectorContext:
     """Context of a reader or writer: the place where it runs.
 
     Attributes:
-        job_id: The job's id: lower-case letters, digits and `-`.
+        job_id: Lower-case letters, digits and `-`.
         operator_id: Id of the source or sink operator.
         subtask: Index of this subtask, from 0.
         parallelism: Number of subtasks of this operator.
@@ -64,7 +64,7 @@ class ConnectorContext:
 
 
 class RunsInSubtask:
-    """Place of a context."""
+    """Operator and subtask of a context."""
 
     __slots__ = ()
 
@@ -290,7 +290,7 @@ class SplitEnumeratorContext(Protocol):
         ...
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
-        """Hand splits to a reader; from now on the reader owns them.
+        """Assign splits to a reader, which owns them from now on.
 
         Splits wait for a reader that has not started yet, so `start` may assign.
         """
@@ -314,7 +314,7 @@ class SplitEnumeratorContext(Protocol):
 
 
 class SplitEnumerator(Protocol):
-    """Hands out the splits of one source. All calls come from one thread and must not block."""
+    """Assigns the splits of one source. All calls come from one thread and must not block."""
 
     def start(self) -> None:
         """Begin or continue the job; called once, before anything else."""

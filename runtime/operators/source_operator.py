@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from numbers import Real
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import ExternallyInducedReader
@@ -43,6 +42,7 @@ from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -179,7 +179,7 @@ class SourceOperator:
             self._requested = RequestedSplits(self._source, context.connector, mine, send_event)
             self._reader = self._requested
         else:
-            self._reader = self.guarded("reader", lambda: self._source.reader(context.connector, mine))
+            self._reader = self.guarded("reader", self._source.reader, context.connector, mine)
         # Checked once: `isinstance` of a protocol takes longer than many polls.
         self._copies = self.isolates and getattr(self._reader, "makes_new_records", False) is not True
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
@@ -188,8 +188,7 @@ class SourceOperator:
             watermarks, reader = self._watermarks, self._reader
             self._reports = reader if isinstance(reader, ReportsSplits) else None
             self._pauses = reader if isinstance(reader, PausesSplits) else None
-            progress = self._split_progress()
-            self._timed(lambda: watermarks.open(progress))
+            self._timed(watermarks.open, self._split_progress())
             if report_watermark is not None:
                 watermarks.align(report_watermark, pauses_splits=self._pauses is not None)
 
@@ -198,19 +197,18 @@ class SourceOperator:
         if requested is None:
             msg = f"{type(self._source).__name__} has no coordinator but was sent {event!r:.80}"
             raise PenstockError(msg)
-        self.guarded("handle_event", lambda: requested.handle_event(event))
+        self.guarded("handle_event", requested.handle_event, event)
 
     def poll(self, max_rows: int) -> Polled[Any]:
         reader = self._opened_reader
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
         if self._copies and (polled.batch is not None or polled.dead_letters):
-            polled = self.guarded("poll", lambda: _isolated(polled))
+            polled = self.guarded("poll", _isolated, polled)
         if self._induced is not None:
             self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
         watermarks = self._watermarks
         if watermarks is not None:
-            progress = self._split_progress()
-            polled, self.change = self._timed(lambda: watermarks.polled(polled, progress))
+            polled, self.change = self._timed(watermarks.polled, polled, self._split_progress())
             self._pause_splits()
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)
@@ -254,15 +252,14 @@ class SourceOperator:
         ahead = frozenset() if self._is_awaited else watermarks.ahead
         if ahead != self._paused:
             self._paused = ahead
-            self.guarded("pause_splits", lambda: reader.pause_splits(ahead))
+            self.guarded("pause_splits", reader.pause_splits, ahead)
 
     @property
     def tick_at(self) -> float | None:
         return None if self._watermarks is None else self._watermarks.tick_at
 
     def tick(self, now: float) -> TimeChange:
-        watermarks = self._watermarks
-        return NO_CHANGE if watermarks is None else self._timed(lambda: watermarks.tick(now))
+        return NO_CHANGE if self._watermarks is None else self._timed(self._watermarks.tick, now)
 
     @property
     def is_externally_induced(self) -> bool:
@@ -272,17 +269,14 @@ class SourceOperator:
         """The unfinished splits, positioned after the last record that `poll` returned."""
         reader = self._opened_reader
         splits = self.guarded("snapshot", lambda: tuple(reader.snapshot()))
-        follower = self._follower
-        if follower is not None:
-            self.guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
+        if self._follower is not None:
+            self.guarded("snapshot_taken", self._follower.snapshot_taken, checkpoint_id)
         return {SPLITS: SavedList(splits)}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        follower = self._follower
+        name, follower = "notify_checkpoint_complete", self._follower
         if follower is not None:
-            self.guarded(
-                "notify_checkpoint_complete", lambda: follower.notify_checkpoint_complete(checkpoint_id)
-            )
+            self.guarded(name, follower.notify_checkpoint_complete, checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
         return OperatorStatistics(
@@ -301,17 +295,17 @@ class SourceOperator:
         progress = self.guarded("split_progress", lambda: reports.split_progress)
         if not isinstance(progress, SplitProgress):
             msg = f"split_progress returned {short_repr(progress)}; return a SplitProgress(...)"
-            return self.guarded("split_progress", partial(_refuse, msg))
+            return self.guarded("split_progress", _refuse, msg)
         return progress
 
-    def _timed(self, call: Callable[[], T]) -> T:
-        assert self._watermarks is not None, "only a source with a strategy has event time"
+    def _timed(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        watermarks = self._watermarks
+        assert watermarks is not None, "only a source with a strategy has event time"
         try:
-            return call()
+            return call(*arguments, **named)
         except LOCATED:
             raise
         except BaseException as error:
-            watermarks = self._watermarks
             raise located(
                 self._context.location, watermarks.doing, error, watermarks.current_record
             ) from error
@@ -324,10 +318,10 @@ class SourceOperator:
     def doing(self, what: str) -> str:
         return f"source {type(self._source).__name__}: {what}"
 
-    def guarded(self, what: str, call: Callable[[], T]) -> T:
+    def guarded(self, what: str, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Call a method of the reader; its error becomes an `OperatorError` that names the source."""
         try:
-            return call()
+            return call(*arguments, **named)
         except LOCATED:
             raise
         except BaseException as error:

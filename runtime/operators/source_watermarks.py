@@ -16,8 +16,7 @@ would be late. So each split has a watermark, and the subtask's watermark is the
 * A subtask without splits keeps its watermark. With idleness it becomes idle, because more splits may come.
 
 A reader that does not report its splits is followed as one split. Splits' watermarks are in no snapshot, as
-in
-Flink: the first batch of a restored split sets its watermark again.
+in Flink: the first batch of a restored split sets its watermark again.
 
 **`SourceAlignment`** keeps one source subtask from running far ahead of the others of its group. Where
 sources are joined or windowed together, the records of a faster source wait in state.

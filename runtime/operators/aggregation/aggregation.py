@@ -1,10 +1,10 @@
 """`Aggregation`: several aggregate functions over the same keys, and the accumulators of all keys.
 
-A batch goes two steps. `partials` groups it to one row of partial results a key, by pyarrow's `group_by`.
-Their columns are called `total:sum`, for example. `merge` finds the slots of these keys and merges the rows
-into the accumulators of the table. A combiner in front of the exchange sends partial results in this form,
-too. Several of its batches may have been put together on the way. Then a key occurs a few times, and its rows
-are merged in rounds.
+A batch is aggregated in two steps. `partials` groups it to one row of partial results a key, by pyarrow's
+`group_by`. Their columns are called `total:sum`, for example. `merge` finds the slots of these keys and
+merges the rows into the accumulators of the table. A combiner in front of the exchange sends partial results
+in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs a few
+times, and its rows are merged in rounds.
 
 Where keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then
 `merge_each` finds the slot of each row first, and takes each row as a partial result.

@@ -6,7 +6,7 @@ once in rows and in columns, whatever its encoding.
 
 The state is the sketch in DataSketches' own format, which its libraries for Java, C++ and Python share. It is
 canonical: trimmed to `2**lg_k` hashes and sorted. So it depends on the set of values alone, and not on their
-order or on how partial were merged. Rows and columns, any parallelism, and a run with failures give the same
+order or on the order of merges. Rows and columns, any parallelism, and a run with failures give the same
 number.
 """
 

@@ -246,8 +246,8 @@ class Last(_AtEnd):
 class StdDev(PartialAggregate):
     """The standard deviation of a column of numbers, as a double.
 
-    Partial are merged without a difference of large sums. Source: Chan, Golub and LeVeque, Updating Formulae
-    and a Pairwise Algorithm for Computing Sample Variances, 1979.
+    Partial results merge without a difference of large sums. Source: Chan, Golub and LeVeque, Updating
+    Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
     Attributes:
         ddof: Subtracted from the number of values: 1 for a sample, 0 for a whole population. With no more

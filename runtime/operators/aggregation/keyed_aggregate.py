@@ -207,7 +207,7 @@ class KeyedAggregateOperator(KeyedColumnOperator):
         if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
             slots = self._aggregation.merge(self._table, batch.batch)
         elif len(batch):
-            # A combiner's parts that had become rows on the way would be counted as records.
+            # Partial results that had become rows on the way would be counted as records.
             assert isinstance(batch, ArrowBatch) or not self._has_combiner, "a combiner sends columns"
             touched = []
             for rows, keys, inputs in self._columns.of(batch):

@@ -3,13 +3,13 @@
 A session is a slot of the table. Its first moment is a column of the key, as the start of a window is in
 `window_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
 
-Records of a key within a pane as long as the gap are always in one session. So a batch is first
-grouped by key and pane. Each pane's row is a span from its first record to its last one. These spans and the
-live sessions of the same keys are joined (`joined`). Then three things can happen to a session:
+Records of a key within a pane as long as the gap are always in one session. So a batch is first grouped by
+key and pane. Each pane's row is a span from its first record to its last one. These spans and the live
+sessions of the same keys are joined (`joined`). Then there are three cases:
 
 - Spans join it behind its first record. They are merged into its slot.
 - Spans join it in front, or it joins another one. Its accumulators move to the slot of the new start.
-- Nothing joins. A slot is made for each new session.
+- Spans join no live session. They become new sessions in new slots.
 
 To find the live sessions of some keys, each key that has any has a number, and each slot knows the number
 of its key. A table that is in no snapshot assigns the numbers. A key is deleted with its last session.

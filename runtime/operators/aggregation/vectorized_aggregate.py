@@ -3,9 +3,9 @@
 The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it gets
 the place of its key in the arrays of state. It never sees the table of all keys.
 
-The declarations of a class are checked when the graph is built: its columns,
-its state, the values of a new key. The arrays are checked when a method returns. So an array of another
-length or type than declared is an error that names the method, before anything of it is stored.
+The declarations of a class are checked when the graph is built: its columns, its state, the values of a new
+key. The arrays are checked when a method returns. So an array of another length or type than declared is an
+error that names the method, before any of it is stored.
 
 `adapted` makes an aggregate function over columns of it. With `merge` it is a `PartialAggregate`: each batch
 is taken into fresh state, which is merged into that of the keys. Without `merge` it is a `RowAggregate`,

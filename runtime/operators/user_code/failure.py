@@ -8,10 +8,9 @@ innermost frame of the traceback outside of Penstock, of installed packages and 
 is one list comprehension; when the user's function fails in it, the message must still show the record. A
 list's iterator knows how many records are left, so keeping that iterator is enough.
 
-Closes several resources, so that all of them are closed and no failure is lost.
-
-A failure to close is often a consequence of an earlier one. The first one is raised; the others are notes of
-it (`BaseException.add_note`), which `failure_details` gives together with the user's traceback.
+`close_all` closes several resources, and loses no failure. A failure to close is often a consequence of an
+earlier one. So the first one is raised; the others are notes of it (`BaseException.add_note`), which
+`failure_details` returns together with the user's traceback.
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Return whether code was installed; compiled code has its source's path, and a module with a file."""
+    """Return whether code was installed; compiled code has a source path, and its module a file."""
     paths = (frame.f_code.co_filename, str(frame.f_globals.get("__file__", "")))
     return any(
         path.startswith((_LIBRARY, "<frozen")) or "/site-packages/" in path

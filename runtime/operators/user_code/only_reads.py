@@ -6,8 +6,8 @@ subtask whose functions all only read, nothing is copied.
 
 The bytecode is examined. Every instruction must be known as harmless: loads, locals, arithmetic, comparisons,
 literals, comprehensions, `yield`. Harmless calls are those of the builtin functions and methods below, of
-plain record classes, and of other functions that only read. A store into an object, an assignment like `a +=
-b`, an import, a `try` or any other call may do more. The answer is then no, which costs only time.
+plain record classes, and of other functions that only read. A store into an object, an assignment with `+=`,
+an import, a `try` or any other call may do more. The answer is then no, which costs only time.
 
 Operators, properties and hashes of users' classes are assumed to change nothing.
 

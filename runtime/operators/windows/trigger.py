@@ -213,16 +213,10 @@ class CurrentTrigger:
         return self._now
 
     def register_event_time_timer(self, at: datetime | int) -> None:
-        if self.watermark != END_OF_TIME:
-            moment = _moment(at)
-            self._check("event", moment, self._event_floor)
-            self._windows.add_timer(self._key, self._window, moment, EVENT_TIMERS)
+        self._register("event", at, self._event_floor, EVENT_TIMERS)
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        if self.watermark != END_OF_TIME:
-            moment = _moment(at)
-            self._check("processing", moment, self._processing_floor)
-            self._windows.add_timer(self._key, self._window, moment, PROCESSING_TIMERS)
+        self._register("processing", at, self._processing_floor, PROCESSING_TIMERS)
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
         self._windows.remove_timer(self._key, self._window, _moment(at), EVENT_TIMERS)
@@ -238,13 +232,17 @@ class CurrentTrigger:
         if values:
             self._entry[STATE][name] = own_copy(reduce(function, values))
 
-    def _check(self, domain: str, at: int, floor: int | None) -> None:
-        if floor is not None and at <= floor:
+    def _register(self, domain: str, at: datetime | int, floor: int | None, kind: int) -> None:
+        if self.watermark == END_OF_TIME:
+            return
+        moment = _moment(at)
+        if floor is not None and moment <= floor:
             msg = (
-                f"a trigger set a timer of {domain} time at {at} for key {self._key!r:.100}, which is in the "
-                f"past: it must lie behind {floor} (microseconds since the epoch). Return FIRE instead"
+                f"a trigger set a timer of {domain} time at {moment} for key {self._key!r:.100}, which is in "
+                f"the past: it must lie behind {floor} (microseconds since the epoch). Return FIRE instead"
             )
             raise PenstockError(msg)
+        self._windows.add_timer(self._key, self._window, moment, kind)
 
 
 class StateOfWindow:

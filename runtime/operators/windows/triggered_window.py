@@ -1,13 +1,13 @@
 """`TriggeredWindowOperator`: windows of any assigner, with a trigger, an evictor and lateness.
 
-`WindowOperator` has the windows that all users begin with: one size, event time, one result. It folds a batch
-record by record without a trigger. This operator asks the trigger about each record, and supports all other
-windows. Both keep the same contents of a window (`window_contents.py`).
+`WindowOperator` has the most common windows: one size, event time, one result. It folds a batch record by
+record without a trigger. This operator calls the trigger for each record, and supports all other windows.
+Both keep the same contents of a window (`window_contents.py`).
 
 *A record.* The assigner returns its windows. A merging assigner's window is first joined with those of its
-key that it overlaps. A window of event time whose life has ended takes nothing. A record that no window takes
-is late, and goes to the side output. Otherwise it is added to the contents, and the trigger says what
-happens.
+key that it overlaps. A window of event time whose life has ended accepts no record. A record that no window
+accepts is late, and goes to the side output. Otherwise it is added to the contents, and the trigger decides
+whether to emit.
 
 *A timer.* It fires for the trigger if the trigger has set it. If it is also the window's last moment, the
 window is deleted after that. The life of a window of event time ends with its last microsecond plus the
@@ -17,7 +17,7 @@ lateness. That of processing time ends with its last microsecond.
 first, and the state that `on_merge` merges. Timers of the old windows are deleted; `on_merge` sets new ones.
 All this happens before the record is added. So a session grows with each record, and is never half merged.
 
-*A storm of timers* is sliced: the watermark is held while `flush` fires some at a time
+*Many timers* fire in portions: the watermark is held while `flush` fires some at a time
 (`held_watermark.py`).
 
 *The end.* At the end of the input all windows of event time fire, and those of processing time as well. No

@@ -1,7 +1,6 @@
 """The ready-made triggers and evictors.
 
-A trigger decides when a window emits. An evictor takes records out before or after that. Users may write
-both.
+A trigger decides when a window emits. An evictor removes records before or after that. Users may write both.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class EventTimeTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Wait for the end of the window; behind it, emit at once or ask `late`."""
+        """Wait for the end of the window; after it, emit at once or call `late`."""
         if _is_over(window, ctx):
             return _FIRE if self.late is None else self.late.on_element(element, timestamp, window, ctx)
         ctx.register_event_time_timer(window.max_timestamp)
@@ -346,7 +345,7 @@ class TimestampedValue(NamedTuple):
 
 
 class Evictor(Generic[T]):
-    """Takes records out of a window whenever it emits, for good.
+    """Removes records from a window for good whenever it emits.
 
     Example:
         >>> from penstock.windows import GlobalWindows
@@ -371,7 +370,7 @@ class Evictor(Generic[T]):
         return elements
 
     def evict_after(self, elements: list[TimestampedValue], window: TimeWindow) -> Sequence[TimestampedValue]:
-        """Return the records that stay; called behind the window's function."""
+        """Return the records that stay; called after the window's function."""
         return elements
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ no snapshot holds it and it can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is deleted. When many have ended,
 they fire some at a time, and the watermark waits for the last of them (`held_watermark.py`). The rest is in
-the state, so a snapshot between two slices needs nothing more.
+the state, so a snapshot between two slices is complete.
 
 A record is *late* if all of its windows have ended: it goes to a side output. Lateness is the same after a
 restart (`held_watermark.py`). At another parallelism a straggler may get a new window after the old one has
@@ -107,7 +107,7 @@ class WindowShape:
 class WindowEnds:
     """Index of keys by the ends of windows of one size; the earliest end and the first added key come first.
 
-    Each window is in it until it fires. So keys are only added, and taken off from the front. `TimerIndex` of
+    Each window is in it until it fires. So keys are only added, and removed from the front. `TimerIndex` of
     other windows can remove them at any time.
 
     Example:
@@ -142,7 +142,7 @@ class WindowEnds:
         keys[key] = None
 
     def due(self, until: int) -> Iterator[tuple[int, Any]]:
-        """Take off the windows whose last microsecond has been reached: end and key, one by one."""
+        """Remove the windows whose last microsecond has been reached; yields end and key."""
         turn = self._turn
         while turn or (self._ends and self._ends[0] - 1 <= until):
             if not turn:
