@@ -203,12 +203,8 @@ class ObjectStorage:
         self._max_bytes = max_bytes
         self._calls = BoundedCalls() if calls is None else calls
         self._store = store
-        self._url = url
+        self.url = url
         self._made = made
-
-    @property
-    def url(self) -> str:
-        return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         """Store `data` durably; with `create` atomically, and only if the object does not exist."""
@@ -257,11 +253,11 @@ class ObjectStorage:
         _remove_if_empty(self._made)
 
     def _run(self, what: str, path: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
-        return self._calls.run(f"{what} {self._url}/{path}", call, size=size)
+        return self._calls.run(f"{what} {self.url}/{path}", call, size=size)
 
     @contextmanager
     def _described(self, what: str, path: str) -> Iterator[None]:
-        where = f"{self._url}/{path}"
+        where = f"{self.url}/{path}"
         try:
             yield
         except FileNotFoundError as error:

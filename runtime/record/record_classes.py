@@ -61,11 +61,8 @@ class ClassDirectory:
     def __init__(self, policy: PicklePolicy, classes: Iterable[type] = ()) -> None:
         self._given: dict[tuple[str, str], type] = {(c.__module__, c.__qualname__): c for c in classes}
         self._policy = policy
+        self.given = frozenset(self._given.values())
         self._found: dict[tuple[str, str], type] = {}
-
-    @property
-    def given(self) -> frozenset[type]:
-        return frozenset(self._given.values())
 
     def name_of(self, cls: type) -> tuple[str, str]:
         stable = name_in_data(cls)

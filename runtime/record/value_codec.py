@@ -278,7 +278,7 @@ class ValueCodec:
     """
 
     def __init__(self, allow_pickle: bool = True, classes: Iterable[type] = ()) -> None:
-        self._allow_pickle = allow_pickle
+        self.allows_pickle = allow_pickle
         self._classes = tuple(classes)
         policy = PicklePolicy(allow_pickle)
         directory = ClassDirectory(policy, self._classes)
@@ -287,10 +287,6 @@ class ValueCodec:
         self._decoder = ValueDecoder(policy, directory, self._pickles)
         #: Codecs that other threads have used and given back; appending and popping are atomic.
         self._idle: deque[ValueCodec] = deque()
-
-    @property
-    def allows_pickle(self) -> bool:
-        return self._allow_pickle
 
     def dumps(self, value: Any) -> bytes:
         """Encode a value; raises `CodecError` if it has no form, or needs a pickle that is refused."""
@@ -310,7 +306,7 @@ class ValueCodec:
         try:
             codec = self._idle.pop()
         except IndexError:
-            codec = ValueCodec(self._allow_pickle, self._classes)
+            codec = ValueCodec(self.allows_pickle, self._classes)
         try:
             yield codec
         finally:

@@ -117,13 +117,13 @@ class GeneratorReader(Generic[T]):
         self.makes_new_records = not only_reads(function)
         self._clock = clock
         self._lanes = [_Lane(split, None if rate is None else rate / split.step) for split in splits]
-        self._progress = SplitProgress(tuple(self._lanes))
+        self.split_progress = SplitProgress(tuple(self._lanes))
         self._paused: Set[Any] = frozenset()
 
     def poll(self, max_rows: int) -> Polled[T]:
         if any(lane.split.finished for lane in self._lanes):
             self._lanes = [lane for lane in self._lanes if not lane.split.finished]
-            self._progress = SplitProgress(tuple(self._lanes))
+            self.split_progress = SplitProgress(tuple(self._lanes))
         if not self._lanes:
             return Polled(finished=True)
         now = self._clock.monotonic()
@@ -133,10 +133,6 @@ class GeneratorReader(Generic[T]):
             if allowed > 0:
                 return Polled(RowBatch(self._make(lane, allowed)), split=lane)
         return Polled(ready_at=min((lane.ready_at() for lane in lanes), default=None))
-
-    @property
-    def split_progress(self) -> SplitProgress:
-        return self._progress
 
     def pause_splits(self, paused: Set[Any]) -> None:
         """Make no records of these ranges until the next call."""

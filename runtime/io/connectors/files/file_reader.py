@@ -124,7 +124,7 @@ class FileReader:
         self._filesystem = filesystem
         self._current: SplitReader | None = None
         self._opened = 0
-        self._progress = SplitProgress((), bool(splits))
+        self.split_progress = SplitProgress((), bool(splits))
 
     def poll(self, max_rows: int) -> Polled[Any]:
         for _ in range(_EMPTY_SPLITS_PER_POLL):
@@ -135,7 +135,7 @@ class FileReader:
                 self._current = self._open(split, self._filesystem(split.path))
                 self._waiting.popleft()
                 self._opened += 1
-                self._progress = SplitProgress((self._opened,), bool(self._waiting))
+                self.split_progress = SplitProgress((self._opened,), bool(self._waiting))
             polled = self._current.read(max_rows)
             if not polled.finished:
                 if polled.batch is not None:
@@ -143,12 +143,8 @@ class FileReader:
                 return replace(polled, ready_at=self._clock.monotonic())
             self._current.close()
             self._current = None
-            self._progress = SplitProgress((), bool(self._waiting))
+            self.split_progress = SplitProgress((), bool(self._waiting))
         return Polled(ready_at=self._clock.monotonic())
-
-    @property
-    def split_progress(self) -> SplitProgress:
-        return self._progress
 
     def snapshot(self) -> Sequence[Any]:
         current = () if self._current is None else (self._current.position(),)

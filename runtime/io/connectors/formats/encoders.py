@@ -84,9 +84,7 @@ class CsvSinkFormat:
     header: bool = True
     delimiter: str = ","
 
-    @property
-    def extension(self) -> str:
-        return "csv"
+    extension: ClassVar[str] = "csv"
 
     def encoder(self) -> CsvEncoder:
         return CsvEncoder(self)
@@ -223,9 +221,7 @@ class JsonSinkFormat:
 
     default: Callable[[Any], Any] | None = None
 
-    @property
-    def extension(self) -> str:
-        return "jsonl"
+    extension: ClassVar[str] = "jsonl"
 
     def encoder(self) -> JsonEncoder:
         return JsonEncoder(self.default)

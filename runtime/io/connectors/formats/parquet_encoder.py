@@ -42,9 +42,7 @@ class ParquetSinkFormat:
     schema: pa.Schema | None = None
     compression: str = "snappy"
 
-    @property
-    def extension(self) -> str:
-        return "parquet"
+    extension: ClassVar[str] = "parquet"
 
     def encoder(self) -> ParquetEncoder:
         return ParquetEncoder(self.schema, self.compression)
