@@ -48,7 +48,7 @@ class HandlerKind(Enum):
     SINGLE_CHANNEL_TRACKER = "single_channel_tracker"
     ALIGNER = "aligner"
     TRACKER = "tracker"
-    #: An aligner whose gate stores what comes from blocked channels.
+    #: An aligner whose gate stores the elements of blocked channels.
     STORING = "storing"
     #: Savepoints aligned, checkpoints unaligned.
     ALTERNATING = "alternating"

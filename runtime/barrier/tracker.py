@@ -48,7 +48,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
 
     @property
     def pending(self) -> tuple[int, ...]:
-        counts = list(self._counts.values())  # in one step: another thread may ask
+        counts = list(self._counts.values())  # in one step, because another thread may call this
         return tuple(count.checkpoint_id for count in counts if count.barrier is not None)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:

@@ -173,7 +173,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         if running is not None:
             self._abort(running.id, reason)
 
-    # -- the course of a checkpoint -----------------------------------------------------------------------
+    # -- phases of a checkpoint --------------------------------------------------------------------------
 
     def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:
         """The state in which a checkpoint begins."""

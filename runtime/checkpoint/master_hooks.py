@@ -110,7 +110,7 @@ class MasterHooks:
         answer = FirstAnswer(answered, on_failed)
         try:
             self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
-        except BaseException as error:  # the user's hook: the checkpoint is declined
+        except BaseException as error:  # the user's hook may raise anything; the checkpoint is declined
             answer.fail(error)
 
     def restore(

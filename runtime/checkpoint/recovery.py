@@ -244,8 +244,7 @@ def _name(checkpoint: CheckpointCompleted | CompletedCheckpoint) -> str:
 
 
 _CHECKPOINT: Final = re.compile(r"chk-[0-9]+-[0-9]+")
-#: The numbers of a job's own checkpoints go on behind that of its snapshot, and have an end. A number up to
-#: here is exact in every JSON reader, too.
+#: Maximum id of a snapshot, because a job's own checkpoints continue from it. JSON readers read it exactly.
 LAST_ID: Final = 1 << 53
 
 _LOOKED_FOR: Final = (
@@ -334,7 +333,7 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
         )
         raise RestoreError(msg)
     if checkpoint.location is not None:
-        # The job's note of a savepoint that is elsewhere, in <job>/savepoint-<id>-<attempt>.
+        # The folder <job>/savepoint-<id>-<attempt> names the location of a savepoint elsewhere.
         job = path.split("/")[0] if path != METADATA else root.rpartition("/")[2]
         checked = check_own_location(checkpoint, job)
         check_named_location(checkpoint.location, root, job)

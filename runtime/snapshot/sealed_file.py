@@ -126,7 +126,7 @@ _SHORT: Final = Repr()
 
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 4, 70, 70
 
-#: Numbers of checkpoints, subtasks and bytes stay below.
+#: Upper bound of ids and of numbers of subtasks and bytes.
 _MOST: Final = 1 << 62
 
 

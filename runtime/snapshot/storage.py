@@ -33,7 +33,7 @@ from penstock.runtime.ports import Disk, DiskFolder
 from penstock.runtime.snapshot.paths import check_folder
 from penstock.runtime.trust.paths import check_path
 
-#: Stands between the name of an object and the token of the call that writes it; no object has it.
+#: Separates the name of an object from the token of the call that writes it; no name has it.
 STAGED: Final = "#"
 #: Maximum number of folders that are kept open because the names of all folders above are durable.
 _MOST_OPEN: Final = 32

@@ -57,7 +57,7 @@ class Finalized:
 
 FinalizeOutcome: TypeAlias = Finalized | Fenced
 
-#: Makes a checkpoint exist; blocks, and raises when it could not.
+#: Writes the metadata and the record of a checkpoint; blocks.
 Finalize: TypeAlias = Callable[[CompletedCheckpoint], FinalizeOutcome]
 
 

@@ -278,7 +278,7 @@ class CheckpointCoordinator:
         """Call back when no record is being written, so that the content of the log is known."""
         self._finalizer.when_idle(callback)
 
-    # -- subtasks come to their ends ------------------------------------------------------------------------
+    # -- ends of subtasks --------------------------------------------------------------------------------
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """Note a finished subtask; abort checkpoints that still wait for it, and retry them later."""
@@ -303,7 +303,7 @@ class CheckpointCoordinator:
             if pending.waits_for(subtask):
                 self._aborts.abort(pending, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
 
-    # -- the way of a trigger -------------------------------------------------------------------------------
+    # -- triggers ----------------------------------------------------------------------------------------
 
     def trigger(
         self,
@@ -365,7 +365,7 @@ class CheckpointCoordinator:
         pending.set_timeout(self._timers.call_later(timeout, partial(self._aborts.expire, pending)))
         self.history.started(pending)
 
-    # -- the way of an acknowledgement ----------------------------------------------------------------------
+    # -- acknowledgements --------------------------------------------------------------------------------
 
     def acknowledge(
         self,
@@ -409,7 +409,7 @@ class CheckpointCoordinator:
         for pending in self._running():
             self._completions.finalize_if_complete(pending)
 
-    # -- the way of an abort --------------------------------------------------------------------------------
+    # -- aborts ------------------------------------------------------------------------------------------
 
     def decline(
         self,
@@ -440,7 +440,7 @@ class CheckpointCoordinator:
         if self._semantics.abort_ends_start and self._place.is_running:
             self._starts.end(reason, detail)
 
-    # -- what is known --------------------------------------------------------------------------------------
+    # -- views -------------------------------------------------------------------------------------------
 
     @property
     def is_triggering(self) -> bool:

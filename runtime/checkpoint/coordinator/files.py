@@ -24,8 +24,8 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
-#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints only: a missing
-#: acknowledgement holds up the next checkpoints until its timeout.
+#: Number of ended checkpoints whose ids are kept. A subtask is late by a few checkpoints only, because a
+#: missing acknowledgement delays the next checkpoints until its timeout.
 REMEMBERED_ENDS: Final = 1000
 
 
@@ -44,7 +44,7 @@ class CheckpointFiles:
         self._paths = paths
         self._runner = runner
         self._store: CompletedCheckpointStore | None = None
-        #: Whether a checkpoint completed, by id, in the order of the ends.
+        #: By id, in the order of the ends, whether a checkpoint completed.
         self._ended: OrderedDict[int, bool] = OrderedDict()
         self.deleted = self.failed_deletions = 0
 

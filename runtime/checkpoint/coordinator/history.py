@@ -180,7 +180,7 @@ class CheckpointHistory:
         reason: CheckpointFailureReason,
         detail: str,
     ) -> None:
-        """Add a checkpoint without a writable location; it was not started, and the next one gets its id."""
+        """Add a checkpoint that had no writable location and did not start; the next one gets its id."""
         record = CheckpointRecord(
             checkpoint_id,
             attempt,

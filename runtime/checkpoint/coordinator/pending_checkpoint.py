@@ -60,7 +60,7 @@ class PendingStatistics:
 
 
 class PendingCheckpoint:
-    """Collects the acknowledgements of one checkpoint, which started at a monotonic time."""
+    """Collects the acknowledgements of one checkpoint; `started_at` is in monotonic seconds."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class PendingCheckpoint:
         self._is_triggered = False
         self._ended_before_trigger: list[SubtaskId] = []
 
-    # -- what it is -----------------------------------------------------------------------------------------
+    # -- identity ----------------------------------------------------------------------------------------
 
     @property
     def checkpoint_id(self) -> int:
@@ -123,7 +123,7 @@ class PendingCheckpoint:
     def can_be_subsumed(self) -> bool:
         return not self.kind.is_savepoint and not self.request.forced
 
-    # -- its subtasks are triggered -------------------------------------------------------------------------
+    # -- triggers ----------------------------------------------------------------------------------------
 
     def trigger(self) -> tuple[SubtaskId, ...]:
         """Return the subtasks to trigger, after the masters have done their part."""
@@ -141,7 +141,7 @@ class PendingCheckpoint:
             self._ended_before_trigger.append(subtask)
         return self._is_triggered
 
-    # -- acknowledgements come in ---------------------------------------------------------------------------
+    # -- acknowledgements --------------------------------------------------------------------------------
 
     def acknowledge(
         self,
@@ -213,7 +213,7 @@ class PendingCheckpoint:
         total = len(self._snapshots) + len(self._missing)
         return not self._missing or len(self._snapshots) % max(1, total // 20) == 0
 
-    # -- what came in ---------------------------------------------------------------------------------------
+    # -- contents ----------------------------------------------------------------------------------------
 
     @property
     def snapshots(self) -> Mapping[SubtaskId, SubtaskSnapshot | None]:
@@ -248,7 +248,7 @@ class PendingCheckpoint:
             dict(self._metrics),
         )
 
-    # -- its ends -------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------------
 
     @property
     def is_disposed(self) -> bool:

@@ -177,7 +177,7 @@ class CheckpointSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The answer to a request that was refused, then without an id, or whose checkpoint failed."""
+    """The answer to a refused request, without a `checkpoint_id`, or to one whose checkpoint failed."""
 
     reason: Reason
     detail: str = ""
@@ -276,7 +276,7 @@ class CheckpointRequests:
             self._enter(request)
 
     def retry_later(self, request: CheckpointRequest, checkpoint_id: int) -> None:
-        """Retry a request later, whose checkpoint is aborted because a subtask has finished."""
+        """Serve a request again later, because a subtask finished before it took the checkpoint."""
         self._retrying.append(replace(request, tried=checkpoint_id))
         if self._retry is None:
             self._retry = self._timers.call_later(RETRY_DELAY, self._serve_again)
@@ -366,7 +366,7 @@ class CheckpointRequests:
             as_seconds(self._config.min_pause),
         )
         if now.is_triggering:
-            # The timeout of its place, then its own.
+            # The timeout of its location, then its own.
             why, at_most = "another one is being started", 2 * timeout + pause
         elif now.pending >= self._config.max_concurrent:
             limit = self._config.max_concurrent

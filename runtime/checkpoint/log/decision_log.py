@@ -85,7 +85,7 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.sealed_file import IncompleteFileError
 
-#: Number of tries to begin an attempt; only a storage with wrong answers needs so many.
+#: Maximum number of tries to begin an attempt; only a storage with wrong answers needs many.
 BEGIN_TRIES: Final = 1000
 
 #: Number of records after which the log is compacted.
@@ -292,7 +292,7 @@ class DecisionLog:
             return False
         try:
             return self._reader.read(slot) == record
-        except StorageError:  # the replay that follows says what is wrong
+        except StorageError:  # the following replay reports the cause
             return False
 
     def _attempt_in(self, slot: int) -> int:
@@ -346,7 +346,7 @@ class DecisionLog:
             self._follow(slot, found)
 
     def _known(self, record: LogRecord) -> Claim | None:
-        """The outcome if the log has ended, or has the record from an earlier try without an answer."""
+        """The outcome if the job has ended, or if an earlier, unanswered try wrote the record."""
         ended = self.view.ended
         if isinstance(record, JobEnded) and ended is not None and ended.state == record.state:
             return Claimed(self.view.next_slot - 1)
@@ -377,7 +377,7 @@ class DecisionLog:
             return None
         self._fenced = Fenced(view.last_attempt)
         if isinstance(record, JobEnded):
-            return self._fenced  # no attempt begins behind the end of a job
+            return self._fenced  # no attempt begins after the end of a job
         is_kept = isinstance(record, CheckpointCompleted) and any(
             completed.metadata == record.metadata for completed in view.completed
         )
@@ -424,7 +424,7 @@ class DecisionLog:
             if state.compacted_at is not None:
                 self._delete_superseded(state.compacted_at, {*state.begun_slots, *state.passed_slots})
         except StorageError:
-            pass  # the next compaction makes up for it
+            pass  # the next compaction completes it
 
     def _delete_superseded(self, before: int, keep: Collection[int]) -> None:
         for slot in self._reader.compactions_before(before):

@@ -96,7 +96,7 @@ class CompactionHint:
         return slot
 
 
-#: Number of replays when a slot is missing: another writer may have compacted meanwhile.
+#: Number of replays when a slot is missing, because another writer may have compacted meanwhile.
 REPLAY_TRIES: Final = 5
 
 #: Consecutive slots, each with its entry or its damage.
@@ -230,7 +230,7 @@ class DecisionLogReader:
         end = compaction + 1 + len(found)
         listed = self._slots()
         if listed and listed[-1] > end:
-            found += self._read_on(end)  # an owner that is still at work may have written them meanwhile
+            found += self._read_on(end)  # the owner may have written more slots meanwhile
             end = compaction + 1 + len(found)
             if listed[-1] > end:
                 return self._missing(end)

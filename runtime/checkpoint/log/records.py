@@ -113,7 +113,10 @@ LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped |
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """The content of a slot; its writer found the slots in `passes` damaged, so these have no effect."""
+    """The content of a slot.
+
+    Earlier slots in `passes` have no effect, because the writer found them truncated or damaged.
+    """
 
     record: LogRecord
     passes: tuple[int, ...] = ()

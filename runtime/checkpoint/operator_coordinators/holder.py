@@ -214,7 +214,7 @@ class OperatorCoordinatorHolder:
         else:
             self._fail_job(f"the coordinator of operator {self._operator_id!r}: {cause}")
 
-    # -- its life -----------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._coordinator.start()
