@@ -12,5 +12,5 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "walks.py"
 def test_walks_through_a_real_job_pass_no_more_files_than_they_did() -> None:
     done = subprocess.run([sys.executable, str(TOOL)], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr
-    for passed in ("operators/sinks.py", "coordinator/pending_checkpoint.py", "web/change_routes.py"):
+    for passed in ("operators/sinks.py", "coordinator/pending_checkpoint.py", "web/routes.py"):
         assert passed in done.stdout, passed
