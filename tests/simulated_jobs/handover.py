@@ -21,7 +21,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.simulation.cluster.job import SECOND_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import SECOND_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 from simulated_jobs.records import ExternalSystem

@@ -48,7 +48,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.job import RestartLedger, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import RestartLedger, SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import (
     ENDED_BEFORE,
     MOST_CALM_MOVES,

@@ -32,7 +32,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import SimulatedJob
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask, TaskState
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import Conditions, Happening

@@ -12,7 +12,7 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, SimulatedRun
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 from penstock.runtime.testing.simulation.world.world import World

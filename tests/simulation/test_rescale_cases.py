@@ -17,7 +17,7 @@ from simulated_jobs.scenario import HandlerMode
 from simulated_jobs.simulation import Simulation, SimulationResult
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB
+from penstock.runtime.testing.simulation.cluster.master import FIRST_JOB, SECOND_JOB
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]

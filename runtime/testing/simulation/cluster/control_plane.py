@@ -17,8 +17,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.simulation.cluster.execution import SimulatedExecution
-from penstock.runtime.testing.simulation.cluster.job import RestartLedger, SimulatedJob
-from penstock.runtime.testing.simulation.cluster.master import Master, Masters
+from penstock.runtime.testing.simulation.cluster.master import Master, Masters, RestartLedger, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.network import Links
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.cluster.processes import ProcessTable

@@ -27,8 +27,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.job import RestartLedger
-from penstock.runtime.testing.simulation.cluster.master import Master
+from penstock.runtime.testing.simulation.cluster.master import Master, RestartLedger
 from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import World

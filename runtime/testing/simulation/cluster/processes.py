@@ -32,8 +32,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.master import Master, Masters
+from penstock.runtime.testing.simulation.cluster.master import Master, Masters, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, Links, Reach
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess, WarmFlaw
 from penstock.runtime.testing.simulation.world.agenda import Happening

@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, describe_standstill
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import SimulatedJob
 from penstock.runtime.testing.simulation.run.injector import FaultInjector
 from penstock.runtime.testing.simulation.run.target import Plan
 from penstock.runtime.testing.simulation.world.faults import FaultKind

@@ -28,11 +28,10 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import FIRST_JOB, SECOND_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.run.target import Plan
-from penstock.runtime.testing.simulation.run.user_job import UserJob, short_run_config
-from penstock.runtime.testing.simulation.run.watched import Pace
+from penstock.runtime.testing.simulation.run.user_job import Pace, UserJob, short_run_config
 from penstock.runtime.testing.simulation.world.agenda import Conditions, Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.faults import (
     MOMENTS,

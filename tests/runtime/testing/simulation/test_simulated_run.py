@@ -13,7 +13,7 @@ from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.source_coordinator import OnRequest
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.world.agenda import Conditions, Happening
 from penstock.runtime.testing.simulation.world.world import World

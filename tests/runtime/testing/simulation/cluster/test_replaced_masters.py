@@ -12,7 +12,7 @@ from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.cluster.control_plane import Replaced
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World

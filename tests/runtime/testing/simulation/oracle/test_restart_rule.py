@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulated_jobs.rules import UsedRestarts
 
 from penstock.runtime.config.restart import ExponentialBackoff, FailureRate, FixedDelay, NoRestart
-from penstock.runtime.testing.simulation.cluster.job import RestartLedger
+from penstock.runtime.testing.simulation.cluster.master import RestartLedger
 
 USED_UP = "it has used its 2 restarts"
 TOO_FAST = "it has failed 2 times within 1 s"

@@ -25,7 +25,7 @@ from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import Draws, draw_conditions
 from penstock.runtime.testing.simulation.world.world import World
