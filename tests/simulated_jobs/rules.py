@@ -169,7 +169,7 @@ def records_passed_over(world: World, job: SimulatedJob) -> list[str]:
     if view is None:
         return []
     paths = SnapshotPaths(job.id)
-    passed = [slot for slot in view.passed_slots if not world.damage.spares([paths.log_slot(slot)])]
+    passed = [slot for slot in view.passed_slots if not world.damage.has_spared([paths.log_slot(slot)])]
     return [f"the job has passed over the damaged records {passed} of its log"] if passed else []
 
 
@@ -189,7 +189,9 @@ def needless_failure(world: World, job: SimulatedJob) -> list[str]:
             continue
         place = checkpoint.location
         folder = "" if place is None else place.removeprefix(f"{storage.url}/") + "/"
-        if world.damage.spares([record.metadata.path, *(folder + file.path for file in checkpoint.files())]):
+        if world.damage.has_spared(
+            [record.metadata.path, *(folder + file.path for file in checkpoint.files())]
+        ):
             problems.append(f"the job has failed, and could have started from {record.checkpoint_id}")
     return problems
 

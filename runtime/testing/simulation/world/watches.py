@@ -97,7 +97,7 @@ class Damage:
         text = str(text)
         return any(path in text for path in self._struck)
 
-    def spares(self, paths: Iterable[str]) -> bool:
+    def has_spared(self, paths: Iterable[str]) -> bool:
         """Whether none of these files was damaged."""
         return not any(path in self._struck for path in paths)
 
