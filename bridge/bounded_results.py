@@ -118,7 +118,7 @@ def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
         for actor in actors
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(HOLDER_PREFIX)
     ]
-    calls = [(name, _asked(name, job_id)) for name in holders]
+    calls = [(name, _sinks_call(name, job_id)) for name in holders]
     deadline = time.monotonic() + ANSWER
     found: dict[str, tuple[str, bytes | None]] = {}
     silent = False
@@ -138,7 +138,7 @@ def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
     return found
 
 
-def _asked(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
+def _sinks_call(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
     """Call a holder; `None` if it has ended since it was listed."""
     try:
         actor = find_holder(holder)

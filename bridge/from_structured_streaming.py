@@ -14,10 +14,10 @@ A query that fails is restarted a few times, with growing pauses, because causes
 storage often last some seconds. A query that ends (its trigger is `availableNow` or `once`, or it is stopped)
 ends the stream, and the job with it.
 
-The end of a micro-batch induces a checkpoint; with periodic ones alone each micro-batch would take a whole
-period. The program with the query requests it from the JobMaster as soon as a checkpoint that starts now
-covers the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted its
-part and knows its end. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
+The end of a micro-batch induces a checkpoint, because with periodic ones alone each micro-batch would take a
+whole period. The program with the query requests it from the JobMaster as soon as a checkpoint that starts
+now covers the micro-batch. By then the micro-batch is closed in all receive buffers. Every reader has emitted
+its part and knows its end. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
 readers know its end can't start a job, so it must not be the newest one when Spark continues.
 
 A mark in the rows would be simpler (`runtime/operators/coordinators.py`). But then every checkpoint and
@@ -28,7 +28,7 @@ The request is repeated until readers have reported to all receive buffers that 
 
 * The checkpoint failed, or the job restarts. The failure counts like any other (`tolerable_failures`).
 * The completed checkpoint does not cover the micro-batch, because a restored reader reads its part again.
-* The JobMaster died: its successor is asked.
+* The JobMaster died: its successor gets the request.
 
 Each query has one request in progress at most. In the coordinator's queue a request is as urgent as a
 periodic

@@ -236,7 +236,7 @@ class ReceiveBuffer:
 
     def read(self, position: int, max_bytes: int) -> Chunk:
         if not self._first <= position <= self.end:
-            msg = f"frame {position} was asked for, and frames {self._first} to {self.end} are held"
+            msg = f"frame {position} was requested, and frames {self._first} to {self.end} are held"
             raise NoLongerHeldError(msg)
         frames: list[ReadFrame] = []
         size = 0

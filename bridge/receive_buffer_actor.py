@@ -103,7 +103,7 @@ class BufferBacklogs:
         self._handles: dict[int, Any] = {}
 
     async def ask(self, here: int, backlog: int) -> list[int]:
-        """Return the waiting bytes of each receive buffer, by index; the buffer `here` has `backlog`."""
+        """The waiting bytes of each receive buffer, by index; those of the buffer `here` are known."""
         backlogs = [backlog] * len(self._names)
         others = [index for index in range(len(self._names)) if index != here]
         for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):
@@ -284,7 +284,7 @@ class ReceiveBufferActor:
         return wanted
 
     async def assign(self, epoch: int, partition: int) -> int:
-        """Choose the receive buffer of a partition; only buffer 0 may be asked. See `PartitionAssignment`."""
+        """Choose the receive buffer of a partition; only buffer 0 does that. See `PartitionAssignment`."""
         known = self._assignment.assigned(epoch, partition)
         if known is not None:
             return known

@@ -28,7 +28,7 @@ from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arr
 from penstock.runtime.operators.source import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 
-#: Bytes that one read of a receive buffer asks for.
+#: Maximum bytes of one read of a receive buffer.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
 #: Seconds that a read waits in the receive buffer for frames.
 _READ_PATIENCE: Final = 2.0
@@ -70,7 +70,7 @@ class BufferReader:
         self._buffer = buffer
         epoch = split.epoch if split.is_whole else None
         self._attached = RepeatedCall[str](lambda: buffer.attach.remote(split.buffer, epoch), _WHO)
-        self._asked = split.frame
+        self._next_frame = split.frame
         self._frames: deque[ReadFrame] = deque()
         self._batches: deque[pa.RecordBatch] = deque()
         self._partition = -1
@@ -80,7 +80,7 @@ class BufferReader:
         #: The epoch that was reported last.
         self._reported = split.epoch
         self._report: RepeatedCall[None] | None = None
-        #: The newest epoch whose end the receive buffer has shown.
+        #: The newest epoch whose end is known from the receive buffer.
         self._known = split.epoch
         #: The epoch that ends after the frame that is being read.
         self._ends: int | None = None
@@ -104,7 +104,7 @@ class BufferReader:
         if self.position.buffer != instance:
             # It begins, or continues after a micro-batch: the first frame here is its next one.
             self.position = replace(self.position, buffer=instance, frame=0, row=0)
-            self._asked = self._skip = 0
+            self._next_frame = self._skip = 0
         # A completed checkpoint covers the restored position.
         self.confirm(self.position)
         self._ask()
@@ -167,7 +167,7 @@ class BufferReader:
 
     def _ask(self) -> None:
         # Looking at a future is free; `ray.wait` in every poll took a fifth of a waiting reader's time.
-        first, known = self._asked, self._known
+        first, known = self._next_frame, self._known
         self._call = RepeatedCall[Chunk | str](
             lambda: self._buffer.read.remote(first, known, _CHUNK_BYTES, _READ_PATIENCE),
             _WHO,
@@ -187,7 +187,7 @@ class BufferReader:
             msg = f"rows from Spark: {answer}"
             raise LostInputError(msg)
         self._frames.extend(answer.frames)
-        self._asked += len(answer.frames)
+        self._next_frame += len(answer.frames)
         self._last = answer.complete
         self._known = answer.epoch
         if not answer.frames and answer.epoch > self.position.epoch:

@@ -74,7 +74,7 @@ def left_out(epoch: int, newest: int) -> QueryPositionError:
     )
 
 
-def amidst(epoch: int) -> QueryPositionError:
+def inside_epoch(epoch: int) -> QueryPositionError:
     """The error for a snapshot in which only some readers have read a micro-batch to its end."""
     return QueryPositionError(
         f"the job's snapshot was taken inside micro-batch {epoch}: some readers are past its end, others "
@@ -149,7 +149,7 @@ class JobBuffers:
         if EpochStage.GAP.value in stages:
             raise left_out(epoch, min(self._ask([buffer.newest.remote for buffer in self.handles])))
         if {EpochStage.CLOSED.value, EpochStage.OPEN.value} <= set(stages):
-            raise amidst(epoch)  # within one job, buffers that have not closed it have prepared it
+            raise inside_epoch(epoch)  # within one job, buffers that have not closed it have prepared it
         if EpochStage.AHEAD.value in stages:
             logger.warning("%s", begins_later(self.job_id, epoch))
 
@@ -188,9 +188,9 @@ class JobBuffers:
 
     def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
         """Answers to calls, all of which may be repeated."""
-        asked = [RepeatedCall[Any](call, self._who) for call in calls]
+        repeated = [RepeatedCall[Any](call, self._who) for call in calls]
         deadline = time.monotonic() + seconds
-        return [call.answer(max(0.0, deadline - time.monotonic())) for call in asked]
+        return [call.answer(max(0.0, deadline - time.monotonic())) for call in repeated]
 
     @property
     def _who(self) -> str:

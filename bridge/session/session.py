@@ -87,8 +87,8 @@ def spark_session(
 ) -> SparkSession:
     """The Spark session of this program, whose executors are actors of the Ray cluster.
 
-    Calling it again with the same arguments gives the same session. Like every `SparkSession` it is a context
-    manager; its `stop()` also ends RayDP's actors.
+    Calling it again with the same arguments returns the same session. Like every `SparkSession` it is a
+    context manager; its `stop()` also ends RayDP's actors.
 
     Args:
         app_name: Name of the Spark application.
@@ -183,7 +183,8 @@ def _check_resources(wanted: _Settings) -> None:
     cpus = wanted.cores if cpu is None else float(cpu)
     needed = wanted.executors * cpus
     total = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-    if needed > total and not _scales():
+    may_grow = len(ray.nodes()) > 1  # type: ignore[no-untyped-call]
+    if needed > total and not may_grow:
         fits = math.floor(total / cpus)
         msg = (
             f"{wanted.executors} executor(s) of {cpus:g} CPU(s) need {needed:g} CPUs, and the Ray cluster "
@@ -191,10 +192,6 @@ def _check_resources(wanted: _Settings) -> None:
             'configs={"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}'
         )
         raise DeploymentError(msg)
-
-
-def _scales() -> bool:
-    return len(ray.nodes()) > 1  # type: ignore[no-untyped-call]
 
 
 def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSession:

@@ -85,7 +85,7 @@ def test_what_is_read_stays_until_it_is_confirmed(buffer: ReceiveBuffer, files: 
     assert buffer.statistics().held_bytes == 9
     assert files.open_files <= 2
     assert data_of(buffer, 19) == [b"123456789"]
-    with pytest.raises(NoLongerHeldError, match="frame 18 was asked for, and frames 19 to 20 are held"):
+    with pytest.raises(NoLongerHeldError, match="frame 18 was requested, and frames 19 to 20 are held"):
         buffer.read(18, 100)
 
 

@@ -80,7 +80,7 @@ class BringsRows(Protocol):
 def job_of_part(
     environment: StreamEnvironment, graph: StreamGraph, inputs: Sequence[Upstream], sink: Sink[Any]
 ) -> JobGraph:
-    """The job of the operators that lead to a stream, with a sink behind it."""
+    """The job of the operators that lead to a stream, and of a sink after them."""
     part, places = part_before(graph, [upstream.node for upstream in inputs])
     node = StreamNode(
         kind="sink",
