@@ -5,7 +5,7 @@ node reads them; then the lines are sorted by time. Files are found by their nam
 and of ended jobs, for as long as their node and Ray's session live.
 
 Any user may have put a file, a pipe or a link there. Only plain files are opened, and a line is shown only if
-the key of the job confirms it (`log_files`).
+the key of the job confirms it (`actors/shared/output_capture`).
 """
 
 from __future__ import annotations

@@ -250,8 +250,8 @@ class Fleet:
     def ensure(self, subtasks: Collection[SubtaskId], then: Callable[[str | None], None]) -> Cancellable:
         """Have a process for each of these subtasks, and for no others than the job has now.
 
-        Calls `then` with `None`, or why some could not be placed. The returned function calls it off, and
-        ends the processes that were started for it.
+        Calls `then` with `None`, or why some could not be placed. Cancelling the result ends the processes
+        that were started for it.
         """
         self._end_unfit()
         needed = {s: ProcessSpec.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}

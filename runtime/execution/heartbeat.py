@@ -1,4 +1,4 @@
-"""Judges the silence of a process: it hangs, is busy, or was only not heard for a moment.
+"""Decides from the silence of a process whether it hangs, is busy, or is only late.
 
 Ray reports a process that dies. It reports nothing of one that lives and does nothing. A signal may have
 stopped it, or its memory may be on a disk that does not answer. So the answers must be followed. Silence

@@ -154,8 +154,8 @@ class JobExecution:
         self._processes = processes
         self._clock = clock
         self._timers = timers
-        self._on_end = on_end
-        self._on_fenced = on_fenced
+        self.job_ended = on_end
+        self.fenced = on_fenced
         #: By subtask: the attempt that it was last started for, and that up to which it was stopped.
         self._attempts: dict[SubtaskId, int] = {}
         self._stopped_through: dict[SubtaskId, int] = {}
@@ -248,12 +248,6 @@ class JobExecution:
     ) -> None:
         for subtask in subtasks:
             self._send_control(attempt, subtask, NotifyAborted(checkpoint_id), _nobody_waits)
-
-    def job_ended(self, state: JobState, cause: str) -> None:
-        self._on_end(state, cause)
-
-    def fenced(self) -> None:
-        self._on_fenced()
 
     # -- how it is done -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`SubtaskRunner`: what the process of a subtask does with the calls that reach it.
+"""`SubtaskRunner`: the role of a subtask's process.
 
 It takes a role, builds and runs attempts of its subtask one after the other, and gives the role back. It is
 single-threaded and knows no cluster. The actor on Ray is a `SubtaskRunner`, and the simulation's process has
@@ -8,7 +8,7 @@ the text that runs in production.
 - Calls may come late, twice and in any order. `RoleHolder` decides which of them fit.
 - An attempt begins when nothing of the one before runs any more. A newer deployment, or a stop that covers
   it, may have come meanwhile, so the process asks again whether it may begin.
-- An attempt has one end. All that wait for it hear of it once: the open `run` call, stops, a deployment.
+- An attempt has one end, which the open `run` call, stops and a waiting deployment learn once.
 - A process that hears from no JobMaster for a whole lease ends. So no orphan stays, whatever died first.
 - A process that has given its role back is warm: it can take a role of another job. A process in which users'
   code has failed, or left anything, ends instead.
@@ -150,12 +150,11 @@ class ProcessEnds:
 class _Deployed(Generic[PeersT]):
     """An attempt that was deployed, until the next one is."""
 
-    def __init__(self, on_failure: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.attempt: RunningAttempt[PeersT]
         self.deliveries = Deliveries()
         self.outcome: SubtaskOutcome | None = None
         self.is_started = False
-        self._on_failure = on_failure
         self._waiting: list[OnOutcome] = []
 
     def when_ended(self, callback: OnOutcome) -> None:
@@ -169,8 +168,6 @@ class _Deployed(Generic[PeersT]):
 
     def ended(self, outcome: SubtaskOutcome) -> None:
         self.outcome = outcome
-        if isinstance(outcome, SubtaskFailed):
-            self._on_failure()
         if isinstance(outcome, SubtaskFinished):
             self.deliveries.close(DeliveryAnswer.CONSUMED)
         else:
@@ -298,7 +295,8 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
             self._stop_current(lambda: self._begin(role, descriptor, master, on_built))
             return
         self._holder.begin(role)
-        self._current = current = _Deployed[PeersT](self._user_code_has_failed)
+        self._current = current = _Deployed[PeersT]()
+        current.when_ended(self._note_failure)
         current.attempt = self._host.new_attempt(role, descriptor, master, current)
 
         def built(failed: SubtaskFailed | None) -> None:
@@ -424,8 +422,8 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         current.when_ended(lambda outcome: on_stopped())
         current.attempt.stop()
 
-    def _user_code_has_failed(self) -> None:
-        self._has_failed = True
+    def _note_failure(self, outcome: SubtaskOutcome) -> None:
+        self._has_failed = self._has_failed or isinstance(outcome, SubtaskFailed)
 
     def _why_not_again(self) -> str | None:
         if self._has_failed:

@@ -11,7 +11,7 @@ not, the checkpoint must hold it. Two rules ensure that.
 *From the coordinator to a subtask.* The valve holds events between the coordinator's part and the barriers of
 the sources. That is not long enough: a barrier reaches a subtask later. So each event carries the checkpoint
 behind which it was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
-(`task/coordinator_mail.py`). Events that were sent before the coordinator's part have arrived before any
+(`task/subtask_checkpoints.py`). Events that were sent before the coordinator's part have arrived before any
 source is triggered (`OperatorCoordinatorHolder`).
 
 *From a subtask to the coordinator.* An event that a subtask sent before its part may come after the

@@ -11,7 +11,7 @@ moment, because it stands between buffers; a source's trigger waits for it. An u
 two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with blocked
 outputs still handles it. Only a call that emits very much is awaited.
 
-`requested_checkpoints` describes the way of a barrier, `end_of_input` the end of a subtask.
+`subtask_checkpoints` describes the way of a barrier, `end_of_input` the end of a subtask.
 """
 
 from __future__ import annotations
