@@ -103,7 +103,7 @@ def test_so_it_is_when_the_record_of_the_newest_checkpoint_is_damaged() -> None:
     restart_all(run)
     (deployed,) = run.cluster.take()
     assert (deployed[0], deployed[2:]) == ("deploy", ("all", 1))
-    assert "records of its decision log that are damaged" in (run.scheduler.statistics().warning or "")
+    assert "without damaged records of its decision log" in (run.scheduler.statistics().warning or "")
 
 
 def test_a_cancel_meanwhile_is_not_forgotten() -> None:
