@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.bridge.arrow import UnsupportedTypeError, arrow_schema_of, readable_schema, spark_schema_of
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError, StorageError
-from penstock.runtime.io.state_frames import parts_of_table, refuse_doubles
+from penstock.runtime.io.state_frames import parts_of_table, refuse_repeated_keys
 from penstock.runtime.io.state_parts import (
     Conversion,
     Convert,
@@ -159,7 +159,7 @@ class WriteParts:
             for subtask, positions in by_subtask(keys, place).items():
                 known = seen.setdefault(subtask, set())
                 mine = [keys[position] for position in positions]
-                refuse_doubles(mine, known)
+                refuse_repeated_keys(mine, known)
                 known.update(mine)
                 part = waiting.setdefault(subtask, ([], []))
                 part[0].extend(mine)

@@ -109,7 +109,7 @@ def parts_of_columns(
     columns = {name: canonical_column(_one(table[name]), name) for name in names}
     block = _block(table, columns, extra, draft)
     place = draft.place
-    _refuse_doubles(block)
+    _refuse_repeated_keys(block)
     owners = block.key_groups.astype(np.int64) * place.parallelism // place.max_parallelism
     return {
         index: OperatorSubtaskState(
@@ -155,7 +155,7 @@ def _block(table: pa.Table, keys: dict[str, pa.Array], extra: int, draft: Savepo
     )
 
 
-def _refuse_doubles(block: ColumnBlock) -> None:
+def _refuse_repeated_keys(block: ColumnBlock) -> None:
     slots = ColumnTable("doubles", 1, tracks_changes=False).put(
         ColumnBlock(block.table, block.keys, block.key_groups, None, block.extra)
     )
@@ -331,7 +331,7 @@ def parts_of_table(
     keys = list(conversion.keys(keys))
     positions = by_subtask(keys, place) or {0: []}
     entries, rank = _entries(table, draft.kind, keys)
-    refuse_doubles(entries)
+    refuse_repeated_keys(entries)
     stamps = stamps_of(table)
     if stamps is not None:
         values = list(zip(stamps, values, strict=True))
@@ -378,7 +378,7 @@ def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[An
     return entries, {row: rank for rank, row in enumerate(order)}
 
 
-def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:
+def refuse_repeated_keys(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:
     """Refuse repeated keys, and keys of earlier calls."""
     distinct = set(keys)
     if len(distinct) == len(keys) and distinct.isdisjoint(before):

@@ -29,7 +29,7 @@ BLOCK_ENTRIES: Final = 1 << 14
 _KEY_WEIGHT: Final = 16
 _VALUE_WEIGHT: Final = 16
 #: References that are released at a time.
-_GIVEN_BACK: Final = 1_000
+_RELEASED: Final = 1_000
 
 #: Keys of a block, and their values encoded as one list; `None` for deleted entries.
 _EncodedRows: TypeAlias = tuple[Sequence[Any], bytes | None]
@@ -112,7 +112,7 @@ class CapturedRows:
         finally:
             self._readers.pop()
         if isinstance(rows, dict) and not self._readers:
-            _give_back(rows)
+            _release(rows)
         assert self._packed is not None, "entries leave when their bytes are there"
         return self._packed
 
@@ -191,11 +191,11 @@ def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]
     return [entries[place] for place in order], [values[place] for place in order]
 
 
-def _give_back(entries: dict[Any, Any]) -> None:
+def _release(entries: dict[Any, Any]) -> None:
     """Empty a dict in small steps; another thread may do so at the same time."""
     with suppress(KeyError):
         while entries:
-            for _ in range(_GIVEN_BACK):
+            for _ in range(_RELEASED):
                 entries.popitem()
 
 

@@ -31,7 +31,7 @@ from penstock.runtime.state.stable_hash import HashArray, mix64_array
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots, TypedColumns, alike, plain_name
 
-#: Scatters the hash in front of an extra part; any large odd number does.
+#: Scatters a hash before an extra part is mixed in; any large odd number will do.
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -147,7 +147,7 @@ class ColumnTable:
         if len(self._rows) < len(self._changed):
             self._rows = np.empty(len(self._changed), np.int32)
         rows = np.arange(len(slots), dtype=np.int32)
-        self._rows[slots[::-1]] = rows[::-1]  # of several rows for one slot the last one written stays
+        self._rows[slots[::-1]] = rows[::-1]  # the last row of a slot stays
         are_first: NDArray[np.bool_] = self._rows.take(slots) == rows
         return are_first
 
@@ -358,7 +358,7 @@ def _last_in_part(hashes: HashArray) -> Slots:
     going, scattered = np.arange(len(hashes), dtype=np.int32), hashes * _ODD
     while len(going):
         positions = scattered >> shift
-        cells[positions] = going  # of several numbers for one cell the last one stays
+        cells[positions] = going  # the last number of a cell stays
         found = cells[positions]
         is_same = hashes[found] == hashes[going]
         last[going[is_same]] = found[is_same]

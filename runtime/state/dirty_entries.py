@@ -65,16 +65,6 @@ class DirtyEntries:
         dirty_keys: Entries whose value is looked up.
         only_leaves: Whether all values in `written` are leaves.
         accepts_all: Whether values of any type may be written; `only_leaves` then never holds.
-
-    Example:
-        >>> from penstock.runtime.record.value_codec import ValueCodec
-        >>> entries = {"bob": [2], "cem": 3}
-        >>> dirty = DirtyEntries(entries, ImmutableValues(ValueCodec()))
-        >>> dirty.update(["bob", "cem"])
-        >>> dirty.written["ann"] = DELETED
-        >>> mutable = dirty.mutable()
-        >>> mutable, dirty.take(mutable)
-        ({'bob': [2]}, [{'ann': deleted, 'cem': 3}])
     """
 
     __slots__ = (

@@ -30,19 +30,7 @@ _DEFAULT_POLICY: Final = CompactionPolicy()
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
-    """Keyed state in dictionaries.
-
-    Example:
-        >>> from penstock.runtime.record.value_codec import ValueCodec
-        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
-        >>> from penstock.runtime.state.keyed_states import ValueState
-        >>> backend = HeapKeyedStateBackend(BackendSetup("count", 128, KeyGroupRange(0, 127), ValueCodec()))
-        >>> count = backend.bind(ValueState(int, default=0, name="count"))
-        >>> backend.set_current_key("word")
-        >>> count.update(count.value() + 1)
-        >>> backend.table("count").entries
-        {'word': 1}
-    """
+    """Keyed state in dictionaries."""
 
     def __init__(self, setup: BackendSetup, policy: CompactionPolicy = _DEFAULT_POLICY) -> None:
         self._increments = Increments(setup.codec)
@@ -162,7 +150,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         for handle in handles:
             self._put_entries_of(handle, files)
         for name in self._known.lists:
-            self._put_in_order(name)
+            self._sort_list(name)
         shareable = len(handles) == 1 and handles[0].key_groups == self.key_groups
         if restored_checkpoint_id is not None and shareable:
             self._increments.start_from(restored_checkpoint_id, handles[0])
@@ -173,7 +161,7 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         entries = self.table(name, nested=nested).entries
         (_apply_nested if nested else _apply_flat)(entries, keys, values)
 
-    def _put_in_order(self, name: str) -> None:
+    def _sort_list(self, name: str) -> None:
         """Sort the elements of restored lists by their numbers: deltas may have any order."""
         entries = self._tables[name].entries if name in self._tables else {}
         for key, held in entries.items():

@@ -145,11 +145,6 @@ class KeyToSubtask(dict[Any, int]):
     """Cache of the subtask of each key; a full cache is cleared.
 
     Keys that are equal (`1` and `True`) share an entry, which is right: they share their hash.
-
-    Example:
-        >>> subtask_of = KeyToSubtask(2, 128)
-        >>> [subtask_of[key] for key in ("word", "line", "word")]
-        [1, 0, 1]
     """
 
     def __init__(self, parallelism: int, max_parallelism: int, limit: int = 1 << 16) -> None:
@@ -215,13 +210,7 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
 
 
 def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]]]) -> list[OldStates[T]]:
-    """Lists that each new subtask puts into a snapshot while its operator has not used them.
-
-    Example:
-        >>> old = [{"seen": (RedistributionMode.UNION, "ab")}, {"seen": (RedistributionMode.UNION, "c")}]
-        >>> [part["seen"][1] for part in own_parts(old, redistribute(old, 2))]
-        [['a', 'b'], ['c']]
-    """
+    """Lists that each new subtask puts into a snapshot while its operator has not used them."""
     modes = _modes(old)
     parts: list[dict[str, tuple[RedistributionMode, Sequence[T]]]] = []
     for index, share in enumerate(shares):

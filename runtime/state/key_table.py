@@ -43,15 +43,7 @@ _LEAST: Final = 1 << 10
 
 
 class KeyTable:
-    """Slots by hash; the owner stores the keys themselves.
-
-    Example:
-        >>> keys, table = [], KeyTable()
-        >>> names = np.array(["a", "b", "a"])
-        >>> same = lambda slots, rows: np.array([keys[s] == names[r] for s, r in zip(slots, rows)], bool)
-        >>> table.slots_of(np.array([7, 8, 7], np.uint64), same, lambda s, rows: keys.extend(names[rows]))
-        array([0, 1, 0])
-    """
+    """Slots by hash; the owner stores the keys themselves."""
 
     def __init__(self) -> None:
         self.clear()

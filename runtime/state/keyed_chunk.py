@@ -128,7 +128,7 @@ def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
     """The batch that `encode_columns` wrote; the columns are views into the data."""
     try:
         return read_batch(data, any_type=any_type)
-    except Exception as error:  # anything: the bytes decide what goes wrong
+    except Exception as error:  # damaged bytes may raise anything
         why = str(error) if isinstance(error, CodecError) else error_text(error)
         msg = f"{len(data)} bytes of columns can't be decoded: {why}"
         raise CodecError(msg) from error
@@ -272,7 +272,7 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
-    """Remove a table without decoding any block; returns the rest (`None` if empty) and the removed keys."""
+    """Remove a table, decoding no block; returns the rest (`None` if empty) and the removed keys' number."""
     max_parallelism, packed = _unpack(data, place_of(handle))
     rest = [block for block in packed if block[0] != table]
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
@@ -355,7 +355,7 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
             if not isinstance(table, str) or not isinstance(count, int):
                 msg = f"a block has the table {table!r:.100} and {count!r:.100} keys"
                 raise ValueError(msg)
-    except (ValueError, TypeError, RecursionError) as error:  # from showing a deeply nested value
+    except (ValueError, TypeError, RecursionError) as error:  # `repr` of a deeply nested value
         raise _undecodable(where, error) from error
     return written_with, packed
 

@@ -169,15 +169,7 @@ class StateInfo:
 
 
 def infos_of(kind: type) -> tuple[StateInfo, ...]:
-    """The states that a class declares, in plain values; runs no code of the class.
-
-    Example:
-        >>> from penstock.runtime.state.keyed_states import MapState
-        >>> class Visits:
-        ...     pages = MapState(str, int)
-        >>> infos_of(Visits)
-        (StateInfo(name='pages', kind='map', of_type='str: int', renamed_from='', ttl='', is_keyed=True),)
-    """
+    """The states that a class declares, in plain values; runs no code of the class."""
     return tuple(map(_info, _declared(kind).values()))
 
 

@@ -47,16 +47,16 @@ _ATOMS: Final = LEAVES | {datetime, time, range, type(...), type(NotImplemented)
 _are_atoms: Final = _ATOMS.issuperset
 
 _is_tracked: Final = gc.is_tracked
-#: Raises a `TypeError` for values that have no hash: it looks for each of them among nothing.
+#: Raises a `TypeError` for values that have no hash.
 _have_hashes: Final = frozenset[Any]().isdisjoint
 
 _Copier: TypeAlias = Callable[[Any], Any]
 
-#: Methods with which a class says itself how it is copied.
-_OWN_WAYS: Final = ("__deepcopy__", "__setstate__", "__getnewargs_ex__", "__del__")
+#: Methods by which a class defines how it is copied.
+_OWN_COPY_HOOKS: Final = ("__deepcopy__", "__setstate__", "__getnewargs_ex__", "__del__")
 
-_WAYS_OF_COPYING: Final = (
-    *_OWN_WAYS,
+_COPY_HOOKS: Final = (
+    *_OWN_COPY_HOOKS,
     "__copy__",
     "__reduce_ex__",
     "__reduce__",
@@ -65,8 +65,8 @@ _WAYS_OF_COPYING: Final = (
 )
 
 _HEAP_TYPE: Final = 1 << 9
-#: Builtins whose values can't change, and what reads one out of an instance of a subclass, whatever methods
-#: that has. The instances can have attributes that change.
+#: Builtins whose values can't change, with the function that reads the value of a subclass's instance,
+#: whatever methods the subclass has. Attributes of such instances may change.
 _FIXED_BASES: Final[dict[Any, _Copier]] = {
     int: int.__int__,
     float: float.__float__,
@@ -79,7 +79,7 @@ _FIXED_BASES: Final[dict[Any, _Copier]] = {
 
 
 def own_copy(value: Any) -> Any:
-    """The value itself if it can't change, else a copy that shares with it only what can't.
+    """The value itself if it can't change, else a copy that shares no mutable part with it.
 
     Raises:
         PenstockError: The value is mutable and can't be copied.
@@ -116,11 +116,11 @@ def own_copy(value: Any) -> Any:
     try:
         return _copied(value)
     except RecursionError:
-        return _deep(value)  # it holds itself, or is very deep: `deepcopy` knows what it has seen
+        return _deep(value)  # it contains itself, or is very deep: `deepcopy` has a memo
 
 
 def own_copies(values: Sequence[Any]) -> list[Any]:
-    """The values in a list of its own, which are copies where they can change."""
+    """The values in a new list, copied where they can change."""
     kinds = set(map(type, values))
     if (
         kinds == {dict}
@@ -134,11 +134,11 @@ def own_copies(values: Sequence[Any]) -> list[Any]:
     return list(map(own_copy, values))
 
 
-def own_draws(values: Iterator[Any], most: int) -> list[Any]:
+def draw_copies(values: Iterator[Any], most: int) -> list[Any]:
     """The next values of an iterator, at most `most`, each copied before the next one is drawn.
 
-    Each record that a function emits one by one costs this. So the looks of `own_copy` stand here again. A
-    flat dict without another reference is not copied.
+    Every record that a function yields costs this, so it repeats the checks of `own_copy`. A flat dict
+    without another reference is not copied.
 
     Example:
         >>> def grown():
@@ -146,7 +146,7 @@ def own_draws(values: Iterator[Any], most: int) -> list[Any]:
         ...     yield row
         ...     row["n"] = 2
         ...     yield row
-        >>> own_draws(grown(), 5)
+        >>> draw_copies(grown(), 5)
         [{'n': 1}, {'n': 2}]
     """
     drawn: list[Any] = []
@@ -172,13 +172,13 @@ def own_draws(values: Iterator[Any], most: int) -> list[Any]:
 
 
 def _references_of_one() -> int:
-    """Result of `getrefcount` in a loop like that of `own_draws`, of a value that only the loop has."""
+    """Result of `getrefcount` for a value that only a loop like that of `draw_copies` refers to."""
     for value in islice((dict(n=1) for _ in range(1)), 1):  # noqa: C408
         return getrefcount(value)
     return 0
 
 
-#: Without a global lock counts of references say less, so then every dict is copied.
+#: Reference counts are not exact without a global lock, so then every dict is copied.
 _ALONE: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else _references_of_one()
 
 
@@ -251,7 +251,7 @@ def _named_tuple(kind: type, value: Any) -> Any:
 
 
 def _from_base(base: Any, kind: type, value: Any) -> Any:
-    """A value of a subclass of `int`, `str` and the like, without a call of the subclass's own `__new__`."""
+    """Copy a value of a subclass of a builtin without calling the subclass's own `__new__`."""
     content = _FIXED_BASES[base](value)
     made = base.__new__(kind, map(_copied, content) if isinstance(content, Iterator) else content)
     if kind.__dictoffset__:
@@ -266,7 +266,7 @@ def _object(kind: type, value: Any) -> Any:
 
 
 def _frozen(shape: RecordShape, copier: _Copier, value: Any) -> Any:
-    """A frozen dataclass, which is its own copy if all of its values are."""
+    """Copy a frozen dataclass, which is its own copy if all its values are."""
     state = shape.state_of(value)
     if state is None:
         return copier(value)
@@ -296,33 +296,33 @@ def _copier_of(kind: type) -> _Copier:
     if issubclass(kind, np.generic) and not issubclass(kind, np.void | np.object_):
         return _itself
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and not kind.__dictoffset__:
-        return _deep if _has_own_ways(kind) else partial(_named_tuple, kind)
+        return _deep if _has_own_copy_hooks(kind) else partial(_named_tuple, kind)
     for base in _FIXED_BASES:
         if issubclass(kind, base):
             return partial(_from_base, base, kind) if _is_made_of(base, kind) else _deep
-    copier = partial(_object, kind) if _is_plain_object(kind) and not _has_own_ways(kind) else _deep
+    copier = partial(_object, kind) if _is_plain_object(kind) and not _has_own_copy_hooks(kind) else _deep
     params, shape = vars(kind).get("__dataclass_params__"), shape_of(kind)
     if params is not None and params.frozen and shape is not None:
         return partial(_frozen, shape, copier)
     return copier
 
 
-def _has_own_ways(kind: Any) -> bool:
-    return any(hasattr(kind, name) for name in _OWN_WAYS) or any(
+def _has_own_copy_hooks(kind: Any) -> bool:
+    return any(hasattr(kind, name) for name in _OWN_COPY_HOOKS) or any(
         getattr(kind, name, None) is not getattr(object, name, None)
         for name in ("__reduce_ex__", "__reduce__", "__getstate__")
     )
 
 
 def _is_made_of(base: type, kind: type) -> bool:
-    """Whether a value of a builtin and attributes are all there is to an instance of its subclass."""
+    """Whether an instance of a subclass of a builtin has only the builtin's value and attributes."""
     own = kind.__mro__[: kind.__mro__.index(base)]
     if any(not cls.__flags__ & _HEAP_TYPE or _slots_of(cls) for cls in own):
         return False
     return not any(
         name in vars(cls) and not (name == "__getnewargs__" and "_fields" in vars(cls))  # a named tuple's
         for cls in own
-        for name in _WAYS_OF_COPYING
+        for name in _COPY_HOOKS
     )
 
 

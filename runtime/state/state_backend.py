@@ -153,9 +153,9 @@ class KeyedStateBackend(ABC):
             return
         has_stamps = self._known.has_stamps(table.name)
         if ttl is not None:
-            table.give_stamps(self.lifetime_class(ttl, self.time), has_stamps=has_stamps)
+            table.add_stamps(self.lifetime_class(ttl, self.time), has_stamps=has_stamps)
         elif has_stamps:
-            table.take_stamps_away()
+            table.remove_stamps()
 
     def rename(self, declaration: KeyedState) -> None:
         """Rename a restored state that still has the name `renamed_from`; call before any `bind`."""

@@ -40,14 +40,6 @@ class StateTable:
             part. Always empty in a job without snapshots.
         lifetime: The TTL; `None` for none. With one, each value is a *cell*: a pair of its stamp
             (`time_to_live.py`) and the user's value.
-
-    Example:
-        >>> counts = StateTable("counts")
-        >>> counts.entries["word"] = counts.entries.get("word", 0) + 1
-        >>> counts.changed.update(["word"])
-        >>> pages = StateTable("pages", nested=True)
-        >>> pages.entries.setdefault("ann", {})["/cart"] = 2
-        >>> pages.changed.add(("ann", "/cart"))
     """
 
     __slots__ = ("changed", "entries", "lifetime", "name", "nested")
@@ -87,7 +79,7 @@ class StateTable:
             self.entries[entry] = cell
         self.changed.add(entry)
 
-    def give_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
+    def add_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
         """Give the entries a TTL; all of them count as changed if they have no stamps yet."""
         self.lifetime = lifetime
         if not has_stamps:
@@ -95,7 +87,7 @@ class StateTable:
                 self.put(entry, (None, value))
         lifetime.watch_all((entry, cell[0]) for entry, cell in self.cells())
 
-    def take_stamps_away(self) -> None:
+    def remove_stamps(self) -> None:
         """Remove the TTL; all entries count as changed."""
         for entry, cell in self.cells():
             self.put(entry, cell[1])

@@ -72,7 +72,7 @@ class _View(KeyedState):
             raise without_key(self.name)
         return key
 
-    def _meet(self, value: Any) -> None:
+    def _check_new_type(self, value: Any) -> None:
         """Check a value of a type that the view does not know yet."""
         if not isinstance(value, self._type):
             msg = f"state {self.name!r} is declared as {type_name(self._type)} and can't hold {value!r:.200}"
@@ -131,7 +131,7 @@ class ValueView(_FlatView, ValueState[Any]):
 
     def update(self, value: Any) -> None:
         if type(value) not in self._kinds:
-            self._meet(value)
+            self._check_new_type(value)
         if self._isolates and type(value) not in LEAVES:
             own = own_copy(value)
             if own is not value:
@@ -160,14 +160,14 @@ class ReducingView(_FlatView, ReducingState[Any]):
 
     def add(self, value: Any) -> None:
         if type(value) not in self._kinds:
-            self._meet(value)
+            self._check_new_type(value)
         key, entries = self._owner.current_key, self._entries
         try:
             before = entries.get(key, _ABSENT)
             if before is not _ABSENT:
                 value = self.function(before, value)
                 if type(value) not in self._kinds:
-                    self._meet(value)
+                    self._check_new_type(value)
             if self._isolates and type(value) not in LEAVES:
                 value = own_copy(value)
             entries[key] = value
@@ -223,7 +223,7 @@ class ListView(_NestedView, ListState[Any]):
 
     def add(self, value: Any) -> None:
         if type(value) not in self._kinds:
-            self._meet(value)
+            self._check_new_type(value)
         if self._isolates and type(value) not in LEAVES:
             value = own_copy(value)
         key = self._owner.current_key
@@ -257,7 +257,7 @@ class MapView(_NestedView, MapState[Any, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if type(value) not in self._kinds:
-            self._meet(value)
+            self._check_new_type(value)
         if self._isolates and type(value) not in LEAVES:
             value = own_copy(value)
         held, current = self._held(), self._owner.current_key
@@ -266,7 +266,7 @@ class MapView(_NestedView, MapState[Any, Any]):
             if not held:
                 held = self._entries.setdefault(current, {})
         elif type(key) not in self._key_kinds:
-            _meet_map_key(self, key)
+            _check_key_type(self, key)
         held[key] = self._written[current, key] = value
 
     def __delitem__(self, key: Any) -> None:
@@ -335,7 +335,7 @@ def _check_map_key(name: str, of_type: type, key: Any) -> None:
         raise KeyTypeError(msg) from None
 
 
-def _meet_map_key(view: MapView, key: Any) -> None:
+def _check_key_type(view: MapView, key: Any) -> None:
     """Check a key whose type may differ from that of an equal key in the map: 0.5 and np.float32(0.5)."""
     kinds = types_of_keys((key,)) - {tuple}  # the parts of each tuple are checked
     if not kinds <= view._key_kinds:

@@ -227,7 +227,7 @@ class Lifetime:
     @property
     def due_in(self) -> float | None:
         """Seconds until a sweep has work; at most 0 when it has work now, `None` for never."""
-        now = self._swept_to()
+        now = self._sweep_time()
         if now is None:
             return None
         if self._unstamped:
@@ -240,16 +240,16 @@ class Lifetime:
         return missing / 1_000_000
 
     def sweep(self, table: HasCells, most: int) -> int:
-        now = self._swept_to()
+        now = self._sweep_time()
         if now is None:
             return 0
-        seen = self._stamp_some(table, now, most)
+        seen = self._stamp_unstamped(table, now, most)
         while self._due and (self._due[0] + 1) * self._width <= now and seen < most:
             number = self._due[0]
             bucket = self._buckets[number]
             while bucket and seen < most:
                 seen += 1
-                self._look_at(table, bucket.pop(), number, now)
+                self._check_entry(table, bucket.pop(), number, now)
             if not bucket:
                 heappop(self._due)
                 del self._buckets[number]
@@ -257,7 +257,7 @@ class Lifetime:
 
     def sweep_all(self, table: HasCells) -> None:
         """Delete all expired entries, also of the bucket that has not ended yet."""
-        now = self._swept_to()
+        now = self._sweep_time()
         if now is None:
             return
         while self.sweep(table, 1 << 20):
@@ -266,9 +266,9 @@ class Lifetime:
             number = self._due[0]
             waiting, self._buckets[number] = self._buckets[number], []
             for entry in waiting:
-                self._look_at(table, entry, number, now)
+                self._check_entry(table, entry, number, now)
 
-    def _look_at(self, table: HasCells, entry: Any, number: int, now: int) -> None:
+    def _check_entry(self, table: HasCells, entry: Any, number: int, now: int) -> None:
         if self._watched.get(entry) != number:
             return  # it is in an earlier bucket, too
         del self._watched[entry]
@@ -280,7 +280,7 @@ class Lifetime:
         else:
             table.delete(entry)
 
-    def _stamp_some(self, table: HasCells, now: int, most: int) -> int:
+    def _stamp_unstamped(self, table: HasCells, now: int, most: int) -> int:
         """Begin the lives of entries that were saved without stamps."""
         seen = 0
         while self._unstamped and seen < most:
@@ -293,5 +293,5 @@ class Lifetime:
                 self.watch(entry, now if cell[0] is None else cell[0])
         return seen
 
-    def _swept_to(self) -> int | None:
+    def _sweep_time(self) -> int | None:
         return self._time.watermark if self.ttl.time == "event" else self._time.processing()

@@ -257,12 +257,7 @@ def place_in(
 
 
 def by_subtask(keys: Sequence[Any], place: StatePlace) -> dict[int, list[int]]:
-    """Positions in `keys`, by owning subtask.
-
-    Example:
-        >>> by_subtask(["word", "line"], StatePlace("count", "reduce", 2, 128))
-        {0: [1], 1: [0]}
-    """
+    """Positions in `keys`, by owning subtask."""
     groups = key_group_array(keys, place.max_parallelism).astype(int)
     positions: dict[int, list[int]] = {}
     for position, subtask in enumerate((groups * place.parallelism // place.max_parallelism).tolist()):

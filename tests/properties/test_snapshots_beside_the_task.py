@@ -354,7 +354,7 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
 def _everything_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured_rows, "BLOCK_ENTRIES", 2)
     monkeypatch.setattr(captured_rows, "BLOCK_ENTRIES", 2)
-    monkeypatch.setattr(captured_rows, "_GIVEN_BACK", 1)
+    monkeypatch.setattr(captured_rows, "_RELEASED", 1)
     monkeypatch.setattr(dirty_entries, "MAX_UNEXAMINED", 3)
     monkeypatch.setattr(dirty_entries, "_MANY", 2)
 

@@ -60,7 +60,7 @@ def forget_restored_timers_of_processing_time(patch: pytest.MonkeyPatch) -> None
 
 
 def let_restored_state_begin_its_life_again(patch: pytest.MonkeyPatch) -> None:
-    give = StateTable.give_stamps
+    give = StateTable.add_stamps
 
     def anew(self: StateTable, lifetime: Lifetime, *, has_stamps: bool) -> None:
         if has_stamps:
@@ -68,7 +68,7 @@ def let_restored_state_begin_its_life_again(patch: pytest.MonkeyPatch) -> None:
                 self.put(entry, (None, cell[1]))
         give(self, lifetime, has_stamps=has_stamps)
 
-    patch.setattr(StateTable, "give_stamps", anew)
+    patch.setattr(StateTable, "add_stamps", anew)
 
 
 def wait_for_idle_channels(patch: pytest.MonkeyPatch) -> None:

@@ -27,11 +27,11 @@ from penstock.runtime.io.rocksdb.snapshots import (
     ExpiredRows,
     NativeSnapshot,
     cut_off_foreign,
+    damage_as_corruption,
     download,
     expired_rows,
     is_expired,
     largest_part,
-    opened_as_written,
     sorted_files,
     take_over,
 )
@@ -79,7 +79,7 @@ class ScannedLifetime(Lifetime):
     @property
     def due_in(self) -> float | None:
         """Return the seconds until the next pass; 0 within one, `None` when only a watermark can begin it."""
-        now = self._swept_to()
+        now = self._sweep_time()
         if now is None:
             return None
         missing = 0 if self._at is not None else self._next_at - now
@@ -89,11 +89,11 @@ class ScannedLifetime(Lifetime):
 
     def sweep(self, table: HasCells, most: int) -> int:
         assert isinstance(table, RocksDBTable), "another table has another lifetime"
-        now = self._swept_to()
+        now = self._sweep_time()
         if now is None or (self._at is None and self._next_at > now):
             return 0
         table.cached.write_back()
-        seen = self._look_through(table.cached, table, self._at or b"", now, most)
+        seen = self._sweep_rows(table.cached, table, self._at or b"", now, most)
         if seen < most:
             self._at, self._next_at = None, now + self.microseconds
         return seen
@@ -102,12 +102,10 @@ class ScannedLifetime(Lifetime):
 
     def expired_before(self) -> int | None:
         """Return the latest expired stamp; `None` when event time is not known."""
-        now = self._swept_to()
+        now = self._sweep_time()
         return None if now is None else now - self.microseconds
 
-    def _look_through(
-        self, cached: CachedEntries, table: RocksDBTable, at: bytes, now: int, most: int
-    ) -> int:
+    def _sweep_rows(self, cached: CachedEntries, table: RocksDBTable, at: bytes, now: int, most: int) -> int:
         """Check rows from `at` on; return their number."""
         seen, rows = 0, cached.rows
         written: list[tuple[bytes, bytes]] = []
@@ -125,7 +123,7 @@ class ScannedLifetime(Lifetime):
                 key, part = rows.key_and_part(row, data)
                 entry = (key, part) if rows.nested else key
                 if dict.__contains__(cached, key):
-                    self._in_memory(table, entry, now)
+                    self._sweep_cached(table, entry, now)
                 elif stamp is None:
                     written.append(rows.encode(key, part, (now, value)))
                 else:
@@ -135,7 +133,7 @@ class ScannedLifetime(Lifetime):
         cached.database.write(written, deleted)
         return seen
 
-    def _in_memory(self, table: RocksDBTable, entry: Any, now: int) -> None:
+    def _sweep_cached(self, table: RocksDBTable, entry: Any, now: int) -> None:
         cell = table.cell_of(entry)
         if cell is None:
             return
@@ -155,19 +153,6 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     Args:
         memory: Bytes for all databases of this process.
         folder: Parent of the scratch folder; `None` for the temporary folder of the node.
-
-    Example:
-        >>> from penstock.runtime.record.value_codec import ValueCodec
-        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
-        >>> from penstock.runtime.state.keyed_states import ValueState
-        >>> setup = BackendSetup("count", 128, KeyGroupRange(0, 127), ValueCodec())
-        >>> backend = RocksDBKeyedStateBackend(setup, 8 * 1024 * 1024)
-        >>> count = backend.bind(ValueState(int, default=0, name="count"))
-        >>> backend.set_current_key("word")
-        >>> count.update(count.value() + 1)
-        >>> backend.table("count").entries
-        {'word': 1}
-        >>> backend.close()
     """
 
     lifetime_class: ClassVar[type[Lifetime]] = ScannedLifetime
@@ -218,10 +203,10 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def _set_ttl(self, table: StateTable, ttl: StateTtl | None) -> None:
         if table.lifetime is None:
-            self._delete_what_would_return(table.name, ttl)
+            self._delete_reappearing(table.name, ttl)
         super()._set_ttl(table, ttl)
 
-    def _delete_what_would_return(self, name: str, ttl: StateTtl | None) -> None:
+    def _delete_reappearing(self, name: str, ttl: StateTtl | None) -> None:
         """Delete entries that had expired when saved, unless the current TTL also hides them."""
         now_expired = None if ttl is None else ScannedLifetime(ttl, self.time).expired_before()
         if any(now_expired is None or rows.latest > now_expired for rows in self._expired_rows.get(name, ())):
@@ -310,7 +295,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         self._expired_rows = expired_rows(handles, self.key_groups)
         native = [handle for handle in handles if handle.is_native]
         if native:
-            with opened_as_written(self._operator):
+            with damage_as_corruption(self._operator):
                 self._open_parts(native, files, restored_checkpoint_id)
         elif self._database.rows_written:
             self._database.clear()

@@ -63,14 +63,7 @@ def table_of(row: bytes) -> tuple[bytes, str, bool]:
 
 
 class TableRows:
-    """Makes and reads the rows of one table.
-
-    Example:
-        >>> rows = TableRows("pages", True, 128, ValueCodec())
-        >>> row, value = rows.encode("ann", "/cart", 3)
-        >>> rows.decode(row, value)
-        ('ann', '/cart', 3)
-    """
+    """Makes and reads the rows of one table."""
 
     __slots__ = ("_begins", "_codec", "_max_parallelism", "_prefix", "name", "nested")
 

@@ -68,14 +68,7 @@ def is_state_file(name: str) -> bool:
 
 
 def sorted_files(handle: KeyedStateHandle | None) -> dict[str, StateHandle]:
-    """Return the files of a confirmed checkpoint that another one may reuse, by name.
-
-    Example:
-        >>> from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
-        >>> files = InlineHandle(b"..."), InlineHandle(b".")
-        >>> sorted_files(KeyedStateHandle(KeyGroupRange(0, 9), files, names=("000008.sst", "CURRENT")))
-        {'000008.sst': InlineHandle(data=b'...')}
-    """
+    """Return the files of a confirmed checkpoint that another one may reuse, by name."""
     if handle is None:
         return {}
     pairs = zip(handle.names, handle.files, strict=True)
@@ -243,7 +236,7 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
 
 
 @contextmanager
-def opened_as_written(operator: str) -> Iterator[None]:
+def damage_as_corruption(operator: str) -> Iterator[None]:
     """Turn errors about damaged files into a `CorruptSnapshotError`: their checksums fit, so retries fail."""
     try:
         yield

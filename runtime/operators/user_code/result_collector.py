@@ -24,7 +24,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.state.own_copy import LEAVES, own_copies, own_copy, own_draws
+from penstock.runtime.state.own_copy import LEAVES, draw_copies, own_copies, own_copy
 
 
 def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -71,7 +71,7 @@ class Emission(Enum):
         return own_copies(rows) if self is Emission.BY_BATCH else rows
 
     def drawn(self, records: Iterator[Any], most: int) -> list[Any]:
-        return own_draws(records, most) if self is Emission.AT_ONCE else list(islice(records, most))
+        return draw_copies(records, most) if self is Emission.AT_ONCE else list(islice(records, most))
 
 
 #: Maximum number of rows of one output batch.
