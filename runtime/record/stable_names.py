@@ -82,7 +82,7 @@ HOMES: Final[dict[str, str]] = {
     "OperatorError": "penstock.runtime.errors.OperatorError",
     "OperatorInfo": "penstock.runtime.graph.graph_info.OperatorInfo",
     "OperatorStatistics": "penstock.runtime.operators.metrics.OperatorStatistics",
-    "PartitionedSplit": "penstock.runtime.io.connectors.files.hive_partitions.PartitionedSplit",
+    "PartitionedSplit": "penstock.runtime.io.connectors.files.file_reader.PartitionedSplit",
     "PendingFile": "penstock.runtime.io.connectors.files.file_sink_writer.PendingFile",
     "PenstockError": "penstock.runtime.errors.PenstockError",
     "Polled": "penstock.runtime.operators.source.Polled",

@@ -1,15 +1,35 @@
-"""Lists the files of a source when a job starts without a snapshot, and reads the splits of one subtask."""
+"""The files of a source: listed when a job starts without a snapshot, read split by split, with folder columns.
+
+**Folder columns**: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them. A folder
+`name=value` is a column of all files below it. Name and value are URL-encoded, and
+`__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts without a snapshot. They
+follow the rule of inferred CSV columns: a type must preserve every letter. So `month=02` is text, and
+`year=2020` is a number. Each split carries its values, so a restored job has the same ones. A column in the
+file itself takes precedence.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
 
 from penstock.runtime.errors import ConnectorError
+from penstock.runtime.io.connectors.arrow_batches import PathColumns
+from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.formats.csv_dialect import checked_column, inferred_type
+from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
+from penstock.runtime.io.connectors.formats.lines import TextFormat
+from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.trust.data import read_batch
 from penstock.runtime.trust.paths import is_glob, literal_folder
 
 
@@ -154,3 +174,170 @@ class FileReader:
         if self._current is not None:
             self._current.close()
             self._current = None
+
+
+#: `"auto"` reads folders below the locations, with a warning of the job.
+Partitioning: TypeAlias = Literal["auto", "hive"] | None
+
+#: Name of a text line's column next to the folder columns, as in Spark.
+TEXT_COLUMN: Final = "value"
+
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedSplit:
+    """A split of a file, with its folder columns as an Arrow batch of one row."""
+
+    split: Any
+    columns: bytes
+
+    @property
+    def path(self) -> str:
+        return str(self.split.path)
+
+
+class Partitions:
+    """The columns of the folders of a source's files; refuses a path that names a column twice."""
+
+    def __init__(
+        self,
+        files: Sequence[FileInfo],
+        locations: Sequence[str],
+        partitioning: Partitioning,
+        types: Mapping[str, Any],
+    ) -> None:
+        bases = [""] if partitioning == "hive" else [_base(location) for location in locations]
+        found = {} if partitioning is None else {info.path: _columns_of(info.path, bases) for info in files}
+        self.names = tuple(dict.fromkeys(name for columns in found.values() for name in columns))
+        values = [
+            _typed(name, [columns.get(name) for columns in found.values()], types.get(name))
+            for name in self.names
+        ]
+        table = pa.RecordBatch.from_arrays(values, names=list(self.names))
+        self._rows = {path: table.slice(at, 1) for at, path in enumerate(found)} if self.names else {}
+        self._found = found
+
+    @property
+    def example(self) -> str:
+        pairs = ((name, text) for columns in self._found.values() for name, text in columns.items())
+        name, text = next(pairs)
+        return f"{name}={_NULL if text is None else text}"
+
+    def of(self, path: str) -> PathColumns:
+        return PathColumns(self._rows[path])
+
+    def with_columns(self, splits: Sequence[Any]) -> list[PartitionedSplit]:
+        written: dict[str, bytes] = {}
+        for split in splits:
+            if split.path not in written:
+                written[split.path] = _written(self._rows[split.path])
+        return [PartitionedSplit(split, written[split.path]) for split in splits]
+
+
+def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitReader:
+    if not isinstance(split, PartitionedSplit):
+        return form.open(split, filesystem)
+    columns = PathColumns(read_batch(split.columns))
+    adapted = with_path_columns(form, columns)
+    return PartitionedReader(adapted.open(split.split, filesystem), split, columns, form)
+
+
+def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
+    return replace(form, path_columns=columns) if isinstance(form, ParquetFormat | CsvFormat) else form
+
+
+class PartitionedReader:
+    """Adds folder columns to the rows of a reader; Parquet readers add them themselves."""
+
+    def __init__(
+        self, reader: SplitReader, split: PartitionedSplit, columns: PathColumns, form: FileFormat
+    ) -> None:
+        self._reader = reader
+        self._split = split
+        self._columns = columns
+        self._form = form
+        self._wanted = form.columns if isinstance(form, CsvFormat) and form.header else None
+
+    def read(self, max_rows: int) -> Polled[Any]:
+        polled = self._reader.read(max_rows)
+        match polled.batch:
+            case _ if isinstance(self._form, ParquetFormat):
+                return polled
+            case ArrowBatch(batch):
+                if isinstance(self._form, ColumnarJsonFormat) and self._form.schema is not None:
+                    batch = self._columns.filled_into(batch)
+                return replace(polled, batch=ArrowBatch(self._columns.added_to(batch, self._wanted)))
+            case RowBatch(rows):
+                return replace(polled, batch=RowBatch(self._with_columns(rows)))
+        return polled
+
+    def position(self) -> PartitionedSplit:
+        return replace(self._split, split=self._reader.position())
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _with_columns(self, rows: Sequence[Any]) -> list[Any]:
+        if isinstance(self._form, TextFormat):
+            rows = [{TEXT_COLUMN: line} for line in rows]
+        other = next((row for row in rows if type(row) is not dict), None)
+        if other is not None:
+            msg = (
+                f"{self._split.path}: a record is {shown(other)}, which can't hold the columns "
+                f"{self._columns.names} of its folders. Say partitioning=None"
+            )
+            raise ConnectorError(msg)
+        return self._columns.added_to_rows(rows, self._wanted)
+
+
+def _base(location: str) -> str:
+    return literal_folder(location) if is_glob(location) else f"{location.rstrip('/')}/"
+
+
+def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
+    """Return name and text of each folder column of a path, below the first base that contains the path."""
+    base = min((base for base in bases if path.startswith(base)), key=len, default=path)
+    found: dict[str, str | None] = {}
+    for folder in path[len(base) :].split("/")[:-1]:
+        name, sign, text = folder.partition("=")
+        if not (sign and name):
+            continue
+        try:
+            name, value = unquote(name, errors="strict"), unquote(text, errors="strict")
+        except UnicodeDecodeError as error:
+            msg = (
+                f"{path}: the folder {folder!r} is not UTF-8 when its URL code is taken away. Rename it, or "
+                "say partitioning=None"
+            )
+            raise ConnectorError(msg) from error
+        if name in found:
+            msg = (
+                f"{path}: two folders name the column {name!r}. Rename one of them, or say partitioning=None"
+            )
+            raise ConnectorError(msg)
+        found[name] = None if text == _NULL else value
+    return found
+
+
+def _typed(name: str, texts: Sequence[str | None], kind: Any) -> pa.Array:
+    present = [text for text in texts if text is not None]
+    values = pa.array(texts, pa.string())
+    try:
+        if kind is None:
+            kind = inferred_type(present)
+            return values if kind == pa.string() else checked_column(values.fill_null(""), kind)
+        if isinstance(kind, pa.DataType):
+            return values.cast(kind)
+        return pa.array([None if text is None else kind(text) for text in texts])
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        msg = f"folders of column {name!r} can't be read as {kind}: {error}. The first is {name}={present[0]}"
+        raise ConnectorError(msg) from error
+
+
+def _written(row: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written

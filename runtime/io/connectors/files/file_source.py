@@ -18,10 +18,12 @@ import pyarrow as pa
 from penstock.runtime.config.checks import Location
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import OnError, checked_setting
-from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader, list_files
-from penstock.runtime.io.connectors.files.hive_partitions import (
+from penstock.runtime.io.connectors.files.file_reader import (
+    FileFormat,
+    FileReader,
     Partitioning,
     Partitions,
+    list_files,
     open_split,
     with_path_columns,
 )
