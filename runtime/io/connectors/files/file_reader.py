@@ -1,4 +1,4 @@
-"""The files of a source: listed when a job starts without a snapshot, read split by split, with folder columns.
+"""The files of a source: listed when a job starts from nothing, read split by split, with folder columns.
 
 **Folder columns**: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them. A folder
 `name=value` is a column of all files below it. Name and value are URL-encoded, and
