@@ -37,7 +37,12 @@ from penstock.runtime.operators.metrics import Metrics, OperatorStatistics
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.operator_state import ListStates, RawState, SavedList
 from penstock.runtime.operators.source_operator import SourceOperator
-from penstock.runtime.operators.user_code.failure import LOCATED, close_all, located, short_repr
+from penstock.runtime.operators.user_code.failure import (
+    OPERATOR_ERRORS,
+    close_all,
+    error_at,
+    short_repr,
+)
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     ArrowBatch,
@@ -96,12 +101,12 @@ class LocatedOperators:
     def call(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
         try:
             return call(*arguments)
-        except LOCATED:
+        except OPERATOR_ERRORS:
             raise
         except BaseException as error:
             # SystemExit, too: it would end a task's thread silently.
             operator = self.operators[index]
-            raise located(self.locations[index], operator.doing, error, operator.current_record) from error
+            raise error_at(self.locations[index], operator.doing, error, operator.current_record) from error
 
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
@@ -379,10 +384,10 @@ class OperatorChain:
                 msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
                 raise PenstockError(msg)
             self._emit(self._first_index + index, tag, batch)
-        except LOCATED:
+        except OPERATOR_ERRORS:
             raise
         except BaseException as error:
-            raise located(self._locations[index], "sending its output", error) from error
+            raise error_at(self._locations[index], "sending its output", error) from error
 
     def _drop(self, stack: list[_Running]) -> None:
         """Close generators that were left in the middle, so that users' `finally` blocks run now."""

@@ -37,7 +37,7 @@ from penstock.runtime.operators.source_watermarks import (
     TimeChange,
     WatermarksAligned,
 )
-from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
+from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, error_at, short_repr
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermarks import WatermarkStrategy
@@ -303,10 +303,10 @@ class SourceOperator:
         assert watermarks is not None, "only a source with a strategy has event time"
         try:
             return call(*arguments, **named)
-        except LOCATED:
+        except OPERATOR_ERRORS:
             raise
         except BaseException as error:
-            raise located(
+            raise error_at(
                 self._context.location, watermarks.doing, error, watermarks.current_record
             ) from error
 
@@ -322,10 +322,10 @@ class SourceOperator:
         """Call a method of the reader; its error becomes an `OperatorError` that names the source."""
         try:
             return call(*arguments, **named)
-        except LOCATED:
+        except OPERATOR_ERRORS:
             raise
         except BaseException as error:
-            raise located(self._context.location, self.doing(what), error) from error
+            raise error_at(self._context.location, self.doing(what), error) from error
 
 
 def _isolated(polled: Polled[Any]) -> Polled[Any]:

@@ -30,7 +30,7 @@ from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState, read_raw_keyed
 from penstock.runtime.operators.source import ConnectorContext, EnumeratesSplits
 from penstock.runtime.operators.source_operator import SourceOperator
-from penstock.runtime.operators.user_code.failure import LOCATED, close_after, located
+from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, close_after, error_at
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
 from penstock.runtime.record.element_codec import BatchCodec
@@ -223,10 +223,10 @@ class _Builder:
             assert spec.factory is not None, f"{spec.id} has no factory"
             try:
                 made.append((location, spec.factory()))
-            except LOCATED:
+            except OPERATOR_ERRORS:
                 raise
             except BaseException as error:  # users' objects are copied here
-                raise located(location, f"making {spec.name}", error) from error
+                raise error_at(location, f"making {spec.name}", error) from error
         return made
 
     def _open(self, parts: SubtaskParts) -> None:

@@ -8,7 +8,7 @@ from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
-from penstock.runtime.operators.user_code.failure import LOCATED, located
+from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, error_at
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import (
     Batch,
@@ -86,10 +86,10 @@ class SubtaskOutputs:
             self.records += len(batch)
             try:
                 partition.emit(batch)
-            except LOCATED:
+            except OPERATOR_ERRORS:
                 raise
             except BaseException as error:  # the user's key function, or a value's own methods
-                raise located(self._locations[operator], "sending its output", error) from error
+                raise error_at(self._locations[operator], "sending its output", error) from error
 
     def broadcast_event(self, event: Event) -> None:
         if self.have_ended and isinstance(event, CheckpointBarrier | CancelCheckpointMarker):
@@ -185,7 +185,7 @@ class _Encoder:
     def encode(self, batch: Batch) -> Buffer:
         try:
             return self._codec.encode(batch)
-        except LOCATED:
+        except OPERATOR_ERRORS:
             raise
         except BaseException as error:  # a value's own methods
-            raise located(self._location, "sending its output", error) from error
+            raise error_at(self._location, "sending its output", error) from error

@@ -64,7 +64,7 @@ from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.source_operator import SourceOperator
-from penstock.runtime.operators.user_code.failure import close_all, located
+from penstock.runtime.operators.user_code.failure import close_all, error_at
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
@@ -332,7 +332,7 @@ class SubtaskState:
         try:
             buffer = parts.batches.encode(rest)
         except CodecError as error:
-            raise located(parts.descriptor.locations[0], "keeping what it has not begun", error) from error
+            raise error_at(parts.descriptor.locations[0], "keeping what it has not begun", error) from error
         parts.in_flight.writer.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
@@ -346,7 +346,7 @@ class SubtaskState:
                 snapshot = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
                 operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
             except CodecError as error:
-                raise located(location, "keeping its state", error) from error
+                raise error_at(location, "keeping its state", error) from error
         # A stop with savepoint ends the data, but not the job's input.
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
         self._end.checkpoint_taken(checkpoint_id)

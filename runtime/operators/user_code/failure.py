@@ -84,7 +84,7 @@ _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozens
 
 
 #: Errors that name their operator already: to raise one from itself would hide its origin.
-LOCATED: Final = (OperatorError, OperatorInterrupt)
+OPERATOR_ERRORS: Final = (OperatorError, OperatorInterrupt)
 
 
 def operator_error(
@@ -104,7 +104,7 @@ def operator_error(
     return OperatorError(location, what, _traceback_text(error), line)
 
 
-def located(
+def error_at(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError | OperatorInterrupt:
     """The error that an operator raises for `error`: `operator_error`, or an `OperatorInterrupt`.

@@ -289,16 +289,16 @@ class TriggeredWindowOperator(RowWindowOperator):
         return is_empty(entry) and (self._assigner.is_endless or not self._assigner.is_merging)
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
-        held, evictor = entry[CONTENTS], self._plan.evictor
+        contents, evictor = entry[CONTENTS], self._plan.evictor
         self._asking = self._contents.result_function
         if evictor is None:
-            return self._contents.results(key, window, self._contents.copied(held) if stays else held)
+            return self._contents.results(key, window, self._contents.copied(contents) if stays else contents)
         return self._evicted(evictor, key, window, entry)
 
     def _evicted(self, evictor: Evictor[Any], key: Any, window: TimeWindow, entry: Entry) -> Iterator[Any]:
         self._asking = evictor.evict_before
-        held = [TimestampedValue(own_copy(value), stamp) for value, stamp in entry[CONTENTS]]
-        elements = list(evictor.evict_before(held, window))
+        stored = [TimestampedValue(own_copy(value), stamp) for value, stamp in entry[CONTENTS]]
+        elements = list(evictor.evict_before(stored, window))
         self._asking = self._contents.result_function
         if elements:
             result = self._contents.results(key, window, [own_copy(element.value) for element in elements])
