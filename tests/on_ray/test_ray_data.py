@@ -103,7 +103,7 @@ def test_a_wait_for_results_that_ends_too_early_costs_nothing(tmp_path: Path) ->
     with pytest.raises(JobTimeoutError) as late:
         to_ray_dataset(held, timeout=1.0)
     (tmp_path / "go").touch()
-    (job_id,) = re.findall(r"job = penstock\.actors\.job\('(.+)'\)", "".join(late.value.__notes__))
+    (job_id,) = re.findall(r"job = penstock\.job\('(.+)'\)", "".join(late.value.__notes__))
     assert sorted(row["n"] for row in to_ray_dataset(job(job_id)).take_all()) == list(range(10))
     assert to_ray_dataset(held).count() == 10, "the environment can be used again"
 
