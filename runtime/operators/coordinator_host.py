@@ -116,16 +116,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Inbox:
-    """Events of one subtask: the number of handled ones, and those that came too early."""
-
     handled: int = 0
     early: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Recording:
-    """One checkpoint of the coordinator: its state, later events, and the position of each subtask's part."""
-
     state: bytes
     events: list[tuple[int, int, bytes]] = field(default_factory=list)
     sent: dict[int, int] = field(default_factory=dict)
@@ -266,7 +262,6 @@ class CoordinatorHost(OperatorCoordinator):
             raise failure from error
 
     def _take_state(self, checkpoint_id: int, answer: CoordinatorAnswer, state: Any) -> None:
-        """Store the coordinator's state; a late one changes nothing."""
         if checkpoint_id != self._asked:
             return
         self._asked = None

@@ -97,8 +97,6 @@ _TOO_FAR = (
 
 
 class TimedBatch(NamedTuple):
-    """A batch with timestamps; `newest` is the newest of them, in microseconds."""
-
     batch: Batch
     newest: int
 
@@ -124,7 +122,6 @@ class Timestamper:
         return f"timestamp assigner {function_location(self._strategy.timestamp_assigner)}"
 
     def stamped(self, batch: Batch) -> TimedBatch:
-        """A batch that is not empty, with its timestamps."""
         if isinstance(batch, ArrowBatch) and self._strategy.timestamp_assigner is None:
             return self._of_columns(batch)
         rows = rows_of(batch)
@@ -346,7 +343,6 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
         yield from self._changes()
 
     def _changes(self) -> Iterator[Output]:
-        """The watermark and the status, if they differ from the last emitted ones."""
         progress = self._opened
         if self._is_idle and not progress.is_idle:
             self._is_idle = False

@@ -17,8 +17,6 @@ from penstock.runtime.record.row_columns import dicts_of_lists
 
 
 class ExpressionOperator(Operator):
-    """Counts records and names its expressions in messages."""
-
     batch_format: ClassVar[BatchFormats] = "both"
 
     #: Name of the operator in messages.
@@ -39,7 +37,6 @@ class ExpressionOperator(Operator):
         return f"{self.kind} {shown(self._expressions)}".rstrip()
 
     def _masks(self, batch: Batch) -> dict[str, pa.BooleanArray]:
-        """Rows of a batch for which each expression is true; null counts as false."""
         if not isinstance(batch, ArrowBatch):
             return self._on_rows.masks(batch.rows, self.kind)
         results = compute(self._expressions, batch.batch)

@@ -47,7 +47,6 @@ class ReachedWatermark:
         return SavedList([(*self._subtask, self.timestamp)], RedistributionMode.UNION)
 
     def _restored(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
-        """The old watermark of this subtask, else the lowest of all; `None` if one had none."""
         own = [reached for *subtask, reached in old if tuple(subtask) == self._subtask]
         all_reached = own or [reached for *_, reached in old]
         known = [reached for reached in all_reached if reached is not None]

@@ -75,7 +75,6 @@ class ListStates:
         set_views(function, {attribute: self.ask(state) for attribute, state in declared.items()})
 
     def ask(self, wanted: OperatorListState[Any]) -> OperatorListState[Any]:
-        """The list of this name, which begins with the restored values."""
         state = self._states.get(wanted.name)
         if state is not None:
             _check_same(state, wanted)
@@ -196,7 +195,6 @@ class RestoredRawState:
         return self._raw
 
     def with_unread(self, given: RawState) -> RawState:
-        """An operator's part of a snapshot, behind restored state that it has not read."""
         if self.was_read or not self._raw:
             return given
         both = sorted(set(self._raw.keyed).intersection(given.keyed))
@@ -220,7 +218,6 @@ def write_raw_keyed(keyed: Mapping[int, bytes], files: StateFiles) -> tuple[Keye
 def read_raw_keyed(
     handles: Iterable[KeyedStateHandle], key_groups: KeyGroupRange, files: StateFiles
 ) -> dict[int, bytes]:
-    """The raw keyed state of a range of key groups; blocks."""
     found: dict[int, bytes] = {}
     for handle in handles:
         for file in handle.files:

@@ -66,8 +66,6 @@ _Parts: TypeAlias = "dict[str, _Parts | None]"
 
 
 class _Answer(NamedTuple):
-    """Values of an expression for some rows; for all rows if it has no places."""
-
     places: Places | None
     values: pa.Array
 
@@ -89,12 +87,10 @@ class RowExpressions:
         self._types_of_nulls: dict[tuple[str, tuple[str, ...]], list[pa.DataType]] = {}
 
     def values(self, rows: Sequence[Any], kind: str) -> dict[str, list[Any]]:
-        """Values of each expression for each row, as Python values."""
         _refuse_others(rows, kind)
         return self._explained(rows, self._values)
 
     def masks(self, rows: Sequence[Any], kind: str) -> dict[str, pa.BooleanArray]:
-        """Rows for which each expression is true; null counts as false."""
         _refuse_others(rows, kind)
         return self._explained(rows, lambda some: self._masks(some, kind))
 

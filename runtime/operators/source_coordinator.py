@@ -166,11 +166,9 @@ class SplitAssignments:
         self._since.setdefault(subtask, []).extend(splits)
 
     def checkpointed(self, checkpoint_id: int) -> None:
-        """Note that a checkpoint covers all assignments so far."""
         self._before[checkpoint_id], self._since = self._since, {}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Forget the assignments that a completed checkpoint covers."""
         self._before = {known: splits for known, splits in self._before.items() if known > checkpoint_id}
 
     def take_back(self, subtask: int, checkpoint_id: int | None) -> list[Any]:

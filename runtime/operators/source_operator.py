@@ -172,7 +172,6 @@ class SourceOperator:
         send_event: Callable[[Any], None] | None = None,
         report_watermark: Callable[[Any], None] | None = None,
     ) -> None:
-        """Make the reader for the restored splits; for fresh ones if none were restored."""
         self._context = context
         mine = list(context.restored.get(SPLITS, splits))
         if send_event is not None and isinstance(self._source, EnumeratesSplits):
@@ -329,7 +328,6 @@ class SourceOperator:
 
 
 def _isolated(polled: Polled[Any]) -> Polled[Any]:
-    """A copy that shares no record with the reader."""
     batch, letters = polled.batch, polled.dead_letters
     if isinstance(batch, RowBatch):
         batch = replace(batch, rows=own_copies(batch.rows))

@@ -112,7 +112,6 @@ class SourceAlignment:
             self.report(reached, counts=counts)
 
     def advanced(self, reached: int | None) -> None:
-        """Note the watermark after a read; report at once if the subtask has to wait now."""
         if self.is_ahead(reached) and reached != self._reported:
             self.report(reached, counts=True)
 
@@ -122,7 +121,6 @@ class SourceAlignment:
         self._send(WatermarkReported(self._number, reached, counts))
 
     def aligned(self, answer: WatermarksAligned) -> None:
-        """Apply an answer; an answer that is older than the last one is ignored."""
         if answer.number > self._answered:
             self._answered = answer.number
             self._has_limit = True

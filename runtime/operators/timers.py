@@ -88,7 +88,6 @@ class TimerQueue:
         return heap[0][0] if heap else None
 
     def register(self, key: Any, at: int) -> None:
-        """Set a timer; a timer that is already set keeps its place in the order."""
         moments = self._entries.get(key)
         if moments is None:
             moments = self._entries[key] = {}

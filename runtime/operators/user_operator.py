@@ -240,7 +240,6 @@ class UserOperator(Operator):
             backend.current_key, self._row_time.timestamp = NO_KEY, None
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
-        """Refuse values that can't be keys, and keys of another subtask."""
         backend, checked = self._keyed_state, self._checked
         own = backend.key_groups
         try:
@@ -274,7 +273,6 @@ class UserOperator(Operator):
 
 
 def _isolated(batch: Batch) -> Batch:
-    """A copy of a batch, so that the operator shares neither the batch nor its records."""
     if isinstance(batch, ArrowBatch):
         return ArrowBatch(own_batch(batch.batch), batch.timestamps)
     stamps = batch.timestamps

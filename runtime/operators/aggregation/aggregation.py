@@ -54,8 +54,6 @@ OF: Final = ":"
 
 
 class Results(NamedTuple):
-    """Results of some slots: `places` among them, the key's columns, and a column for each result."""
-
     places: NDArray[np.int64]
     keys: pa.RecordBatch
     columns: dict[str, pa.Array]
@@ -102,7 +100,6 @@ class Aggregation:
 
     @property
     def counted(self) -> frozenset[str]:
-        """Columns whose values are only counted."""
         reads = [(column, isinstance(f, Count)) for f in self._functions.values() for column in f.columns]
         return frozenset(c for c, _ in reads) - {column for column, counts in reads if not counts}
 
@@ -251,7 +248,6 @@ class Aggregation:
         return taken(of_keys, new), taken(of_extra, new), found[-1].take(new)
 
     def partials_of(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
-        """The partial results of some slots, whose keys have one type in each column."""
         keys, values = table.keys(slots), table.values(slots)
         names = (*keys.schema.names, *values.schema.names)
         return batch_of(dict(zip(names, (*keys.columns, *values.columns), strict=True)))
@@ -299,7 +295,6 @@ class Aggregation:
         return found
 
     def _typed(self, table: ColumnTable, name: str) -> list[GrowingColumn]:
-        """A function's only accumulator column, one for each type; empty for columns of fixed types."""
         if not self._functions[name].keeps_types:
             return []
         (full,) = self._columns[name].values()
@@ -344,7 +339,6 @@ class Aggregation:
     def _accumulators(
         self, table: ColumnTable, name: str, types: Mapping[str, pa.DataType] | None = None
     ) -> dict[str, GrowingColumn]:
-        """The columns of a function's accumulators; with types new ones are made."""
         names = self._columns[name]
         many = self._functions[name].keeps_types
         found = {

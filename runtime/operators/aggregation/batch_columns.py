@@ -107,14 +107,11 @@ class BatchColumns:
         return RowColumn.of(values, _type_in_state)
 
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
-        """The batch without the columns that no function reads."""
         columns = [_column(batch.batch, name) for name in self._names]
         return ArrowBatch(pa.RecordBatch.from_arrays(columns, names=list(self._names)))
 
 
 class ColumnOperator(Operator):
-    """Aggregates batches of both formats in columns, and counts records."""
-
     batch_format: ClassVar[BatchFormats] = "both"
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:

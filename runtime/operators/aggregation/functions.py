@@ -89,8 +89,6 @@ class Mean(PartialAggregate):
 
 
 class _Extreme(PartialAggregate):
-    """The minimum or the maximum."""
-
     keeps_types = True
     _function: str
 
@@ -177,8 +175,6 @@ class Max(_Extreme):
 
 
 class _AtEnd(PartialAggregate):
-    """The first or the last value, by the place of its row."""
-
     is_ordered = True
     keeps_types = True
     _function: str

@@ -132,7 +132,6 @@ class Panes:
                 yield starts, is_open
 
     def are_over(self, starts: Moments, reached: int | None) -> NDArray[np.bool_]:
-        """The windows that have fired at a watermark."""
         if reached is None:
             return np.zeros(len(starts), np.bool_)
         are_over: NDArray[np.bool_] = starts + (self.size - 1) <= reached
@@ -177,8 +176,6 @@ def partials_by_pane(
 
 
 class WindowCombineOperator(Combiner):
-    """Groups records by key and pane before they are sent."""
-
     _reached: ReachedWatermark
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:

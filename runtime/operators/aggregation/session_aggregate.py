@@ -137,7 +137,6 @@ class SessionAggregateOperator(ColumnWindowOperator):
         return _are_among({**keys, PANE: panes}, late_panes)
 
     def _join(self, spans: _Spans) -> JoinedSpans:
-        """Join spans with the live sessions of their keys, and move sessions whose start has changed."""
         live = self._keys.slots_with(self._table.all_slots, spans.keys)
         firsts = self._firsts(live)
         found = joined(
@@ -229,7 +228,6 @@ def joined(keys: Numbers, firsts: Numbers, lasts: Numbers, gap: int) -> JoinedSp
 
 
 def _ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """The numbers in order, and the rank of each; equal numbers have different ranks."""
     order = np.argsort(numbers)
     ranks = np.empty(len(numbers), np.int64)
     ranks[order] = np.arange(len(numbers))
@@ -237,8 +235,6 @@ def _ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
 
 
 class _Spans(NamedTuple):
-    """Spans of records: the number of the key, and the moments of the first and the last record."""
-
     keys: Numbers
     firsts: Moments
     lasts: Moments

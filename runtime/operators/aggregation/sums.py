@@ -199,7 +199,6 @@ class Sum(PartialAggregate):
         return new
 
     def _narrowed(self, kind: pa.DataType, sums: pa.Array) -> pa.Array:
-        """Sums of decimals that were computed as `decimal256`, as `decimal128` if they fit."""
         if not kinds.is_decimal256(sums.type):
             return sums
         limit = Decimal(10) ** (_DIGITS - kind.scale)

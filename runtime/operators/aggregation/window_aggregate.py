@@ -152,8 +152,6 @@ class ColumnWindowOperator(KeyedColumnOperator):
 
 
 class WindowedAggregateOperator(ColumnWindowOperator):
-    """Aggregates by key and tumbling, sliding or cumulative windows."""
-
     state_name = WINDOW_AGGREGATE_STATE
 
     def __init__(
@@ -219,7 +217,6 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         return pa.array(rows[order]), pa.array(starts[order])
 
     def _merge(self, partials: pa.RecordBatch) -> None:
-        """Merge rows of keys and panes into their windows that have not fired."""
         panes = partials.column(PANE).to_numpy(zero_copy_only=False)
         self._late += int(self._panes.are_late(panes, self._reached.timestamp).sum())
         for starts, is_open in self._panes.open_windows(panes, self._reached.timestamp):

@@ -235,7 +235,6 @@ def only_table(context: OperatorContext, name: str, owner: str, *, nested: bool 
 def only_column_tables(
     context: OperatorContext, names: Sequence[str], owner: str
 ) -> Mapping[str, ColumnTable]:
-    """The tables in columns of an operator that has no other keyed state; see `only_table`."""
     state = _own_state(context, names, owner)
     return {name: state.column_table(name) for name in names}
 

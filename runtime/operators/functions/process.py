@@ -50,8 +50,6 @@ class _HasSideOutputs(FunctionOperator):
 
 
 class ProcessOperator(_HasSideOutputs):
-    """Runs a `ProcessFunction` record by record."""
-
     kind: ClassVar[str] = "process"
     takes_generators = True
 

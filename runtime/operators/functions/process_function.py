@@ -49,7 +49,6 @@ class SideOutputs:
         return self._count >= OUTPUT_SLICE
 
     def emit(self, tag: OutputTag[Any], record: Any, timestamp: int | None) -> None:
-        """Keep a record until `take`; refuses a tag that is not declared."""
         name = tag_name(tag)
         rows = self._rows.get(name)
         if rows is None:

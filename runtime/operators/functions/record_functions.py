@@ -262,7 +262,6 @@ class MapBatchesOperator(FunctionOperator):
             yield from RowBatch(self._own(part)).slices(OUTPUT_SLICE)
 
     def _own(self, rows: list[Any]) -> list[Any]:
-        """Results of a call, before the function continues; copied unless all functions only read."""
         return own_copies(rows) if self.isolates else rows
 
     def _own_batches(self, part: Any) -> Iterator[ArrowBatch]:

@@ -190,7 +190,6 @@ class CurrentTrigger:
         self.watermark: int | None = None
 
     def begin(self, key: Any, window: Span, entry: Entry, merged: Sequence[Entry] = ()) -> None:
-        """Set the window before a call of the trigger; `merged` has the entries of the merged windows."""
         self._key, self._window, self._entry, self._merged = key, window, entry, merged
 
     def begin_batch(self, watermark: int | None) -> None:
@@ -246,8 +245,6 @@ class CurrentTrigger:
 
 
 class StateOfWindow:
-    """The `TriggerState` of the operator: one name among the state of a window."""
-
     __slots__ = ("_default", "_name", "_states")
 
     def __init__(self, states: dict[str, Any], name: str, default: Any) -> None:

@@ -263,7 +263,6 @@ class TriggeredWindowOperator(RowWindowOperator):
     def _obeyed(
         self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
     ) -> Iterator[Any]:
-        """Apply the trigger's result; an empty window may lose its entry."""
         if not isinstance(result, TriggerResult):
             msg = (
                 f"trigger {type(self._trigger).__name__} returned {result!r:.80}, which is no TriggerResult "
@@ -309,7 +308,6 @@ class TriggeredWindowOperator(RowWindowOperator):
         entry[CONTENTS:] = [[(own_copy(value), stamp) for value, stamp in left]] if left else []
 
     def _joined(self, key: Any, span: Span) -> Span:
-        """Merge a new window with the windows that it overlaps; the result replaces them."""
         start, end = span
         overlapping = sorted(old for old in self._windows.of_key(key) if old[0] < end and start < old[1])
         if not overlapping:

@@ -84,7 +84,6 @@ class TimerIndex:
             heapify(self._heap)
 
     def pop(self, until: int) -> tuple[int, Span, Any] | None:
-        """Remove the first entry that is due at a moment, and return its time, window and key."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             item = heap[0]
@@ -218,5 +217,4 @@ class WindowState:
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether a window has no contents, no state and no timer."""
     return len(entry) == CONTENTS and not (entry[STATE] or entry[EVENT_TIMERS] or entry[PROCESSING_TIMERS])
