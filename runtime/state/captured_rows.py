@@ -202,13 +202,7 @@ def _release(entries: dict[Any, Any]) -> None:
 def pack_blocks(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> list[PackedBlock]:
-    """Encode blocks, which may have no entries left.
-
-    Raises:
-        KeyGroupError: A key belongs to another subtask, so no restore would find it.
-        KeyTypeError: A table has a key of a type that can't be a key.
-        CodecError: A value can't be encoded; the message names table and key.
-    """
+    """Encode blocks, which may have no entries left; refuses keys of other subtasks."""
     packed: list[PackedBlock] = []
     for block in blocks:
         if isinstance(block, ColumnBlock):
@@ -221,5 +215,5 @@ def pack_blocks(
 def write_chunk(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> bytes:
-    """Encode these blocks, in order, as a chunk; for the errors see `pack_blocks`."""
+    """Encode these blocks, in order, as a chunk."""
     return chunk_of(pack_blocks(blocks, max_parallelism, key_groups, codec), max_parallelism)

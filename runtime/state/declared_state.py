@@ -35,7 +35,7 @@ from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.user_location import function_location, user_location
 
-#: What names of Penstock's own tables beside a function's states begin with.
+#: Prefix of the names of Penstock's own tables beside a function's states.
 RESERVED: Final = "penstock:"
 
 
@@ -144,11 +144,7 @@ def type_names(types: Iterable[type]) -> str:
 
 
 def migrated(name: str, value: Any, of_type: type, migrate: Callable[[Any], Any], *key: Any) -> Any:
-    """Convert a saved value that is not of the declared type; messages name the key.
-
-    Raises:
-        StateMismatchError: The function fails, or its result has another type, too.
-    """
+    """Convert a saved value that is not of the declared type; messages name the key."""
     if isinstance(value, of_type):
         return value
     where = f" of key {key[0]!r:.100}" if key else ""
@@ -285,19 +281,11 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         raise self._unbound()
 
     def add(self, value: T) -> None:
-        """Append a value.
-
-        Raises:
-            TypeError: The value is not of the declared type.
-        """
+        """Append a value; raises `TypeError` for a value of another type."""
         raise self._unbound()
 
     def update(self, values: Iterable[T]) -> None:
-        """Replace all values.
-
-        Raises:
-            TypeError: A value is not of the declared type.
-        """
+        """Replace all values; raises `TypeError` for a value of another type."""
         raise self._unbound()
 
     def clear(self) -> None:

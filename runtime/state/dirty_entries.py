@@ -41,7 +41,7 @@ _MANY: Final = 1 << 16
 
 
 class Deleted:
-    """Type of the marker that stands for the value of a deleted entry."""
+    """Type of the marker in place of a deleted entry's value."""
 
     def __repr__(self) -> str:
         return "deleted"
@@ -181,11 +181,7 @@ class DirtyEntries:
         return {entry: written[entry] for entry in self._immutable.mutable(written)}
 
     def take(self, mutable: Iterable[Any]) -> list[dict[Any, Any]]:
-        """Take all other entries, older ones first; nothing is dirty afterwards.
-
-        Args:
-            mutable: The result of `mutable` just before.
-        """
+        """Take all entries but those that `mutable` has returned, older ones first; none is dirty then."""
         for entry in mutable:
             del self.written[entry]
         taken = [entries for entries in (self._examined, self.written) if entries]

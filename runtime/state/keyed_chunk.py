@@ -190,12 +190,7 @@ def _check_own(
 
 
 def unpack_block(packed: PackedBlock, codec: ValueCodec) -> RowBlock | ColumnBlock:
-    """Decode a block.
-
-    Raises:
-        ValueError: The block's parts don't fit together.
-        CodecError: A key or a value can't be decoded.
-    """
+    """Decode a block; raises `ValueError` when its parts don't fit together."""
     table, count, groups, keys, values, *more = packed
     try:
         if more and more[0] is not None:

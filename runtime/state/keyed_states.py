@@ -25,8 +25,7 @@ OutCo = TypeVar("OutCo", covariant=True)
 class KeyedState(DeclaredState):
     """Common part of all kinds of keyed state.
 
-    A method that needs the current key raises a `RuntimeError` while no record or timer is processed. A
-    declaration with an invalid argument raises a `ConfigurationError`.
+    A method that needs the current key raises a `RuntimeError` while no record or timer is processed.
     """
 
     __slots__ = ("ttl",)

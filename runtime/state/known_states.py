@@ -60,12 +60,7 @@ class KnownStates:
             raise StateMismatchError(msg)
 
     def declare(self, declaration: KeyedState, table: StateTable, *, is_declared: bool) -> None:
-        """Note that a function uses a state; migrates its restored values.
-
-        Raises:
-            ConfigurationError: Another declaration of the state has another type.
-            StateMismatchError: Restored values have another type and can't be migrated.
-        """
+        """Note that a function uses a state; checks or migrates its restored values."""
         if declaration.types:
             self._declare_types(declaration, table)
         name, kind = declaration.name, declaration.kind

@@ -101,11 +101,7 @@ class KeyedStateBackend(ABC):
     # -- tables and views ---------------------------------------------------------------------------------
 
     def table(self, name: str, *, nested: bool = False) -> StateTable:
-        """The table of this name, for use without a view; always the same object.
-
-        Raises:
-            StateMismatchError: The restored table is nested and this one flat, or the other way round.
-        """
+        """The table of this name, for use without a view; always the same object."""
         return self._table(name, nested=nested, is_bound=False)
 
     def _table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
@@ -122,11 +118,7 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def column_table(self, name: str) -> ColumnTable:
-        """The table in columns of this name; always the same object.
-
-        Raises:
-            ConfigurationError: The backend can't hold columns.
-        """
+        """The table in columns of this name; always the same object."""
 
     @property
     @abstractmethod
@@ -216,7 +208,6 @@ class KeyedStateBackend(ABC):
                 snapshot builds on it.
 
         Raises:
-            ValueError: The id is not greater.
             CodecError: A value can't be encoded; no change is lost.
         """
 
@@ -263,8 +254,7 @@ class KeyedStateBackend(ABC):
 
         Raises:
             CorruptSnapshotError: A file is damaged; names it.
-            ConfigurationError: The state was written with another number of key groups, or the backend can't
-            hold it.
+            ConfigurationError: The state has another number of key groups, or the backend can't hold it.
         """
 
     def _begin_restore(self, handles: Sequence[KeyedStateHandle], restored_checkpoint_id: int | None) -> None:
@@ -309,12 +299,7 @@ class KeyedStateBackend(ABC):
 
 class StateBackendOpener(Protocol):
     def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
-        """Make an empty backend.
-
-        Raises:
-            ConfigurationError: A package that it needs is not installed.
-            StorageError: The disk has no room for it.
-        """
+        """Make an empty backend."""
         ...
 
 

@@ -144,11 +144,7 @@ class StateTime:
         return self._latest
 
     def event(self) -> int:
-        """Now by the watermark and the current record.
-
-        Raises:
-            PenstockError: The subtask has neither a watermark nor a timestamp.
-        """
+        """Now by the watermark and the current record; raises `PenstockError` when there is neither."""
         now = self.event_if_known()
         if now is None:
             msg = (

@@ -47,8 +47,6 @@ from penstock.runtime.state.time_to_live import HasCells, Lifetime, StateTtl
 
 
 class RocksDBTable(StateTable):
-    """The state of one name; see `StateTable` for what it offers."""
-
     __slots__ = ("cached",)
 
     def __init__(self, rows: TableRows, database: Database, key_groups: range, *, is_bound: bool) -> None:
@@ -78,7 +76,7 @@ class ScannedLifetime(Lifetime):
 
     @property
     def due_in(self) -> float | None:
-        """Return the seconds until the next pass; 0 within one, `None` when only a watermark can begin it."""
+        """Seconds until the next pass; 0 within one, `None` when only a watermark can begin it."""
         now = self._sweep_time()
         if now is None:
             return None
@@ -101,12 +99,12 @@ class ScannedLifetime(Lifetime):
     def sweep_all(self, table: HasCells) -> None: ...
 
     def expired_before(self) -> int | None:
-        """Return the latest expired stamp; `None` when event time is not known."""
+        """The latest expired stamp; `None` when event time is not known."""
         now = self._sweep_time()
         return None if now is None else now - self.microseconds
 
     def _sweep_rows(self, cached: CachedEntries, table: RocksDBTable, at: bytes, now: int, most: int) -> int:
-        """Check rows from `at` on; return their number."""
+        """Check rows from `at` on; returns their number."""
         seen, rows = 0, cached.rows
         written: list[tuple[bytes, bytes]] = []
         deleted: list[bytes] = []
@@ -261,7 +259,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return self._scratch.path / f"checkpoint-{checkpoint_id}"
 
     def _saved_time(self) -> SavedTime | None:
-        """Return the time and each table's latest expired stamp; `None` without any TTL."""
+        """The time and each table's latest expired stamp; `None` without any TTL."""
         lifetimes = {name: table.lifetime for name, table in self._tables.items()}
         expired = {name: parts[0].latest for name, parts in self._expired_rows.items()}
         for name, lifetime in lifetimes.items():

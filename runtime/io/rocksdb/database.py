@@ -108,10 +108,6 @@ class Database:
     Args:
         folder: Folder of the database; made if missing.
         memory: Bytes for all databases of this process.
-
-    Raises:
-        ConfigurationError: The package is not installed, or is too old.
-        StorageError: The database can't be opened; names the folder.
     """
 
     def __init__(self, folder: Path, memory: int) -> None:

@@ -143,12 +143,7 @@ class TableRows:
     def check_key(self, row: bytes, data: bytes) -> bool:
         """Refuse a restored row that this program would not find by its key.
 
-        Returns:
-            Whether a change of the program can change keys of this kind.
-
-        Raises:
-            StateMismatchError: The class of the key or of the second part has changed.
-            CorruptSnapshotError: The key can't be read.
+        Returns whether a change of the program can change keys of this kind.
         """
         if data[:1] == _NATURAL:
             return False
