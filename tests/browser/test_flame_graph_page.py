@@ -11,7 +11,7 @@ from serving.acting import STACKS
 from serving.browser import PATIENCE, until
 from serving.live_page import LivePage
 
-from penstock.actors.web import look_routes
+from penstock.actors.web import routes
 from penstock.actors.web.inspections import tree_of
 from penstock.runtime.errors import DeploymentError
 
@@ -29,7 +29,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
         asked.append(seconds)
         return {"root": tree_of(STACKS), "seconds": seconds, "rate": 100}
 
-    monkeypatch.setattr(look_routes, "flame_graph", look)
+    monkeypatch.setattr(routes, "flame_graph", look)
     return asked
 
 
@@ -111,7 +111,7 @@ def test_what_the_system_forbids_is_said_in_its_words(opened: Any, monkeypatch: 
         msg = "no flame graph of count[3]: the system forbids py-spy to look at other processes (ptrace)"
         raise DeploymentError(msg)
 
-    monkeypatch.setattr(look_routes, "flame_graph", refuse)
+    monkeypatch.setattr(routes, "flame_graph", refuse)
     dialog = opened()
     expect(dialog.get_by_role("alert")).to_contain_text("the system forbids py-spy")
     expect(dialog.get_by_role("button", name="Take again")).to_be_enabled()

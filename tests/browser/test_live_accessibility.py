@@ -12,7 +12,7 @@ from serving.acting import STACKS
 from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
-from penstock.actors.web import look_routes
+from penstock.actors.web import routes
 from penstock.actors.web.inspections import tree_of
 
 expect.set_options(timeout=PATIENCE)
@@ -96,7 +96,7 @@ def test_no_dialog_and_no_detail_violates_a_rule_by_light_or_in_the_dark(
     def look(process: Any, seconds: float) -> dict[str, Any]:
         return {"root": tree_of(STACKS), "seconds": seconds, "rate": 100}
 
-    monkeypatch.setattr(look_routes, "flame_graph", look)
+    monkeypatch.setattr(routes, "flame_graph", look)
     said = {}
     try:
         for name, show in SHOWN.items():

@@ -12,7 +12,7 @@ from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
 from penstock.actors.master.job_reporter import settings_of
-from penstock.actors.web import look_routes
+from penstock.actors.web import routes
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig, RocksDB, settings_as_text
 from penstock.runtime.config.restart import ExponentialBackoff, FailureRate, FixedDelay
@@ -45,7 +45,7 @@ def test_the_snapshot_that_has_the_value_is_named_also_when_an_older_one_is_show
 
     live.show("state")
     expect(live.page.locator("main")).to_contain_text("Checkpoint 1 was completed")
-    monkeypatch.setattr(look_routes, "value_of_key", value)
+    monkeypatch.setattr(routes, "value_of_key", value)
     live.page.get_by_label("Key", exact=True).fill("7")
     live.button("Look up").click()
     expect(live.page.locator(".found")).to_contain_text("Savepoint 9 holds for the key 7:")
@@ -66,7 +66,7 @@ def test_small_state_is_in_the_metadata(live: LivePage, monkeypatch: pytest.Monk
         place = {"location": "/elsewhere/savepoint-x", "kind": "savepoint", "attempt": 1}
         return {**place, "checkpoint_id": 8, "completed_at": BEGAN, "size": 356, "files": 0, "operators": []}
 
-    monkeypatch.setattr(look_routes, "newest_snapshot", newest)
+    monkeypatch.setattr(routes, "newest_snapshot", newest)
     live.show("state")
     expect(live.page.locator("main")).to_contain_text("Savepoint 8 was completed")
     expect(live.page.locator("main")).to_contain_text("It has 356 B in the metadata.")
