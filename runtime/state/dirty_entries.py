@@ -294,13 +294,6 @@ class ImmutableValues:
     Many values are checked at once, at C speed: their parts are chained, and the parts' types collected.
     A value of which an attribute, item or method can change must never count as immutable. Code that bypasses
     the rules on purpose (`object.__setattr__`) is not considered.
-
-    Example:
-        >>> check = ImmutableValues(ValueCodec())
-        >>> check.are_immutable([("ann", 3)]), check.are_immutable([("ann", [3])])
-        (True, False)
-        >>> check.mutable({"a": 1, "b": ("x", {}), "c": []})
-        ['b', 'c']
     """
 
     def __init__(self, codec: ValueCodec) -> None:

@@ -95,22 +95,10 @@ def changed_key(table: str, key: Any) -> StateMismatchError:
 
 
 def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int) -> int:
-    """Index of the owner of a key group.
-
-    Example:
-        >>> [subtask_of_key_group(group, 2, 4) for group in range(4)]
-        [0, 0, 1, 1]
-    """
     return key_group * parallelism // max_parallelism
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
-    """The key groups that a subtask owns.
-
-    Example:
-        >>> key_group_range(1, 3, 128)
-        KeyGroupRange(first=43, last=85)
-    """
     check_parallelism(parallelism, max_parallelism)
     if not 0 <= subtask < parallelism:
         msg = f"there is no subtask {subtask} of {parallelism}; they are numbered from 0"

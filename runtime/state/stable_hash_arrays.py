@@ -58,15 +58,7 @@ _32: Final = np.uint64(32)
 
 
 def xxh3_words(words: Sequence[NDArray[Any]], seed: int) -> HashArray:
-    """The hash of each row of 1 to 16 words, packed as little-endian 64-bit integers; seeds are below 2**32.
-
-    Example:
-        >>> import struct
-        >>> from xxhash import xxh3_64_intdigest
-        >>> hashes = xxh3_words([np.array([1, 2]), np.array([3, 4])], seed=7)
-        >>> hashes.tolist() == [xxh3_64_intdigest(struct.pack("<QQ", *row), 7) for row in [(1, 3), (2, 4)]]
-        True
-    """
+    """The hash of each row of 1 to 16 words, packed as little-endian 64-bit integers; `seed` has 32 bits."""
     if not 1 <= len(words) <= MOST_WORDS:
         msg = f"{len(words)} words are not hashed at once; it takes 1 to {MOST_WORDS}"
         raise ValueError(msg)
