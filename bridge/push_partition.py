@@ -2,10 +2,10 @@
 
 A task sends frames of a few megabytes, with at most four of them unacknowledged. The receive buffer
 acknowledges when there is room, so a slow job makes the task wait, and with it Spark. The task ends only when
-all its frames are acknowledged, because until then they belong to this process.
+all its frames are acknowledged, because this process owns them until then.
 
-Frames are cut by the rows and bytes of the batches alone, so another attempt that computes the same rows cuts
-the same frames.
+Frame boundaries depend only on the rows and bytes of the batches. So another attempt that computes the same
+rows cuts the same frames.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FRAME_BYTES: Final = 4 * 1024 * 1024
 
 FRAME_ROWS: Final = 131_072
 
-#: Schema of a task's report, as Spark writes schemas.
+#: Schema of a task's report, as a DDL string of Spark.
 SUMMARY: Final = "partition int, buffer int, frames long, rows long"
 
 _ARROW_SUMMARY: Final = pa.schema(
@@ -43,12 +43,12 @@ _ARROW_SUMMARY: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PushPartition:
-    """The function for `DataFrame.mapInArrow`; it is sent to the Spark executors.
+    """The function for `DataFrame.mapInArrow`, sent to the Spark executors.
 
     Attributes:
         buffers: Names of the receive buffers; the first one assigns partitions.
         schema: The Arrow schema of all frames, serialised; columns are taken by position.
-        run: Names this try to transfer the epoch.
+        run: Id of this try to transfer the epoch.
     """
 
     address: str
@@ -58,7 +58,7 @@ class PushPartition:
     run: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Push one partition; returns one row with its counts."""
+        """Push one partition, and return one row with its counts."""
         from pyspark import TaskContext
 
         task = TaskContext.get()
@@ -92,7 +92,7 @@ class PushPartition:
 
 @lru_cache(maxsize=256)
 def _actor(name: str) -> Any:
-    """A receive buffer; a Python worker looks it up once, as names are never reused."""
+    """Look up a receive buffer, once per Python worker, as names are never reused."""
     return ray.get_actor(name, namespace=NAMESPACE)
 
 
@@ -160,7 +160,7 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
 
 
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
-    """Batches as an Arrow IPC stream; first counts the bytes, because a growing buffer is twice as slow."""
+    """Encode an Arrow IPC stream; counts the bytes first, because a growing buffer is twice as slow."""
     counted = pa.MockOutputStream()
     _write(batches, counted)
     buffer = pa.allocate_buffer(counted.size())

@@ -1,8 +1,8 @@
 """Texts of errors that users' code has raised: always present, bounded, and safe for every output.
 
-An exception is a user's object. Its `__str__` may raise. Its message may have 50 MB, halves of surrogate
-pairs that no JSON holds, or control sequences of terminals. Its chain of causes may be a circle. The failure
-must be reported anyway. So nothing here raises, and every text has a limit.
+An exception is a user's object. Its `__str__` may raise. Its message may have 50 MB, lone surrogates, which
+JSON can't hold, or control sequences of terminals. Its chain of causes may be a cycle. The failure must be
+reported anyway. So no function here raises, and every text has a limit.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from penstock.runtime.redaction import redacted
 LONGEST_MESSAGE: Final = 4_000
 #: Longest traceback, in characters.
 LONGEST_TRACEBACK: Final = 6_000
-#: How much more of a text is looked at for secrets than is shown.
+#: Ratio of the text that is searched for secrets to the text that is shown.
 _SEEN_FOR_SECRETS: Final = 4
-#: Errors of a group that its text names.
+#: Maximum number of a group's errors in its text.
 _OF_GROUP: Final = 3
 
-#: What a terminal obeys, no JSON holds, or changes the order of the text around it. Lines and tabs stay.
+#: Characters that control a terminal, can't be in JSON, or reorder the text around them. Lines and tabs stay.
 _UNFIT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
-#: What a terminal obeys or can't encode: control characters but tab and line feed, directions of writing,
-#: halves of characters.
+#: Characters that a terminal obeys or can't encode: control characters except tab and line feed, marks of the
+#: writing direction, lone surrogates.
 _OBEYED: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -67,7 +67,7 @@ def _errors_of(group: BaseExceptionGroup[Any], most: int) -> str:
 
 
 def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
-    """The result of `str(error)`, or the reason why it has none."""
+    """The message of an error, or the reason why it has none."""
     try:
         text = str(error)
     except BaseException as other:
@@ -76,7 +76,7 @@ def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
 
 
 def traceback_text(error: BaseException, trace: TracebackType | None = None) -> str:
-    """The traceback from `trace` on, by default the error's own, with all causes, as Python prints it."""
+    """The traceback as Python prints it, with all causes; `trace` replaces the error's own traceback."""
     try:
         lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     except BaseException as other:  # attributes of the user's exception may raise
@@ -88,8 +88,7 @@ def traceback_text(error: BaseException, trace: TracebackType | None = None) -> 
 
 def fit_text(text: str, most: int) -> str:
     """A text of at most `most` characters for every output, without secrets and control characters."""
-    # Half a secret can't be distinguished from other text, so what is cut here lies far from the text that
-    # stays.
+    # Half a secret can't be recognised, so the first cut lies far from the text that stays.
     text = shortened(redacted(shortened(text, _SEEN_FOR_SECRETS * most)), most)
     if text.isprintable():
         return text
@@ -97,12 +96,12 @@ def fit_text(text: str, most: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text with escapes for characters that a terminal obeys instead of showing."""
+    """Escape the characters that a terminal obeys instead of showing."""
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most `most` characters (at least some dozens); leaves out its middle.
+    """Cut the middle out of a text of more than `most` characters (at least some dozens).
 
     The beginning of a traceback shows the call, and its end shows the error.
     """

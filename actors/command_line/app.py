@@ -1,7 +1,7 @@
 """`penstock list | status | cancel | logs`, and the entry point of all commands.
 
-Every command joins the cluster first: the one of `--address` or `RAY_ADDRESS`, else the one that runs on this
-machine. An error is one line on stderr, with exit code 1.
+Every command first joins the cluster at `--address` or `RAY_ADDRESS`, by default the one on this machine. An
+error prints one line on stderr, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ def list_jobs(
 ) -> None:
     """List all jobs, oldest first.
 
-    These are the jobs that the cluster has seen, and with --storage also those that have ended and left a
-    report there.
+    Lists jobs that the cluster has seen; with --storage also ended jobs whose report is in that storage.
     """
     alone = join(address, storage)
     if alone is not None:
@@ -134,7 +133,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     address: AddressOption = None,
 ) -> None:
-    """Print what operators have printed and logged. Each line has its time (UTC), operator and subtask."""
+    """Print the output and the log of operators. Each line has its time (UTC), operator and subtask."""
     handle = named_job(job, address)
     reader = handle.log_reader(operator, subtask)
     _print_lines(reader, tail)
@@ -155,7 +154,7 @@ def gc(
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the records and the printed lines that ended jobs have left in the cluster.
+    """Delete the records and the printed lines of ended jobs from the cluster.
 
     Checkpoints and savepoints are never touched. `penstock status --storage` still shows the job.
     """
@@ -187,9 +186,9 @@ def _seconds(text: str) -> float:
 
 
 def add_commands() -> None:
-    """Add the commands of other parts: the entry points of the group `penstock.commands`.
+    """Add the commands of the entry point group `penstock.commands`.
 
-    Such a part, for example the one for Spark, is imported only when its command runs.
+    The module of a command, for example Spark's, is imported only when the command runs.
     """
     for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
         if not any(command.name == point.name for command in app.registered_commands):
@@ -210,7 +209,6 @@ app.add_typer(metrics, name="metrics")
 
 
 def main() -> None:
-    """The command line's entry point."""
     try:
         add_commands()
         app()

@@ -1,13 +1,13 @@
-"""Sends a job graph to its JobMaster; has the error for a user's function that can't be sent.
+"""Pickles a job graph for its JobMaster, and names the user's object that can't be pickled.
 
-The graph is pickled with Ray's cloudpickle; functions of the user's script are pickled by value. It is cut
-into small arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted after
-its driver has ended still gets them. Large arguments would have died with the driver.
+The graph is pickled with Ray's cloudpickle; functions of the user's script are pickled by value. The data is
+cut into small arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted
+after its driver has ended still gets them. Large arguments would be lost with the driver.
 
 In a worker `__main__` is Ray's own module, so a class of the user's script or notebook can't be imported
 there. Functions bring such classes along by value, but a codec looks classes up by name. So the classes of
 `__main__` travel with the job, and each subtask's codec gets them. They are pickled together with the graph,
-which makes them the same objects as those that the user's functions make and test for.
+so they are the same class objects that the user's functions refer to.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 
-#: Maximum bytes of a pickled class. A larger one holds data through its methods; it is no record.
+#: Maximum bytes of a pickled class. A larger one refers to data in its methods, so it is no record class.
 LARGEST_CLASS: Final = 256 * 1024
 
 
 def main_classes() -> tuple[type, ...]:
     """All classes of this program's `__main__` and of modules that are registered to be pickled by value.
 
-    A class that can't be pickled is left out. Most jobs don't use it; for one that does, the codec raises.
+    Leaves out classes that can't be pickled; the codec raises an error if a job needs one of them.
     """
     by_value: set[str] = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
     names = ["__main__", *sorted(by_value)]

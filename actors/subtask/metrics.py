@@ -1,4 +1,4 @@
-"""Counters of subtasks and users' metrics in Prometheus form, through Ray's own metrics agent."""
+"""Publishes counters of subtasks and users' metrics to Prometheus, through Ray's metrics agent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _QUANTILES: Final = (0.5, 0.9, 0.99)
 class OwnMetrics:
     """Publishes users' metrics, each with the tags of its subtask and its operator.
 
-    The kind is part of the name, so that a counter of one operator never meets a gauge of another. A
+    The kind is part of the name, so a counter of one operator never collides with a gauge of another. A
     histogram becomes gauges: quantiles (tag `quantile`), a count, a sum and buckets (tag `le`), which
     Prometheus adds up. Ray's own histograms take one value at a time, which is too slow here.
     """
@@ -128,7 +128,7 @@ class SubtaskMetrics:
     def begin(
         self, job_id: str, job_name: str, subtask: SubtaskId, source: Callable[[], SubtaskStatistics | None]
     ) -> None:
-        """Publish from this source from now on; counters of a new attempt continue from the old ones."""
+        """Start to publish from `source`; counters of a new attempt continue from the old ones."""
         self._tags = metric_tags(job=job_id, job_name=job_name, operator=subtask.vertex, subtask=str(subtask))
         self._counting_since = None
         self._source = source
@@ -141,13 +141,13 @@ class SubtaskMetrics:
             self._thread.start()
 
     def end(self) -> None:
-        """Publish a last time, then no more until the next beginning."""
+        """Publish once more, then stop until the next `begin`."""
         if self._thread is None:
             return
         self._ended.set()
         self._thread.join()
         self._thread = None
-        self._source = None  # it holds the attempt, with all its state
+        self._source = None  # it refers to the attempt, with all its state
         for gauge in (self._running, self._lag):  # they would keep their last value
             gauge.set(0, self._tags)
 

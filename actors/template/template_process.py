@@ -1,11 +1,11 @@
-"""The template: imports what every worker needs, then forks one for each `entry` that asks.
+"""The template: imports the modules that every worker needs, then forks a worker for each `entry`.
 
     python -m penstock.actors.template.template_process LISTENER NODE
 
-`LISTENER` is the file descriptor of its socket, `NODE` the process id of the node, with which it ends.
+`LISTENER`: file descriptor of the socket. `NODE`: process id of the node; the template ends with it.
 
-It has one thread of Python and calls no user's code, so a fork copies no half-finished
-operation. Libraries may have threads of their own (Arrow's allocator); those take care of forks.
+The template has one Python thread and runs no user's code, so a fork copies no half-finished
+operation. Libraries may have threads of their own (Arrow's allocator); those handle forks.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from penstock.actors.template.entry import AGREED, ARENAS, WORKER, YES
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for an `entry` to send its request; the next one waits meanwhile.
+#: Seconds within which an `entry` must send its request; other entries wait meanwhile.
 _PATIENCE: Final = 5.0
-#: Variables that may differ: those that shells and process titles set, and the program that a worker is for.
-#: Ray has read that one when it was imported, as "any"; such a worker learns it with its first call.
+#: Variables that may differ: those set by shells and process titles, and a worker's Ray job (`RAY_JOB_ID`).
+#: Ray read the job at import, as "any"; a forked worker learns its job with its first call.
 _OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID", ARENAS}
 _LENGTH: Final = struct.Struct("I")
 _STREAMS: Final = 3
@@ -47,7 +47,7 @@ class Request:
 
 
 def main() -> None:
-    """Import, then serve until the node ends. In a forked worker it returns when the worker has ended."""
+    """Import, then serve until the node ends. In a forked worker, return when the worker has ended."""
     listener, node = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     own = _comparable(dict(os.environ))
     try:
@@ -94,7 +94,7 @@ def _import_all() -> None:
 
 
 def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | None:
-    """Fork for every request. Returns a request in a forked process, `None` when the node has ended."""
+    """Fork for every request; return it in the forked process, or `None` when the node has ended."""
     while True:
         ready, _, _ = select.select([listener.fileno(), end], [], [])
         if end in ready:
@@ -119,7 +119,7 @@ def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | 
 
 
 def _agreed(connection: socket.socket, own: dict[str, str]) -> Request | None:
-    """The request of a fork; `None` when the process must not be forked."""
+    """Receive a request; return `None` when no process may be forked for it."""
     connection.settimeout(_PATIENCE)
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     if struct.unpack("3i", credentials)[1] != os.getuid():

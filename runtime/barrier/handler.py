@@ -6,7 +6,7 @@ a `CheckpointListener` once to take or to abort each checkpoint. By then the tas
 element. A handler that `watches_arrivals` is also called when elements arrive (`InputGate.receive`).
 
 A barrier or marker of a checkpoint that has ended or was subsumed is ignored and counted, even if the ids of
-one channel decrease. An element on a channel after its end makes the stream corrupt.
+one channel decrease. An element on a channel after its end is an error (`StreamCorruptError`).
 
 The model is Flink's `CheckpointBarrierHandler`.
 """
@@ -24,7 +24,7 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
-#: Detail of an abort when its reason is sufficient.
+#: Default detail of an abort, for reasons that need no explanation.
 ALIGNMENT_ABORTED: Final = "the alignment was aborted"
 
 
@@ -49,7 +49,7 @@ class CheckpointListener(Protocol):
 
 
 def always_ready() -> bool:
-    """Return true: for tasks that are always between two calls when a handler runs."""
+    """Return true, for tasks that are always between two calls when a handler runs."""
     return True
 
 
@@ -119,9 +119,9 @@ class CheckpointBarrierHandler(ABC):
         self._start_delay = self._alignment_duration = 0.0
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
-        """Set the task, once, before the first event.
+        """Set the task as the listener, once, before the first event.
 
-        A task that is not ready for a checkpoint ahead of its barriers calls `trigger_if_due` later.
+        A task that is not ready for an unaligned checkpoint calls `trigger_if_due` later.
         """
         self._listener = listener
         self._is_ready = is_ready
@@ -192,7 +192,7 @@ class CheckpointBarrierHandler(ABC):
         self._open.discard(channel)
 
     def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
-        """Call the listener, which may call this handler, so the handler's state must be final.
+        """Call the listener. It may call this handler, so update the handler's state before.
 
         `started_at` is the monotonic time of the first barrier; `is_aligned` is whether channels were blocked
         since.

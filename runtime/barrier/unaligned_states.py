@@ -1,18 +1,18 @@
-"""States of an input whose barriers may overtake: a class for each thing that it waits for.
+"""States of an input whose barriers may overtake: one class for each event that it waits for.
 
 | state | next state |
 | --- | --- |
 | `WaitingForFirstBarrier` | one of the next two, when a barrier begins a checkpoint |
 | `WaitingForAllBarriers` | `Aligned` when all were consumed; the next one when it turns unaligned |
-| `WaitingForAlignedChannels` | `WaitingForLastBarriers` when those channels have consumed theirs |
+| `WaitingForAlignedChannels` | `WaitingForLastBarriers` when the aligned channels have consumed theirs |
 | `WaitingForLastBarriers` | `InputComplete` when the last one has arrived |
 | `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
 
-Every event is a method that returns the next state, or `self`. It updates the facts about channels
-(`UnalignedCheckpoint`). The states block channels, trigger, and persist in-flight data through
-`BarrierController`. They notify the task and the channel state when they are entered.
+Every event is a method that updates the facts about channels (`UnalignedCheckpoint`) and returns the next
+state, or `self`. The states block channels, trigger, and persist in-flight data through `BarrierController`.
+They notify the task and the channel state when they are entered.
 
-A checkpoint is triggered once, because each trigger is in `enter` of a state that no earlier state follows.
+A checkpoint is triggered once, on entering `Aligned` or `WaitingForLastBarriers`; neither leads to the other.
 No channel stays blocked, because only the two states before the trigger block channels, and both triggers
 release them. The handler releases the channels of an aborted checkpoint.
 
@@ -62,7 +62,7 @@ class UnalignedCheckpoint:
 
 
 class BarrierController:
-    """The actions of one handler's states; no barrier overtakes on `aligned_channels`."""
+    """Actions of one handler's states; barriers never overtake on `aligned_channels`."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
 class WaitingForAlignedChannels(_BeforeTheTrigger):
     """Unaligned: the checkpoint begins when the aligned channels have consumed their barriers.
 
-    Usually there are none, and this state ends as soon as the task can take a checkpoint.
+    Usually no channel is aligned, and this state ends as soon as the task can take a checkpoint.
     """
 
     def trigger_if_due(self) -> BarrierState:
@@ -249,7 +249,7 @@ class WaitingForLastBarriers(BarrierState):
 
 
 class Aligned(BarrierState):
-    """Every barrier was consumed, and no data is in flight: triggers."""
+    """Every barrier was consumed, and no data is in flight: triggers the checkpoint."""
 
     def __init__(self, taken: UnalignedCheckpoint, inputs: BarrierController) -> None:
         self._taken = taken

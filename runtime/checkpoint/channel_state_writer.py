@@ -5,14 +5,14 @@ where the channels hold them anyway. When the input part and the output part are
 writes them in the background. Then it calls back in the task's thread.
 
 A checkpoint ends here with its result, its failure, or an abort. After an abort nothing is collected, and the
-caller of `result` gets `ChannelStateAborted`. A running write deletes its own file, also after the task was
+caller of `result` gets `ChannelStateAborted`. A running write deletes its own file, even after the task was
 closed. Calls for a checkpoint that was not started, or has ended, do nothing. The writer must never report an
 incomplete result, or keep data of an ended checkpoint. The model is Flink's `ChannelStateWriterImpl`.
 
 `BarrierSender` sends barriers and captures the elements that they overtake in the outputs of a subtask. An
 unaligned barrier overtakes at once, and completes the sender's part of the in-flight data. An aligned barrier
 keeps its position. If its timeout expires before it was sent, it moves to the front, and the overtaken
-elements are captured. The checkpoint is not acknowledged before. The sender must never capture an element
+elements are captured. The checkpoint is acknowledged only then. The sender must never capture an element
 that was sent before the barrier, because the receiver captures it. The model is Flink's aligned checkpoint
 timeout on the output side (FLINK-27251).
 
@@ -51,7 +51,7 @@ _WHAT: Final = "the in-flight data of a subtask"
 class ChannelState:
     """In-flight data of one subtask: encoded elements by channel, in order.
 
-    `inputs` had arrived in front of the barriers; the barriers overtook `outputs` before they were sent.
+    The `inputs` arrived in front of the barriers. The `outputs` were overtaken before they were sent.
     """
 
     inputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
@@ -202,9 +202,9 @@ class AsyncChannelStateWriter:
         on_state: Callable[[ChannelStateHandle | None], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Call back once, perhaps at once, when the in-flight data of a checkpoint is durable.
+        """Call back once, perhaps before returning, when the in-flight data of a checkpoint is durable.
 
-        `on_error` is called when a write failed, or the checkpoint does not run.
+        `on_error` is called when a write failed, or the checkpoint is not running.
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:
@@ -244,7 +244,7 @@ class AsyncChannelStateWriter:
                 with suppress(StorageError):
                     files.remove_written()
                 raise
-            # Set first, then read; `_abandon` does the opposite, so one of the two removes the file.
+            # Sets `is_written`, then reads `is_aborted`. `_abandon` does the reverse; one removes the file.
             collected.is_written = True
             if collected.is_aborted:
                 files.remove_written()
@@ -298,7 +298,7 @@ class BarrierOutputs(Protocol):
     def is_barrier_waiting(self, checkpoint_id: int) -> bool: ...
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        """Let waiting barriers of a checkpoint overtake; return the overtaken elements."""
+        """Move the waiting barriers of a checkpoint to the front; return the overtaken elements."""
         ...
 
 
@@ -344,7 +344,7 @@ class BarrierSender:
             self._finish(checkpoint_id, ())
 
     def abort(self, checkpoint_id: int) -> None:
-        """Abort the checkpoint; a waiting barrier is still sent, in its turn."""
+        """Abort the checkpoint; a waiting barrier keeps its position and is still sent."""
         timer = self._waiting.pop(checkpoint_id, None)
         if timer is not None:
             timer.cancel()

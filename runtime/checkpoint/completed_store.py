@@ -9,8 +9,8 @@ Newer or running checkpoints may still use files of a dropped checkpoint. So a f
 * it belongs to this job (`may_delete`).
 
 Why it is right: a running checkpoint may name files of its base, the checkpoint that its barrier confirms,
-and no older files. While b is the smallest base of all running checkpoints, everything from b on is held. A
-checkpoint that completes is added before anything is released.
+and no older files. While b is the smallest base of all running checkpoints, all dropped checkpoints from b on
+are held. A completed checkpoint is added before any file is released.
 
 The store must never return a file that is still named, or return a file twice. The decision log drops
 checkpoints by the same rule, `split_retained`.
@@ -158,7 +158,7 @@ class CompletedCheckpointStore:
 
     @property
     def latest_checkpoint(self) -> CompletedCheckpoint | None:
-        """The newest checkpoint without savepoints; only its files may be used by another checkpoint."""
+        """The newest checkpoint that is no savepoint; later checkpoints may reuse only its files."""
         return next((c for c in reversed(self._completed) if not c.is_savepoint), None)
 
     def add(
@@ -172,7 +172,7 @@ class CompletedCheckpointStore:
 
         Args:
             oldest_pending_base: Smallest base of the other running checkpoints; `None` without any.
-            keep_after: Ends of the job after which this checkpoint stays; `None` for those of `shutdown`.
+            keep_after: Ends of the job after which this checkpoint stays; `None` uses the rule of `shutdown`.
         """
         self._take(checkpoint)
         if keep_after is not None:
@@ -201,7 +201,7 @@ class CompletedCheckpointStore:
     def recover(
         self, view: LogView, read: Callable[[CheckpointCompleted], CompletedCheckpoint]
     ) -> tuple[CheckpointCompleted, ...]:
-        """Fill the empty store from the log; return damaged checkpoints, which it skips. `read` blocks."""
+        """Fill the empty store from the log; skip and return damaged checkpoints. `read` blocks."""
         damaged = []
         for record in view.completed:
             try:

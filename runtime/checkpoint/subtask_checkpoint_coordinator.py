@@ -2,22 +2,22 @@
 
 The steps, in this order and for these reasons:
 
-0. An id that is not newer than the last one is out of order and is not taken. If it was never dealt with
-   (messages to sources may overtake each other), it is declined: otherwise it would wait for its timeout.
-1. An id that was aborted before its barrier came is not taken. A cancellation marker goes downstream, so that
-   receivers don't wait for its barrier.
-2. Work that must be done in front of the barrier is done. It may still emit.
-3. The barrier goes out on all channels in one step, before the state is taken: downstream can align
-   meanwhile. An unaligned one overtakes what waits in the outputs, which is captured.
-4. The rest of a batch that was taken from the input is captured, if the checkpoint is unaligned.
-5. The state is taken: a short synchronous half here, the rest beside the task. A task whose operators are
-   closed has none to give and declines.
-6. The job learns of it: acknowledged when state and in-flight data are durable, or declined with the reason.
+0. An id that is not newer than the last one is not taken. If the subtask has never dealt with it (messages to
+   sources may overtake each other), it declines. Otherwise the checkpoint would wait for its timeout.
+1. An id that was aborted before its barrier arrived is not taken. A cancellation marker goes downstream, so
+   that receivers don't wait for the barrier.
+2. Work that must precede the barrier is done. It may still emit.
+3. The barrier goes out on all channels in one step, before the state is taken, so downstream can align
+   meanwhile. An unaligned barrier overtakes the elements that wait in the outputs; they are captured.
+4. The rest of the current input batch is captured, if the checkpoint is unaligned.
+5. The state is taken: a short synchronous part here, an asynchronous part beside the task. A task whose
+   operators are closed has no state and declines.
+6. The checkpoint is acknowledged when state and in-flight data are durable, or declined with the reason.
 
-In-flight data of a checkpoint that is refused, aborted or fails is discarded with it, so whatever captures it
-need not know.
+In-flight data of a checkpoint that is declined, aborted or fails is discarded here, so the parts that capture
+it need not know.
 
-It must never acknowledge what is not durable, take one id twice, or leave a receiver waiting.
+It must never acknowledge state that is not durable, take one id twice, or leave a receiver waiting.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from penstock.runtime.snapshot.handles import ChannelStateHandle, SubtaskSnapsho
 
 
 class CheckpointedState(Protocol):
-    """The work and the state of a subtask. No call comes back into the coordinator."""
+    """The work and the state of a subtask. Its methods never call the coordinator."""
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Do what must happen in front of the barrier; it may still emit."""
+        """Do the work that must precede the barrier; may still emit."""
         ...
 
     def capture_rest(self, checkpoint_id: int) -> None:
-        """Hand what was taken from the input and not begun to the channel state writer."""
+        """Hand the unprocessed rest of the current input batch to the channel state writer."""
         ...
 
     @property
     def is_closed(self) -> bool:
-        """Whether the operators are closed, so that there is no state to take."""
+        """Whether the operators are closed, so that no state can be taken."""
         ...
 
     @property
     def stored(self) -> StoredBytes:
-        """The bytes that the input has stored because of the alignment that ends now."""
+        """Bytes that the input has stored during the alignment that ends now."""
         ...
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask: ...
@@ -67,13 +67,13 @@ class CheckpointedState(Protocol):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None: ...
 
     def forget(self, checkpoint_id: int) -> None:
-        """No later checkpoint may name the files of this one."""
+        """Let no later checkpoint name the files of this one."""
         ...
 
 
 class CheckpointedOutputs(BarrierOutputs, Protocol):
     def broadcast_event(self, event: Event) -> None:
-        """Put an event on every channel in one step; after the end of a channel it is dropped."""
+        """Put an event on every channel in one step; ended channels drop it."""
         ...
 
 
@@ -83,7 +83,7 @@ class CheckpointResponder(Protocol):
     ) -> None: ...
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """The subtask can't take part in a checkpoint; `detail` is for people."""
+        """Report that the subtask can't take part in a checkpoint; `detail` is for people."""
         ...
 
 
@@ -92,11 +92,11 @@ class SubtaskCheckpointStatistics:
     """Counters of a subtask's checkpoints.
 
     Attributes:
-        taken: Checkpoints whose synchronous half was done.
+        taken: Checkpoints whose synchronous part was done.
         acknowledged: Checkpoints that were acknowledged.
         declined: Checkpoints that were declined.
-        running: Asynchronous halves that run now.
-        remembered_aborts: Abort notices of checkpoints that have not come yet.
+        running: Asynchronous parts that run now.
+        remembered_aborts: Abort notices for checkpoints whose barrier has not arrived yet.
     """
 
     taken: int
@@ -106,7 +106,7 @@ class SubtaskCheckpointStatistics:
     remembered_aborts: int
 
 
-#: Maximum number of remembered abort notices of checkpoints that have not come yet.
+#: Maximum number of remembered abort notices for checkpoints whose barrier has not arrived yet.
 MAX_RECORDED_ABORTED = 128
 
 
@@ -121,10 +121,7 @@ class _Running:
 
 
 class SubtaskCheckpointCoordinator:
-    """Takes the checkpoints of one subtask; driven by the task thread alone.
-
-    It is the `CheckpointListener` of the input.
-    """
+    """The `CheckpointListener` of one subtask's input; only the task thread calls it."""
 
     def __init__(
         self,
@@ -160,12 +157,12 @@ class SubtaskCheckpointCoordinator:
         *,
         is_input_empty: bool = False,
     ) -> bool:
-        """Take a checkpoint; return whether it was taken (not old, not aborted).
+        """Take a checkpoint; return false if it is old or aborted, or the operators are closed.
 
         Args:
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
             alignment_duration: Seconds for which barriers were aligned.
-            is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
+            is_input_empty: Whether the input has no barrier handler, and so no in-flight data.
         """
         checkpoint_id, stored = barrier.checkpoint_id, self._state.stored
         if checkpoint_id <= self._last_id:
@@ -208,7 +205,7 @@ class SubtaskCheckpointCoordinator:
         return checkpoint_id <= self._last_id or checkpoint_id in self._aborted
 
     def outputs_progressed(self) -> None:
-        """Something may have left the outputs: aligned barriers that waited there, perhaps."""
+        """Handle elements leaving the outputs, perhaps with aligned barriers that waited there."""
         if self._in_flight is not None and self._in_flight.sender.is_waiting:
             self._in_flight.sender.barriers_may_have_left()
 
@@ -224,15 +221,15 @@ class SubtaskCheckpointCoordinator:
         self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
-        """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
+        """Stop the asynchronous part of an aborted checkpoint, or remember not to take it.
 
-        Without `is_running` the task has ended, and nothing of the checkpoint can come any more.
+        Without `is_running` the task has ended, and no barrier of the checkpoint can arrive.
         """
         if is_running:
             if checkpoint_id <= self._last_id:
                 self._give_up_running(checkpoint_id)
             else:
-                # Nothing of it has begun. The writer continues: an older checkpoint may still begin there.
+                # The checkpoint has not begun. The writer continues: an older one may still begin there.
                 self._aborted[checkpoint_id] = None
                 while len(self._aborted) > self._max_recorded_aborted:
                     self._aborted.popitem(last=False)
@@ -252,7 +249,7 @@ class SubtaskCheckpointCoordinator:
         )
 
     def _send_barrier(self, barrier: CheckpointBarrier, *, is_input_empty: bool) -> bool:
-        """Send the barrier and capture what it passes; return whether the checkpoint has in-flight data."""
+        """Send the barrier, capture overtaken elements; return whether the checkpoint has in-flight data."""
         if self._in_flight is None:
             self._outputs.broadcast_event(barrier)
             return False
@@ -279,7 +276,7 @@ class SubtaskCheckpointCoordinator:
                 return
             running.snapshot = snapshot
             if running.has_in_flight and self._in_flight is not None:
-                # Asked for last, so nothing else can fail once the in-flight data has an owner.
+                # Requested last, so nothing else can fail once the in-flight data has an owner.
                 self._in_flight.writer.result(checkpoint_id, durable, failed)
             else:
                 durable(None)
@@ -316,7 +313,7 @@ class SubtaskCheckpointCoordinator:
         self._responder.decline(checkpoint_id, reason, detail)
 
     def _give_up_running(self, checkpoint_id: int) -> bool:
-        """Stop what runs beside the task and remove what it wrote; return whether anything ran."""
+        """Stop the asynchronous part and remove its files; return whether it was running."""
         running = self._running.pop(checkpoint_id, None)
         must_remove = running is not None and running.task.abandon()
         self._give_up_in_flight(checkpoint_id)
@@ -325,7 +322,7 @@ class SubtaskCheckpointCoordinator:
         if running.work is not None:
             running.work.cancel()
         if must_remove:
-            # Written, but the callback that says so has not come yet, and now never will.
+            # The files are written, but the cancelled callback will never report them.
             self._runner.run(running.task.remove, _nobody_waits, _nobody_waits)
         return True
 
@@ -345,4 +342,4 @@ class SubtaskCheckpointCoordinator:
 
 
 def _nobody_waits(_: object) -> None:
-    """The outcome of a removal changes nothing."""
+    """Ignore the outcome of a removal."""

@@ -1,7 +1,7 @@
 """`Deployer` and `Deployment`: deploy the subtasks of one attempt, step by step.
 
 First, subtasks of older attempts are stopped. Then every role gets a process. Then the attempt's deployment
-descriptors are made, which reads the storage, and each process gets its own. Every step has a deadline, and a
+descriptors are made, which reads the storage, and sent to the processes. Every step has a deadline, and a
 process may die during any call. The outcome is reported once, unless the deployment was cancelled.
 """
 
@@ -31,12 +31,11 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.time.durations import as_seconds
 
-#: Makes the descriptors of an attempt; blocks. Takes the attempt, the graph, what to restore and the
-#: subtasks.
+#: Makes the descriptors of an attempt from attempt, graph, checkpoint to restore and subtasks; blocks.
 DescribeTasks: TypeAlias = Callable[
     [int, ExecutionGraph, CompletedCheckpoint | None, Collection[SubtaskId]], Sequence[TaskDescriptor]
 ]
-#: Called with the outcome of a deployment: `None`, or why it failed.
+#: Called with the outcome of a deployment: `None`, or the cause of its failure.
 OnDeployed: TypeAlias = Callable[[FailureCause | None], None]
 
 
@@ -69,7 +68,7 @@ class Deployer:
         return Deployment(self, attempt, subtasks, restore, then)
 
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], then: Callable[[], None]) -> Cancellable:
-        """Stop subtasks of this attempt and older ones; the process of one that does not stop is ended."""
+        """Stop subtasks of this attempt and older ones; end the process of a subtask that does not stop."""
         members = [member for subtask, member in self.fleet.members.items() if subtask in subtasks]
 
         def answered(answers: Mapping[Member, CallFailure | None]) -> None:
@@ -89,13 +88,13 @@ class Deployer:
         why = ""
         if not has_answered:
             why = f"{member.role.subtask} does not stop (stuck in a user's function?)"
-        elif not isinstance(answer, Died):  # a process that is gone has stopped, too
+        elif not isinstance(answer, Died):  # the subtask of a dead process has stopped, too
             why = f"{member.role.subtask} can't be stopped: {answer}"
         self.fleet.lose_member(member, why)
 
 
 class Deployment:
-    """One attempt of some subtasks on its way up; made by `Deployer.deploy`. Calls `then` once."""
+    """A deployment in progress, made by `Deployer.deploy`; calls `then` once, unless cancelled."""
 
     def __init__(
         self,
@@ -112,11 +111,11 @@ class Deployment:
         self._then = then
         self._is_over = False
         self._deadline: Cancellable | None = None
-        # A process that was taken over may run an older attempt: it ends before this one opens.
+        # A process that was taken over may run an older attempt, which must end before this one opens.
         self._step: Cancellable = deployer.stop(attempt - 1, subtasks, self._ensure)
 
     def cancel(self) -> None:
-        """Cancel the deployment: no outcome is reported, and no further call is made."""
+        """Cancel the deployment, without reporting an outcome or making further calls."""
         self._is_over = True
         self._step.cancel()
         if self._deadline is not None:
@@ -164,7 +163,7 @@ class Deployment:
         if lost is not None:
             self._end(FailureCause("its process died while it was deployed", lost, kind=FailureKind.PROCESS))
             return
-        # The deadline above comes first, so that it has a text of its own.
+        # The deadline above expires before this timeout, so its clearer text is reported.
         timeout = 2 * as_seconds(deployer.config.deployment_timeout)
         gathering: Replies[SubtaskId, SubtaskFailed | None] = Replies(
             list(members), deployer.timers, timeout, self._answered
@@ -177,7 +176,7 @@ class Deployment:
                 deployer.processes.deploy(member.process, role, descriptor, gathering.reply(descriptor.id))
 
     def _answered(self, answers: Mapping[SubtaskId, SubtaskFailed | CallFailure | None]) -> None:
-        # Handles every answer: one that reports a death ends the process, too.
+        # Handle all answers before choosing a cause: `_failure` also removes dead processes from the fleet.
         causes = [self._failure(subtask, answer) for subtask, answer in answers.items()]
         self._end(next((cause for cause in causes if cause is not None), None))
 

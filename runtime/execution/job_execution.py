@@ -3,14 +3,12 @@
 It decides the calls and interprets their answers; the calls themselves are a port (`Processes`). The
 JobMaster on Ray and the simulation run this same class, each with processes of its own.
 
-Each subtask that runs has one open `run` call. When its process dies the call fails, and the scheduler gets a
-failure. The scheduler hears each thing once and never from inside of a call that it makes.
+Each running subtask has one open `run` call. When its process dies the call fails, and the scheduler gets a
+failure. The scheduler gets each notification once, and never during a call that it makes.
 
-`ControlLanes`: control messages that must reach a subtask in their order.
-
-A process may start calls in any order, so a message is sent only after the one before it has been answered.
-Triggers and the events of operator coordinators share a lane. An event that is sent after a trigger must not
-overtake it: its content would be in two snapshots.
+`ControlLanes` sends control messages to a subtask in order. A process may start calls in any order, so a
+message is sent only after the one before it was answered. Triggers and the events of operator coordinators
+share a lane. An event sent after a trigger must not overtake it: its content would be in two snapshots.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ from penstock.runtime.task.descriptor import (
 
 #: Called with whether a message arrived.
 OnAnswer: TypeAlias = Callable[[bool], None]
-#: Sends one message of an attempt, and answers later, never at once.
+#: Sends one message of an attempt; answers later, never before it returns.
 SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl, OnAnswer], None]
 
 
@@ -75,7 +73,7 @@ class ControlLanes:
         message: SubtaskControl,
         on_answer: OnAnswer | None = None,
     ) -> None:
-        """Send a message when all before it were answered; `on_answer` is called with whether it arrived."""
+        """Send a message when all earlier ones are answered; `on_answer` gets whether it arrived."""
         lane = self._waiting.setdefault(subtask, deque())
         lane.append((attempt, message, on_answer))
         if len(lane) == 1:
@@ -96,14 +94,14 @@ class ControlLanes:
 
 
 class Listener(Protocol):
-    """Receives the outcomes of calls: the job's scheduler."""
+    """The job's scheduler, which receives the outcomes of calls."""
 
     def on_deployed(self, attempt: int) -> None: ...
 
     def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None: ...
 
     def on_started(self, attempt: int) -> None:
-        """The calls that run the subtasks are on their way."""
+        """Handle that the `run` calls of the subtasks were made."""
         ...
 
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None: ...
@@ -117,7 +115,7 @@ class Listener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class OpenRun:
-    """An open `run` call; `afterwards` is called when it has been answered."""
+    """An open `run` call; callbacks in `afterwards` run when it has been answered."""
 
     member: Member
     has_ended: bool = False
@@ -128,7 +126,7 @@ class JobExecution:
     """The `ExecutionGateway` of a job; see the module's docstring.
 
     Args:
-        on_end: Called when the job has ended: its state, and why if it has failed.
+        on_end: Called when the job has ended, with its state and the cause of a failure.
         on_fenced: Called when another JobMaster has taken the job over.
 
     Attributes:
@@ -156,7 +154,7 @@ class JobExecution:
         self._timers = timers
         self.job_ended = on_end
         self.fenced = on_fenced
-        #: By subtask: the attempt that it was last started for, and that up to which it was stopped.
+        #: By subtask: the attempt of its last deployment, and the newest attempt that was stopped.
         self._attempts: dict[SubtaskId, int] = {}
         self._stopped_through: dict[SubtaskId, int] = {}
         self._deployment: Deployment | None = None
@@ -187,7 +185,7 @@ class JobExecution:
         self.start_region(attempt, self._graph.subtasks)
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Let these subtasks run; the scheduler learns of it when the calls are on their way."""
+        """Start these subtasks; the scheduler is notified when the `run` calls were made."""
         started = {
             s: self._fleet.members.get(s) for s in self._graph.subtasks if s in subtasks
         }  # always in one order
@@ -213,7 +211,7 @@ class JobExecution:
         self._stop(attempt, subtasks, lambda: self.listener.on_region_stopped(attempt))
 
     def call_off(self) -> None:
-        """This JobMaster leaves: a deployment in progress is cancelled."""
+        """Cancel a deployment in progress, because this JobMaster leaves."""
         if self._deployment is not None:
             self._deployment.cancel()
 
@@ -249,7 +247,7 @@ class JobExecution:
         for subtask in subtasks:
             self._send_control(attempt, subtask, NotifyAborted(checkpoint_id), _nobody_waits)
 
-    # -- how it is done -------------------------------------------------------------------------------------
+    # -- implementation -------------------------------------------------------------------------------------
 
     def _later(self, callback: Callable[[], None]) -> None:
         self._timers.call_later(0.0, callback)
@@ -292,7 +290,7 @@ class JobExecution:
     def _send_control(
         self, attempt: int, subtask: SubtaskId, message: SubtaskControl, on_answer: OnAnswer
     ) -> None:
-        """Send a message to a subtask that runs, again while its process can't be reached."""
+        """Send a message to a running subtask; retry while its process can't be reached."""
         absence, run = RetryDeadline(), self._runs.get(subtask)
 
         def send() -> None:
@@ -320,4 +318,4 @@ class JobExecution:
 
 
 def _nobody_waits(arrived: bool) -> None:
-    """A lost notification is repeated by the next one."""
+    """Ignore the answer: the next notification makes up for a lost one."""

@@ -1,16 +1,16 @@
 """The state of a complete checkpoint, from acknowledgements and from the state of finished subtasks.
 
-Every checkpoint takes over the last state of finished subtasks from the snapshot before it. A restart needs
+Every checkpoint takes over the last state of finished subtasks from the previous snapshot. A restart needs
 their empty lists of splits and their last transactions. The checkpoint also names the finished subtasks
-(`restore.py`). It usually names the same files again. Files are copied if they have another owner or
+(`restore.py`). Usually it names the same files again. Files are copied if they have another owner or
 location:
 
-* The snapshot before is the one that the job was started from, of another job or a savepoint.
-* The snapshot before is a savepoint of the job, whose files the user owns.
-* A savepoint is taken, which has all its files in its own folder.
+* The previous snapshot is the one that the job was started from, of another job or a savepoint.
+* The previous snapshot is a savepoint of the job, whose files the user owns.
+* The new checkpoint is a savepoint, which needs all its files in its own folder.
 
 After a region has restarted, the subtasks of other regions keep their attempt. For a savepoint in the job's
-own storage they write into the folder of that attempt. These files are copied into the folder of the
+own storage they write into the folder of their attempt. These files are copied into the folder of the
 savepoint's metadata, which users move as a whole.
 
 If a file that must be copied is damaged, no later checkpoint can be completed either. So the attempt fails
@@ -50,7 +50,7 @@ def completed_checkpoint(
     completed_at: float,
     statistics: CompletedCheckpointStatistics,
 ) -> CompletedCheckpoint:
-    """Make the checkpoint of all acknowledgements, before its metadata is written.
+    """Make the completed checkpoint from all acknowledgements, before its metadata is written.
 
     `previous` is the newest completed checkpoint, or the snapshot that the job began with.
     """
@@ -79,7 +79,7 @@ def collect_states(
     finished: Iterable[SubtaskId],
     previous: Mapping[str, OperatorState],
 ) -> dict[str, OperatorState]:
-    """Turn snapshots of subtasks into states of operators; finished subtasks keep their `previous` state."""
+    """Turn subtask snapshots into operator states; finished subtasks keep their `previous` state."""
     gone = tuple(finished)
     ended = [subtask for subtask, snapshot in snapshots.items() if snapshot is not None and snapshot.ended]
     done: dict[str, set[int]] = {}
@@ -145,10 +145,10 @@ def bring_along(
     paths: SnapshotPaths,
     open_location: StorageOpener | None,
 ) -> CompletedCheckpoint:
-    """Copy files of `carried` if necessary; return the checkpoint with the copies; blocks.
+    """Copy carried files if necessary, and return the checkpoint with the copies; blocks.
 
     Raises:
-        CarriedStateError: A file of the snapshot before is missing or damaged.
+        CarriedStateError: A file of the previous snapshot is missing or damaged.
     """
     carried = checkpoint.carried
     if carried is None:
@@ -184,7 +184,7 @@ def _is_of_savepoint(path: str, checkpoint_id: int, paths: SnapshotPaths) -> boo
 def _gathered(
     checkpoint: CompletedCheckpoint, storage: SnapshotStorage, paths: SnapshotPaths
 ) -> CompletedCheckpoint:
-    """A savepoint in the job's own storage with all files in the folder of its metadata."""
+    """Gather the files of a savepoint in the job's own storage in the folder of its metadata."""
     if not checkpoint.is_savepoint or checkpoint.location is not None:
         return checkpoint
     folder = paths.snapshot_folder(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
@@ -196,7 +196,7 @@ def _gathered(
         if not _is_of_savepoint(handle.path, checkpoint.checkpoint_id, paths):
             return handle
         if handle.path not in copies:
-            # The name has operator, subtask and number, and a subtask writes in one attempt only.
+            # Unique: the name has operator, subtask and number, and a subtask writes in one attempt only.
             name = folder + handle.path.rpartition("/")[2]
             copies[handle.path] = write_state_file(storage, name, read_state(storage, handle))
         return copies[handle.path]
@@ -211,7 +211,7 @@ def _gathered(
 
 
 class _Copier:
-    """Copies files that can't stay, each once."""
+    """Copies each file that can't stay, once."""
 
     def __init__(
         self,
