@@ -1,17 +1,17 @@
 """`SubtaskRunner`: the role of a subtask's process.
 
-It takes a role, builds and runs attempts of its subtask one after the other, and gives the role back. It is
-single-threaded and knows no cluster. The actor on Ray is a `SubtaskRunner`, and the simulation's process has
-one. They carry calls and stand for the machine (`ProcessHost`, `RunningAttempt`). So the simulation proves
-the text that runs in production.
+The runner takes a role, builds and runs attempts of its subtask one after the other, and gives the role back.
+It is single-threaded and knows no cluster. The actor on Ray is a `SubtaskRunner`; the simulated process has
+one. Both carry calls and implement the machine (`ProcessHost`, `RunningAttempt`). So the simulation tests
+the code that runs in production.
 
-- Calls may come late, twice and in any order. `RoleHolder` decides which of them fit.
-- An attempt begins when nothing of the one before runs any more. A newer deployment, or a stop that covers
-  it, may have come meanwhile, so the process asks again whether it may begin.
-- An attempt has one end, which the open `run` call, stops and a waiting deployment learn once.
+- Calls may arrive late, twice and in any order. `RoleHolder` decides which of them to accept.
+- An attempt begins when the previous one has ended. A newer deployment, or a stop of this attempt, may have
+  arrived meanwhile, so the process checks again whether the attempt may begin.
+- An attempt ends once. The open `run` call, stops and a waiting deployment each get its outcome once.
 - A process that hears from no JobMaster for a whole lease ends. So no orphan stays, whatever died first.
 - A process that has given its role back is warm: it can take a role of another job. A process in which users'
-  code has failed, or left anything, ends instead.
+  code has failed, or left something behind, ends instead.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 
 #: Seconds that a process without a role waits for one.
 WARM: Final = 60.0
-#: Roles that a process takes in its life; bounds what users' code leaves in its memory.
+#: Maximum number of roles in a process's life; bounds the memory that users' code leaks.
 _MOST_ROLES: Final = 50
-#: Longest pause between two looks at the lease, in seconds: a shorter lease may come meanwhile.
+#: Maximum seconds between two checks of the lease, as a shorter lease may be set meanwhile.
 _LONGEST_SLEEP: Final = WARM / 4
 
 #: Types of the JobMaster and of the receivers, which the shells choose.
@@ -57,14 +57,14 @@ OnOutcome: TypeAlias = Callable[[SubtaskOutcome], None]
 
 
 class RunningAttempt(Protocol[_Peers_contra]):
-    """One attempt of a subtask; its callbacks come in the process's one thread."""
+    """One attempt of a subtask; its callbacks run in the process's only thread."""
 
     def build(self, on_built: OnBuilt) -> None:
-        """Build the subtask and restore its state; one that can't be built calls no `ended`."""
+        """Build the subtask and restore its state; a failed build does not call `ended`."""
         ...
 
     def start(self, peers: _Peers_contra) -> None:
-        """Begin to step, sending to these receivers. What has arrived before waits for this."""
+        """Start processing, and send to these receivers. Elements that arrived earlier wait until then."""
         ...
 
     def stop(self) -> None:
@@ -78,19 +78,19 @@ class RunningAttempt(Protocol[_Peers_contra]):
     def counters(self) -> Counters: ...
 
     def end_reports(self) -> None:
-        """Stop repeating reports: the JobMaster needs none."""
+        """Stop repeating reports, as the JobMaster needs none."""
         ...
 
 
 class AttemptEvents(Protocol):
-    """Callbacks of an attempt, in the process's one thread."""
+    """Callbacks of an attempt, in the process's only thread."""
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
-        """The subtask has consumed everything below this number."""
+        """Handle that the subtask has consumed all elements below this number."""
         ...
 
     def ended(self, outcome: SubtaskOutcome) -> None:
-        """The subtask is closed; called once."""
+        """Handle the end of the closed subtask; called once."""
         ...
 
 
@@ -106,25 +106,25 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
     def new_attempt(
         self, role: Role, descriptor: TaskDescriptor, master: _Master_contra, events: AttemptEvents
     ) -> RunningAttempt[_Peers_contra]:
-        """Make an attempt that reports to this JobMaster; nothing of it runs before it is built."""
+        """Make an attempt that reports to this JobMaster; none of its code runs before `build`."""
         ...
 
     def new_guard(self, limits: HeartbeatLimits) -> MasterGuard: ...
 
     def refuses(self) -> str | None:
-        """Why the process can't take a role although it holds none; `None` when it can."""
+        """Return the reason why a process without a role can't take one; `None` when it can."""
         ...
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:
-        """The process serves this role from now on; it may have loaded the code of the job already."""
+        """Handle that a role was taken; `is_prepared` if the job's code is already loaded."""
         ...
 
     def role_given_back(self) -> None:
-        """Nothing of the role runs any more."""
+        """Handle that no code of the role runs any more."""
         ...
 
     def residue(self) -> str | None:
-        """Something that a role has left behind, so that no other one may run here; `None` for nothing."""
+        """Return a leftover of a role that prevents another role here; `None` without one."""
         ...
 
     def note(self, what: str) -> None:
@@ -132,23 +132,23 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def exit(self, why: str, *, is_failure: bool) -> None:
-        """End the process at once, whatever it does."""
+        """End the process at once, even during a call."""
         ...
 
     def withdraw_offer(self, answer: Callable[[bool], None]) -> None:
-        """Stop offering the process to jobs; answered later, with `False` when a JobMaster has claimed it."""
+        """Stop offering the process to jobs; answers later, with `False` if a JobMaster has claimed it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnds:
-    """The process has given its role back and serves no other one, so it is to be ended."""
+    """Answer of a process that has given its role back and takes no other, so it must be ended."""
 
     why: str
 
 
 class _Deployed(Generic[PeersT]):
-    """An attempt that was deployed, until the next one is."""
+    """A deployed attempt, until the next deployment."""
 
     def __init__(self) -> None:
         self.attempt: RunningAttempt[PeersT]
@@ -196,7 +196,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
 
     @property
     def role(self) -> Role | None:
-        """The role, in the attempt that was deployed last; `None` while the process is free."""
+        """The role, with the attempt that was deployed last; `None` while the process is free."""
         return self._holder.role
 
     @property
@@ -205,21 +205,21 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         return None if self._current is None else self._current.attempt
 
     def ask(self) -> CurrentRole:
-        """Say what it holds and where it runs; a JobMaster that asks keeps a process without a role."""
+        """Return the role and the place; the call renews the lease of a process without a role."""
         if self._holder.role is None:
             self.renew_lease()
         return CurrentRole(self._holder.role, self._spec, self._host.place, self._is_prepared)
 
     def prepared(self) -> None:
-        """The code of the job is loaded whose role it may take next."""
+        """Note that the code of the next role's job is loaded."""
         self._is_prepared = True
 
     def take_role(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
-        """Take a role; `Stale` when it holds another one, or when no other job may run here.
+        """Take a role; return `Stale` when the process holds another one, or may take none.
 
         Args:
             lease_timeout: Seconds without a call of the JobMaster after which the process ends itself.
-            heartbeat_timeout: Seconds after which a JobMaster that stands still is killed by its guards.
+            heartbeat_timeout: Seconds after which the guards kill a JobMaster that hangs.
         """
         is_free = self._holder.role is None
         if is_free and (why := self._host.refuses()) is not None:
@@ -236,7 +236,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         return self._host.place
 
     def give_back(self, role: Role, answer: Callable[[bool], None]) -> None:
-        """Stop what runs and give the role back; `False` when the process does not hold it."""
+        """Stop the attempt and give the role back; answers `False` when the process does not hold it."""
         held, current = self._holder.role, self._current
         if held is None or not held.is_same_taking(role):
             answer(False)
@@ -257,7 +257,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
     def leave_role(self, role: Role, stays: bool, answer: Callable[[bool | ProcessEnds], None]) -> None:
         """Give the role back, and wait for another one if that is safe and the job allows it (`stays`).
 
-        The answer is `False`, and nothing happens, when the process holds another role.
+        Answers `False` and does nothing when the process holds another role.
         """
 
         def given_back(is_given_back: bool) -> None:
@@ -280,7 +280,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
     def deploy_attempt(
         self, role: Role, descriptor: TaskDescriptor, master: MasterT, on_built: OnBuilt
     ) -> None:
-        """Build and restore the subtask of a new attempt; the answer is why that failed, or `None`."""
+        """Build and restore the subtask of a new attempt; answers with the failure, or `None`."""
         self._renew(role)
         if self._holder.deploy(role):
             self._begin(role, descriptor, master, on_built)
@@ -307,7 +307,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         current.attempt.build(built)
 
     def run_attempt(self, role: Role, peers: PeersT, on_end: OnOutcome) -> None:
-        """Run a deployed attempt; answered once when it has ended."""
+        """Run a deployed attempt; answers once, when it has ended."""
         current = self._current_of(role)
         if current is None:
             on_end(SubtaskStopped())
@@ -318,7 +318,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         current.when_ended(on_end)
 
     def control(self, role: Role, message: SubtaskControl) -> bool:
-        """Take a message of the JobMaster; `False` for another attempt, or one that is over."""
+        """Pass on a message of the JobMaster; return `False` for another attempt, or an ended one."""
         self._renew(role)
         current = self._current_of(role)
         if current is None or current.outcome is not None:
@@ -327,15 +327,15 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         return True
 
     def stop_attempt(self, role: Role, on_stopped: Callable[[], None]) -> None:
-        """Stop this attempt, or an older one that still runs; answered when nothing of them runs any more."""
+        """Stop this attempt, or an older one that still runs; answers when both have ended."""
         self._renew(role)
         self._stop(role, on_stopped)
 
     def renew(self, role: Role, guarded: Place | None = None) -> Counters | Stale:
-        """Renew the lease; the answer is the counters of the current attempt.
+        """Renew the lease; return the counters of the current attempt, or `Stale` for another role.
 
         Args:
-            guarded: Where the JobMaster runs, if this process guards it.
+            guarded: Place of the JobMaster, if this process guards it.
         """
         if not self._holder.holds(role):
             return Stale()
@@ -355,7 +355,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         elements: list[bytes],
         answer: Callable[[DeliveryAnswer], None],
     ) -> None:
-        """Take a frame of another subtask; answered when it is consumed."""
+        """Take a frame of another subtask; answers when it is consumed, or at once if it does not fit."""
         fit, current = self._holder.fit(token, attempt), self._current
         if fit is CallFit.STALE:
             answer(DeliveryAnswer.STALE)
@@ -367,7 +367,6 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
     # -- the lease ------------------------------------------------------------------------------------------
 
     def renew_lease(self) -> None:
-        """A JobMaster lives that may give the process a role, or has given it one."""
         self._lease.renew(self._host.clock.monotonic())
 
     @property
@@ -380,11 +379,11 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         if self._lease.is_over(now):
             role = self._holder.role
             if role is not None:
-                # The task may be stuck in users' code, so the process is ended, not asked.
+                # The task may be stuck in users' code, so the process is ended without asking it.
                 why = f"{role} heard from no JobMaster for {self._lease.silent:.0f} s"
                 self._host.exit(why, is_failure=True)
             elif self._may_be_offered:
-                # A JobMaster that has claimed it has one more lease to give it a role.
+                # A JobMaster that has claimed the process gets one more lease to give it a role.
                 self._lease.renew(now)
                 self._may_be_offered = False
                 self._host.withdraw_offer(self._offer_withdrawn)
@@ -395,7 +394,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         if is_withdrawn and self._holder.role is None:
             self._host.exit("no job has used this process again", is_failure=False)
 
-    # -- inside ---------------------------------------------------------------------------------------------
+    # -- implementation -------------------------------------------------------------------------------------
 
     def _renew(self, role: Role) -> None:
         if self._holder.holds(role):

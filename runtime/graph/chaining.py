@@ -1,16 +1,16 @@
 """From the stream graph to the job graph: chaining, and push-down into sources.
 
 Two chained operators run in the same subtask and hand each other batches by plain calls, which costs almost
-nothing. Two operators that are not chained exchange encoded buffers between actors. So everything is chained
-that can be (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is chained to its producer when
+nothing. Two operators that are not chained exchange encoded buffers between actors. So operators are chained
+where possible (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is chained to its producer when
 
 * it reads only the producer's main output, without an explicit partitioning,
 * both have the same parallelism and the same number of key groups,
-* it asks for no other CPUs or GPUs than the chain has,
+* it requests no other CPUs, GPUs or resources than the chain has,
 * no other operator reads the producer's main output (readers of side outputs don't count: they get edges),
 * it does not make watermarks, or no operator reads a side output of the chain. Watermarks that leave a chain
-  go to all of its edges. Those of a second event time say nothing about late records of the first. Side
-  outputs of a source have no event time before, unless the source has a strategy,
+  go to all of its edges, and new ones say nothing about late records of the old event time. Side outputs of a
+  source without a strategy don't count, as they have no event time,
 * chaining is not switched off for either of them.
 
 All other connections become edges: forward between equal parallelisms, else rebalance, unless the user asked
@@ -20,15 +20,15 @@ Push-down: `source.filter(pc.field("v") > 3).select("k", "v")` needs two columns
 files that may hold such rows. So the source receives the needed columns and the filter as a hint, which it
 may use in part or not at all. The operators, their ids and their states stay as the user wrote them.
 
-The pass follows a source as long as exactly one step reads its output:
+The pass follows the steps after a source while each output has exactly one reader:
 
-* Filters by expressions are pushed up to the first step that computes columns or gives timestamps. A row that
-  is dropped by a filter after the timestamps has moved the watermark before.
-* Columns are pushed only up to a step that passes on no other column: `select`, or an aggregation. All
-  columns that the steps up to there read are needed.
+* Filters by expressions are pushed up to the first step that computes columns or assigns timestamps. A filter
+  behind that step drops only rows that have already moved the watermark.
+* Columns are pushed only if the walk reaches a step that passes on no others: `select`, or an aggregation.
+  All columns that the steps up to it read are needed.
 
-A column that an operator reads is never left out. So a step of another kind ends the walk, and so does a key
-by a function. So does a second reader, and a reader of a side output: late records have all columns.
+A column that an operator reads is never left out. So the walk ends at a step of another kind, a key by a
+function, or a second reader. A reader of a side output ends it too: late records have all columns.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _AGGREGATIONS: Final = (
 
 @dataclass(slots=True)
 class _Walk:
-    """The needs of the steps that a walk has passed."""
+    """Columns and filters of the steps that a walk has passed."""
 
     names: list[str] = field(default_factory=list)
     expressions: list[pc.Expression] = field(default_factory=list)
@@ -158,7 +158,7 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
             walk.reads([] if strategy.timestamp_column is None else [strategy.timestamp_column])
             walk.pushes_filters = False
         case _, (key, aggregation, *_) if operator is WindowCombineOperator:
-            # It passes on late records as they are; the windows after it decide whether they are read.
+            # This operator passes on late records unchanged; the windows behind it may read them.
             walk.reads([*key.names, *aggregation.inputs])
         case _, (key, aggregation, *_) if operator in _AGGREGATIONS:
             walk.reads([*key.names, *aggregation.inputs])

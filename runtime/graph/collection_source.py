@@ -1,6 +1,6 @@
 """`CollectionSource`: values of the program as a source.
 
-It touches nothing outside, so it is not among the connectors, which this package may not import.
+The source does no input or output, so it is not among the connectors, which this package may not import.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CollectionSource(Generic[T], metaclass=NearestNames):
     right after the last value that it returned.
 
     Args:
-        values: Read once, now.
+        values: The records; read once, when the source is made.
 
     Example:
         >>> CollectionSource("abcde").splits(2)
@@ -36,7 +36,7 @@ class CollectionSource(Generic[T], metaclass=NearestNames):
         self._values = tuple(values)
 
     def splits(self, parallelism: int) -> Sequence[tuple[int, int]]:
-        """Ranges `(start, stop)` of positions, one a subtask; none is empty."""
+        """Non-empty ranges `(start, stop)` of positions, at most one per subtask."""
         size = len(self._values)
         bounds = [size * i // parallelism for i in range(parallelism + 1)]
         return [(start, stop) for start, stop in itertools.pairwise(bounds) if start < stop]

@@ -1,12 +1,12 @@
 """The job graph: chains of operators (vertices) and the exchanges between them (edges), as they are deployed.
 
-It is plain data, and the only part of a job that is pickled (with Ray's cloudpickle), because its factories
-hold users' functions.
+The graph is plain data, and the only part of a job that is pickled (with Ray's cloudpickle), because its
+factories hold users' functions.
 
-At another parallelism a vertex is rescaled with its whole chain. A forward edge between two vertices whose
-parallelism now differs becomes a rebalance, as if the program had said so. Edges by key need no change,
-because keys keep their key groups. A rescale always begins with the submitted graph. So a forward edge whose
-ends are equal again is forward again.
+A vertex is rescaled with its whole chain. A forward edge between two vertices whose parallelism now differs
+becomes a rebalance, as if the program had said so. Edges by key need no change, because keys keep their key
+groups. A rescale always begins with the submitted graph. So an edge that became a rebalance is forward again
+once its ends have equal parallelism.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.runtime.redaction import without_secrets
 from penstock.runtime.state.known_states import StateInfo
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
-#: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
+#: Tag of a source's side output for records that it could not read, as `DeadLetter`s.
 DEAD_LETTERS: Final = "dead_letters"
 
 
@@ -45,7 +45,7 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partitioner:
-    """The partitioning of an edge; by key group it has the user's function from a record to its key."""
+    """The partitioning of an edge; by key group it has the user's key selector."""
 
     partitioning: Partitioning
     key_selector: Callable[[Any], Any] | None = None
@@ -56,10 +56,10 @@ class OperatorSpec:
     """One operator as it is deployed.
 
     Attributes:
-        id: The user's id, or a made one for stateless operators; unique in the graph.
+        id: The user's id, or a generated one for stateless operators; unique in the graph.
         name: Readable description: `flat_map(split_words)`.
         factory: Makes the operator in the subtask; `None` for a source.
-        coordinator: Makes its coordinator in the JobMaster. A source's coordinator is made of its enumerator.
+        coordinator: Makes the operator's coordinator in the JobMaster; a source's one uses its enumerator.
         state_backend: `None` for the job's backend.
     """
 
@@ -96,7 +96,7 @@ class JobVertex:
 
     @property
     def name(self) -> str:
-        """The chain in words: `lines -> flat_map(split)`."""
+        """Readable description of the chain: `lines -> flat_map(split)`."""
         return " -> ".join(operator.name for operator in self.operators)
 
     @property
@@ -140,7 +140,7 @@ class JobGraph:
         vertices: In topological order, sources first.
         classes: Classes of the user's `__main__`, which subtasks can't import.
         restore_from: Path or URL of the snapshot that the job starts from.
-        allow_non_restored_state: Leave out the snapshot's state of operators that the job lacks.
+        allow_non_restored_state: Whether to ignore the snapshot's state of operators that the job lacks.
     """
 
     name: str
@@ -175,7 +175,7 @@ def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
 def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
     """Whether in-flight data of one graph can be restored in the other.
 
-    It can't where a rebalance becomes forward again: a forward channel takes only what was sent on it.
+    False where a rebalance becomes forward again: a forward channel takes only elements that were sent on it.
     """
     exchanges = zip(before.edges, after.edges, strict=True)
     return all(
@@ -186,11 +186,11 @@ def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
 
 
 def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[str, int]:
-    """The parallelism of vertices that follows from that of operators, by id.
+    """The parallelism by vertex id that follows from the wanted parallelism by operator id.
 
     Raises:
-        ConfigurationError: There is no such operator, a number is not possible, or two operators of one chain
-            have different ones.
+        ConfigurationError: No operator is given, an operator is unknown, a parallelism is not possible, or
+            operators of one chain differ.
     """
     if not wanted:
         msg = "nothing to rescale: give operators and their new parallelism, such as {'count': 4}"

@@ -1,12 +1,12 @@
-"""`CoordinatorHost`: runs the coordinator of one operator, in each attempt a new object.
+"""`CoordinatorHost`: runs the coordinator of one operator, a new object in each attempt.
 
 Coordinators of users' operators and those of sources with an enumerator are hosted alike. Events of the
 operator's subtasks and of the coordinator are handled exactly once relative to checkpoints.
 
-A checkpoint of an operator with a coordinator has one part for the coordinator and one for each subtask. They
-are taken at different moments: the coordinator's first, then those of the subtasks, when a barrier comes to
-each. An event must be on the same side of the checkpoint where it is sent and where it is handled. If it is
-not, the checkpoint must hold it. Two rules ensure that.
+A checkpoint of an operator with a coordinator has one part for the coordinator and one for each subtask. The
+parts are taken at different moments: the coordinator's first, then each subtask's when a barrier reaches it.
+An event must be sent and handled on the same side of the checkpoint. Otherwise the checkpoint must hold it.
+Two rules ensure that.
 
 *From the coordinator to a subtask.* The valve holds events between the coordinator's part and the barriers of
 the sources. That is not long enough: a barrier reaches a subtask later. So each event carries the checkpoint
@@ -14,23 +14,23 @@ behind which it was sent. The subtask holds it until it has taken its part of th
 (`task/subtask_checkpoints.py`). Events that were sent before the coordinator's part have arrived before any
 source is triggered (`OperatorCoordinatorHolder`).
 
-*From a subtask to the coordinator.* An event that a subtask sent before its part may come after the
+*From a subtask to the coordinator.* An event that a subtask sent before its part may arrive after the
 coordinator's. It is in neither state, so the checkpoint records it (Chandy and Lamport's state of a channel).
-Events are numbered, and a subtask acknowledges its part with the number of events that it had sent. From the
-coordinator's part on, all events that come are recorded. The checkpoint completes when those in front of
-every subtask's part have come. Later events are not recorded. After a restore the recorded events are handled
-again, right after `start`, because the restored coordinator has not seen them. The requests of readers are
-not acknowledged, so none is recorded: a restored reader requests again.
+Events are numbered, and a subtask acknowledges its part with the number of events that it had sent. After the
+coordinator's part, all arriving events are recorded. The checkpoint completes when all events that precede
+the subtasks' parts have arrived. Later events are not recorded. After a restore the recorded events are
+handled again, right after `start`, because the restored coordinator has not seen them. The requests of
+readers are not acknowledged, so none is recorded: a restored reader requests again.
 
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
-since all subtasks of an operator are in one region. So no side ever knows an event that the other does not.
+since all subtasks of an operator are in one region. So neither side knows an event that the other does not.
 The coordinator of a source continues and takes splits back instead (`SourceCoordinator`).
 
 What it must never do:
 
 * hand an event to the coordinator twice, or in another order than its subtask sent it,
 * let a checkpoint complete without an event in front of it,
-* let an error of the user's code out.
+* let an error of the user's code escape.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class EventOfCoordinator:
     """An event of an operator's coordinator for one of its subtasks.
 
     Attributes:
-        after: The newest checkpoint of which the coordinator had taken its part since the subtask began; -1
-            for none. The event belongs behind it.
+        after: The newest checkpoint for which the coordinator had taken its part since the subtask began; -1
+            for none. The event belongs behind this checkpoint.
         must_arrive: Whether a subtask that has finished must run again for this event.
     """
 
@@ -104,7 +104,7 @@ class UserCoordinatorProvider:
         return f"coordinator {type(coordinator or self._operator).__name__}"
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Accept any state; an operator that had no coordinator before begins with none."""
+        """Accept any state; an operator that had no coordinator before begins without state."""
 
     def must_arrive(self, event: Any) -> bool:
         """Return false: a finished operator emits no more records."""

@@ -2,21 +2,21 @@
 
 A watermark may fire millions of timers or windows. Firing all of them at once would delay barriers. So the
 operator fires some of them, and holds the watermark (`Operator.holds_watermark`). It continues in `flush`,
-before any other input, until all due timers have fired. Then the watermark is forwarded. Between two flushes
-a checkpoint may come. Its snapshot holds the remaining timers and the reached event time. A restored operator
-fires the rest at once, because its event time has reached them. Flink calls such timers interruptible.
+before any other input, until all due timers have fired. Then the watermark is forwarded. A checkpoint may be
+taken between two flushes. Its snapshot holds the remaining timers and the reached event time. A restored
+operator fires the rest at once, because event time has reached them. Flink calls such timers interruptible.
 
 The end of time is not held, as the end of the input comes right behind it: all timers fire at once.
 
-A watermark must never overtake the timers that it fires, nor may any record behind it.
+Neither a watermark nor a record behind it may overtake the timers that the watermark fires.
 
-`ReachedWatermark` holds the reached event time of one operator, over restarts and rescales. Whether a record
-is late must not depend on the place of a restart. Otherwise a straggler could reopen a window that has fired.
+`ReachedWatermark` holds the reached event time of an operator, across restarts and rescales. Whether a record
+is late must not depend on where a restart begins. Otherwise a straggler could reopen a window that has fired.
 So snapshots hold the reached watermark.
 
 At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest of their
 watermarks, so no record becomes late that was not late for one of them. The end of time is not restored as a
-watermark: a job that was drained and continues has records to come. Event time never goes back, though
+watermark: a drained job that continues has more records to come. Event time never goes back, though
 sources that start again send lower watermarks than the restored one.
 """
 
@@ -62,11 +62,11 @@ MOST_FIRED: Final = 1024
 
 
 class HeldWatermark:
-    """The watermark of one operator while it fires.
+    """The watermark of one operator while its timers fire.
 
     Args:
         reached: The reached event time; advanced here.
-        next_at: The earliest moment at which a timer fires; `None` for none.
+        next_at: Returns the moment of the earliest timer; `None` without timers.
         fire: Fires the timers up to a moment: all if the second argument is true, else those of `some_of`.
     """
 
@@ -101,7 +101,7 @@ class HeldWatermark:
             self._held = None
 
     def flush(self) -> Iterator[Output]:
-        """Fire some of the due timers; a held watermark follows the last of all."""
+        """Fire some of the due timers; a held watermark follows the last due timer."""
         reached = self._reached.timestamp
         assert reached is not None, "only a watermark makes anything due"
         yield from self._fire(reached, False)
@@ -122,7 +122,7 @@ class HeldWatermark:
 def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: bool) -> Iterator[T]:
     """Timers that fire before a checkpoint may come: limited in number and time.
 
-    None is drawn from `due` behind the last one returned; `monotonic` is a clock in seconds.
+    Draws no more timers from `due` than it returns; `monotonic` is a clock in seconds.
 
     Example:
         >>> due = iter(range(3000))

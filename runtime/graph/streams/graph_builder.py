@@ -1,4 +1,4 @@
-"""The growing graph of a program, which its streams and their environment share."""
+"""Builds the stream graph of a program; its streams and their environment share the builder."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class GraphBuilder:
 
         Args:
             kind: Name of the API's method: `map`.
-            what: Name of what the user gave it: `split_words`.
-            function: The user's object, or class of objects, whose class may declare state and side outputs.
+            what: Name of the user's argument: `split_words`.
+            function: The user's object or class, which may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
         """
         check_options(kind, options)

@@ -1,11 +1,11 @@
 """The built-in sources and sinks. `penstock.connectors` has their public names.
 
 - `files/`: `FileSource` and `FileSink`.
-- `formats/`: text, JSON lines, CSV and Parquet: how records are read from bytes and written to them.
-- `filesystem`: the port to where bytes are. `local_files`, `object_files`: its two implementations.
-- `generator_source`: records that are made up. `collect_sink`: rows for the program, for a quick look, or
+- `formats/`: reads records from bytes and writes them: text, JSON lines, CSV and Parquet.
+- `filesystem`: the port to files. `local_files`, `object_files`: its two implementations.
+- `generator_source`: generated records. `collect_sink`: rows that are collected in the program, previewed or
   dropped.
-- `errors`, `arrow_batches`: what several connectors share.
+- `errors`, `arrow_batches`: parts that several connectors share.
 
-`penstock.runtime.operators.source` says what a source or sink of your own needs.
+`penstock.runtime.operators.source` describes the interfaces for a source or sink of your own.
 """

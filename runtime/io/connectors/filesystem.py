@@ -73,7 +73,7 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, directory: str, probe: str) -> None:
-        """Make a directory if it is missing, and prove with a file named `probe` that it can be written."""
+        """Make a directory if it is missing, and check with a file named `probe` that it is writable."""
         ...
 
     def names(self, directory: str, prefix: str) -> Sequence[str]:
@@ -100,7 +100,7 @@ def absolute(name: str, value: Location) -> str:
         name: The argument, for messages.
 
     Raises:
-        ConfigurationError: It is neither a path nor a URL.
+        ConfigurationError: The value is neither a path nor a URL.
 
     Example:
         >>> absolute("in", "/data/../in/*.txt"), absolute("in", "file:///in/a%20b"), absolute("in", "s3://a/b")

@@ -4,12 +4,12 @@ The user's code sees arrays only: the state of some keys, and the columns of som
 the place of its key in the arrays of state. It never sees the table of all keys.
 
 The declarations of a class are checked when the graph is built: its columns, its state, the values of a new
-key. The arrays are checked when a method returns. So an array of another length or type than declared is an
-error that names the method, before any of it is stored.
+key. The arrays are checked when a method returns. So an array of the wrong length or type raises an error
+that names the method, before any value is stored.
 
-`adapted` makes an aggregate function over columns of it. With `merge` it is a `PartialAggregate`: each batch
-is taken into fresh state, which is merged into that of the keys. Without `merge` it is a `RowAggregate`,
-which takes rows into the state of their keys.
+`adapted` makes a `ColumnAggregate` of a user's function. With `merge` it is a `PartialAggregate`: each batch
+updates fresh state, which is merged into the state of the keys. Without `merge` it is a `RowAggregate`, which
+updates the state of the keys directly.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from penstock.runtime.state.own_copy import own_batch
 from penstock.runtime.state.typed_columns import Slots
 from penstock.runtime.user_location import function_location
 
-#: State of some keys by name; a method may change the arrays in place or put others there.
+#: State of some keys, by name; a method may change the arrays in place or replace them.
 VectorState: TypeAlias = MutableMapping[str, NDArray[Any]]
 
 
 class VectorizedAggregate(ABC):
     """Base of aggregate functions of your own, over numpy arrays.
 
-    An object keeps nothing but its constructor arguments: several subtasks may share it. Rows in which one of
-    the columns is null are skipped, as nulls do not count in any aggregate function.
+    An object keeps only its constructor arguments, as several subtasks may share it. Rows in which one of the
+    columns is null are skipped, as nulls do not count in any aggregate function.
 
-    With `merge` a sender can do a part of the work in front of the exchange. Without it all records travel.
+    With `merge` a sender can pre-aggregate in front of the exchange. Without it the sender sends all records.
 
     Args:
         *columns: Names of the columns that `update` receives; without any it receives slots alone.
@@ -92,36 +92,36 @@ class VectorizedAggregate(ABC):
         self.columns = columns
 
     def init(self) -> Mapping[str, Any]:
-        """The state of a new key, one value a column; columns that are not named begin with 0."""
+        """Return the state of a new key, one value per column; missing columns begin with 0."""
         return {}
 
     @abstractmethod
     def update(
         self, state: VectorState, columns: Mapping[str, NDArray[Any]], slots: NDArray[np.int64]
     ) -> None:
-        """Take rows into the state.
+        """Update the state with rows.
 
         Args:
-            state: An array for each column of state, with one value a key.
-            columns: An array for each column, with one value a row, which must not be changed. Whole numbers
-                are int64, floats are float64, times `datetime64` or `timedelta64`; everything else is Python
-                objects.
-            slots: For each row the place of its key in the arrays of state. A key may have several rows, so
+            state: An array for each column of state, with one value per key.
+            columns: An array for each column, with one value per row, which must not be changed. Whole
+                numbers are int64, floats are float64, times `datetime64` or `timedelta64`; everything else is
+                Python objects.
+            slots: For each row the index of its key in the arrays of state. A key may have several rows, so
                 use `np.add.at(array, slots, values)` or `np.bincount`, not `array[slots] += values`.
         """
 
     def merge(self, state: VectorState, other: Mapping[str, NDArray[Any]]) -> None:
-        """Merge the state of later rows into that of earlier ones; optional.
+        """Merge the state of later rows (`other`) into `state`; optional.
 
         Args:
-            state: One value per key.
+            state: State of earlier rows, one value per key.
             other: State of the same keys in the same order.
         """
         raise NotImplementedError
 
     @abstractmethod
     def result(self, state: Mapping[str, NDArray[Any]]) -> NDArray[Any] | pa.Array:
-        """One value for each key, as a numpy array, or an Arrow array where some are null."""
+        """Return one value per key: a numpy array, or an Arrow array if some are null."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.columns))})"
@@ -140,10 +140,7 @@ _KINDS: Final = "biuf"
 
 
 class _Vectors(ColumnAggregate):
-    """A user's function: it reads columns of any types, and keeps the declared state.
-
-    It calls the user's methods and checks their results; `name` is the name of the result, for messages.
-    """
+    """Calls the methods of a user's function and checks their results; `name` is the result's name."""
 
     is_ordered = True
 
@@ -169,7 +166,7 @@ class _Vectors(ColumnAggregate):
         return self._types
 
     def _of_slots(self, accumulators: Accumulators, slots: Slots) -> dict[str, NDArray[Any]]:
-        """The state of slots; the state of a new key where there is none."""
+        """The state of slots; slots without state get the state of a new key."""
         return {
             part: np.where(accumulators[part].valid[slots], accumulators[part].values[slots], value)
             for part, value in self._initial.items()
@@ -195,7 +192,7 @@ class _Vectors(ColumnAggregate):
         if isinstance(found, pa.Array):
             return own_batch(pa.record_batch({"found": found})).column(0)
         try:
-            # Copied: the function may have kept the array, and change it.
+            # Copied, because the function may have kept the array and may change it.
             return pa.array(found.copy(), from_pandas=False)
         except (pa.ArrowException, TypeError) as error:
             self._refuse(self._function.result, f"returned values of no Arrow type: {error}")
@@ -222,7 +219,7 @@ class _Vectors(ColumnAggregate):
             raise
         except Exception as error:
             msg = f"{self._of(method)} failed: {error_text(error)}"
-            # With the user's frames, so that the operator's error has the line that failed.
+            # With the user's frames, so that the operator's error names the line that failed.
             raise PenstockError(msg).with_traceback(error.__traceback__) from error
 
     def _refuse(self, method: Callable[..., Any], what: str) -> NoReturn:
@@ -238,7 +235,7 @@ class CombiningVectors(_Vectors, PartialAggregate):
         return [Grouping(pa.array(np.arange(len(column))), "list")]
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
-        """Fresh state that has taken in the rows of each key; null where all of them have nulls."""
+        """Fresh state of each key, updated with its rows; null where every row has a null."""
         (rows,) = results
         keys = np.empty(len(column), np.int64)
         counts = rows.value_lengths().to_numpy(zero_copy_only=False)
@@ -275,7 +272,7 @@ class RowVectors(_Vectors, RowAggregate):
 
 
 def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
-    """A user's function as a function of columns; refuses invalid declarations by `ConfigurationError`."""
+    """Adapt a user's function to columns; raises `ConfigurationError` for invalid declarations."""
     return CombiningVectors(name, function) if has_merge(function) else RowVectors(name, function)
 
 

@@ -34,7 +34,7 @@ class FunctionOperator(Operator):
     """Counts records, tracks the record in progress, and refuses functions that can't work.
 
     A subclass must not drive the user's function with `map(function, rows)`. A `StopIteration` that escapes
-    from the function would end it silently and lose the rest of the batch. Comprehensions raise it.
+    from the function would end `map` silently and lose the rest of the batch. Comprehensions raise it.
     """
 
     batch_format: ClassVar[BatchFormats] = "both"
@@ -149,7 +149,7 @@ def check_function(kind: str, function: Callable[..., Any], *, takes_generators:
 
 
 def rows_of(batch: Batch) -> RowBatch:
-    """A batch as rows; an Arrow batch becomes one dict a row, and keeps its timestamps.
+    """Convert a batch to rows; an Arrow batch becomes one dict per row, and keeps its timestamps.
 
     Example:
         >>> import pyarrow as pa
@@ -163,10 +163,10 @@ def rows_of(batch: Batch) -> RowBatch:
 
 
 class KeyedFunctionOperator(FunctionOperator):
-    """Selects the keys of a whole batch first, and names the key selector when it fails.
+    """Selects the keys of a whole batch first, and names the key selector in its errors.
 
     A sender with a single receiver does not check all keys. So a subclass checks each new key with
-    `_check_key`. New types are checked here: a known key may come again as another type.
+    `_check_key`. New types are checked here, because a known key may return as another type.
     """
 
     keyed = True
@@ -216,7 +216,7 @@ class KeyedFunctionOperator(FunctionOperator):
 
 
 def selector_location(select: Callable[[Any], Any]) -> str:
-    """The key selector in messages: `key_by function len`, or `key_by column 'k'`."""
+    """Text for messages: `key_by function len`, or `key_by column 'k'`."""
     if isinstance(select, ColumnKey):
         return f"key_by {select.__name__}"
     return f"key_by function {function_location(select)}"

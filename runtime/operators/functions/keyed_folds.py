@@ -48,20 +48,20 @@ class AggregateFunction(ABC, Generic[T, A, R]):
 
     @abstractmethod
     def create_accumulator(self) -> A:
-        """The accumulator of a window that has no record yet."""
+        """Return the accumulator of a key or window without records."""
 
     @abstractmethod
     def add(self, value: T, accumulator: A) -> A:
-        """The accumulator with one more record: a new one, or the same one changed."""
+        """Return the accumulator with one more record; may change it in place."""
 
     @abstractmethod
     def get_result(self, accumulator: A) -> R:
-        """The record to emit."""
+        """Return the record to emit."""
 
     def merge(self, first: A, second: A) -> A:
-        """Merge two accumulators, that of the earlier window `first`; it may be changed and returned.
+        """Merge the accumulators of two windows; `first`, the earlier one's, may be changed and returned.
 
-        Only windows that merge, such as sessions, need it.
+        Only windows that merge, such as sessions, need this method.
         """
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
 
 
 class AggregatedContents:
-    """Keeps an accumulator of a copy of the user's function object, and emits its result."""
+    """Keeps an accumulator, folded by a copy of the user's function object, and emits its result."""
 
     keeps: ClassVar[str] = "an accumulator"
     isolates = True
@@ -112,7 +112,7 @@ REDUCE_STATE: Final = "reduce"
 class _KeyedFoldOperator(KeyedFunctionOperator):
     """Folds each record into the value of its key, and emits a record for each.
 
-    The table's dict is bound once a batch; the changed keys are reported to the backend once a batch, too.
+    Once per batch, the table's dict is looked up and the changed keys are reported to the backend.
     """
 
     state_name: ClassVar[str]
@@ -138,18 +138,17 @@ class _KeyedFoldOperator(KeyedFunctionOperator):
     def _folded(
         self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]
     ) -> tuple[list[Any], list[Any]]:
-        """The new value of each row's key, and the record to emit."""
+        """Return the new value of each row's key, and the record to emit."""
 
 
 class KeyedReduceOperator(_KeyedFoldOperator):
     """Combines each record with the value of its key and emits the new value (Flink's `StreamGroupedReduce`).
 
     The first record of a key is its first value. The value of a key is also the record that was last emitted
-    for it. So it is copied where the function, or another one of the subtask, could change one of the two.
+    for it. So the value is copied where a function of the subtask could change it or the record.
 
     Args:
-        function: Combines the value so far and a record into the new value: a new one, or one of the two,
-            which it may change.
+        function: Combines the value so far and a record into the new value; may change and return either.
     """
 
     kind: ClassVar[str] = "reduce"
@@ -181,8 +180,8 @@ class KeyedReduceOperator(_KeyedFoldOperator):
 class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
     """Folds each record into the accumulator of its key and emits the result so far.
 
-    A result may be a part of the accumulator, which the function changes in place. So it is computed from a
-    copy where this function, or another one of the subtask, could change it.
+    A result may be a part of the accumulator, which the function changes in place. So the result is computed
+    from a copy where a function of the subtask could change it.
     """
 
     kind: ClassVar[str] = "aggregate"

@@ -1,10 +1,10 @@
 """`FileSink`: writes files that appear exactly when a checkpoint covers them.
 
 Rows go to a file whose name begins with `_`; folder readers skip such names (Spark, Hive, `FileSource`).
-A checkpoint ends the file and makes it durable; the completed checkpoint renames it to its final name. A
-crash in between is safe either way: the checkpoint names the file, so a restored job repeats the rename.
-Files that no checkpoint names are deleted later. Files are never overwritten, and files of other jobs are
-never touched. (The idea is that of Flink's `FileSink` and Hadoop's output committers.)
+A checkpoint ends the file and makes it durable; after it completes, the file gets its final name. A crash in
+between is safe: the checkpoint names the file, so a restored job repeats the rename. Files that no checkpoint
+names are deleted later. Files are never overwritten, and files of other jobs are never touched. The models
+are Flink's `FileSink` and Hadoop's output committers.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class FileSink(metaclass=NearestNames):
             consumer moved the committed file away. False raises an error.
         storage_options: Settings of the object store as obstore names them.
         filesystem: A custom file system, used instead of the one that a URL names.
-        trust_paths: Whether a snapshot may name files to commit outside of `directory`, as after a change of
-            `directory`.
+        trust_paths: Whether a snapshot may name files to commit outside of `directory`, for example after
+            `directory` was changed.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
@@ -96,11 +96,11 @@ class FileSink(metaclass=NearestNames):
         """JSON lines: each record is a line, in files ending in `.jsonl`.
 
         Args:
-            directory: Folder of the files, a path or URL. `FileSink` describes it, and the other arguments.
+            directory: Folder of the files, a path or URL. `FileSink` describes this and other arguments.
             default: Function that converts an object unknown to JSON into a JSON value, for example `str`.
 
         Raises:
-            ConfigurationError: A setting has a value that is not allowed.
+            ConfigurationError: A setting has an invalid value.
 
         Example:
             >>> FileSink.json("/data/out").directory
@@ -128,13 +128,13 @@ class FileSink(metaclass=NearestNames):
         """CSV: each record is a dict, a tuple or a list; `None` is an empty field.
 
         Args:
-            directory: Folder of the files, a path or URL. `FileSink` describes it, and the other arguments.
+            directory: Folder of the files, a path or URL. `FileSink` describes this and other arguments.
             columns: Names of the columns in their order; by default the keys of each subtask's first dict.
             header: Begin each file with the column names, if there are any.
             delimiter: The field separator, one character.
 
         Raises:
-            ConfigurationError: A setting has a value that is not allowed.
+            ConfigurationError: A setting has an invalid value.
         """
         if len(delimiter) != 1 or delimiter in '\r\n"':
             msg = f"delimiter={delimiter!r} is not allowed: it is one character, and no quote or line end"
@@ -163,13 +163,13 @@ class FileSink(metaclass=NearestNames):
         """Parquet: records are dicts, or Arrow batches.
 
         Args:
-            directory: Folder of the files, a path or URL. `FileSink` describes it, and the other arguments.
+            directory: Folder of the files, a path or URL. `FileSink` describes this and other arguments.
             schema: The schema of all files. Without it each value keeps its own type, and rows of
                 incompatible types go to different files. Columns that a row lacks are null.
             compression: Codec as pyarrow names it.
 
         Raises:
-            ConfigurationError: A setting has a value that is not allowed.
+            ConfigurationError: A setting has an invalid value.
         """
         if not _is_codec(compression):
             msg = f"compression={compression!r} is not a codec that pyarrow has, such as 'snappy' or 'zstd'"

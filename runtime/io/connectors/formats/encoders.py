@@ -78,7 +78,7 @@ class SinkFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvSinkFormat:
-    """The CSV format of a sink; without `columns` they are the keys of the first row."""
+    """The CSV format of a sink; `columns` defaults to the keys of the first row."""
 
     columns: tuple[str, ...] | None = None
     header: bool = True
@@ -120,7 +120,7 @@ class _LineEncoder(ABC):
 
     @abstractmethod
     def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
-        """The error of the first row that can't be written."""
+        """Return the error of the first row that can't be written."""
 
 
 class CsvEncoder(_LineEncoder):
@@ -144,7 +144,7 @@ class CsvEncoder(_LineEncoder):
         values = list(self._values(rows))
         text = self._written(values, csv.QUOTE_MINIMAL)
         if "\r" in text:
-            # Python's writer leaves a carriage return unquoted, and readers don't read it as text.
+            # Python's writer leaves a carriage return unquoted, and readers don't take it for text.
             text = self._written(values, csv.QUOTE_ALL)
         data = text.encode("utf-8")
         self._header_due = False
@@ -180,7 +180,7 @@ class CsvEncoder(_LineEncoder):
                 try:
                     return list(zip(map(fields, rows))) if self._width == 1 else list(map(fields, rows))
                 except KeyError:
-                    # A row has other keys; the loop below finds it.
+                    # Some row has other keys; the loop below finds it.
                     pass
             elif dict not in kinds:
                 return rows
@@ -211,7 +211,7 @@ class CsvEncoder(_LineEncoder):
 _LEAVES: Final = frozenset((str, int, float, bool, NoneType))
 #: Maximum depth of values; the encoder refuses deeper ones too.
 _DEEPEST: Final = 1_000
-#: Down to this depth, a value that is held twice is checked twice.
+#: Down to this depth, a shared value is checked once for each reference to it.
 _SHALLOW: Final = 8
 
 

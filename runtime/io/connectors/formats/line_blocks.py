@@ -1,9 +1,9 @@
 r"""Reads the lines of a byte range in blocks of whole lines.
 
-Bytes are cut only after a newline, so a character of several bytes is never torn. A block can be decoded and
+Bytes are cut only after a newline, so a character of several bytes is never split. A block can be decoded and
 split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and nothing
-else (UTF-8, Latin-1 and their like; UTF-16 is recoded before). A line that begins in the range is read to
-its end, even when that lies far behind the range.
+else (UTF-8, Latin-1 and similar ones; UTF-16 is recoded first). A line that begins in the range is read to
+its end, even far behind the range.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from penstock.runtime.io.connectors.formats.splitting import (
     whole_file,
 )
 
-#: Bytes asked for by one read.
+#: Bytes per read.
 BLOCK_BYTES: Final = 256 * 1024
 
-#: Bytes that one step of `find_start` skips at most in a compressed file.
+#: Maximum bytes that one call of `find_start` skips in a compressed file.
 SKIP_BYTES: Final = 4 * 1024 * 1024
 
 UTF8_BOM: Final = b"\xef\xbb\xbf"
@@ -45,7 +45,7 @@ class LineBlocks:
 
     Args:
         strip_bom: Leave out a UTF-8 byte order mark at the beginning of the file.
-        block_bytes: Bytes asked for by one read; may be changed at any time.
+        block_bytes: Bytes per read; may be changed at any time.
         line_end: The byte that ends a line.
     """
 
@@ -62,7 +62,7 @@ class LineBlocks:
         self._line_end = line_end
         self._split = split
         self._strip_bom = strip_bom
-        #: Bytes asked for by one read; may be changed at any time.
+        #: Bytes per read; may be changed at any time.
         self.block_bytes = block_bytes
         self._tail = b""
         self._offset = 0
@@ -74,7 +74,7 @@ class LineBlocks:
         return self._offset if self._ready else self._split.position
 
     def find_start(self) -> bool:
-        """Go to the first line; false means call again, as a compressed file takes several calls."""
+        """Go to the first line; return false if it must be called again, as for a compressed file."""
         if self._ready:
             return True
         target = self._split.position
@@ -175,7 +175,7 @@ class LineBlocks:
 
 
 def offset_of_line(block: bytes, line: int, line_end: bytes = b"\n") -> int:
-    """Start of the line with this index in a block; the block's length after its last line."""
+    """Start of the line with this index in a block; the block's length if it has fewer lines."""
     if line == 0:
         return 0
     parts = block.split(line_end, line)
@@ -186,8 +186,8 @@ def line_end_of(handle: InputFile, quote: bytes) -> bytes:
     r"""The byte that ends the lines of a file: `\r` if the first line ends with it, as in old Mac files.
 
     Args:
-        handle: The open file, at its beginning; it is there again afterwards.
-        quote: The byte around quoted fields; empty for none. Line ends in quotes end no line.
+        handle: The open file, at its beginning; its position is restored.
+        quote: The byte around quoted fields; empty for none. Line ends in quotes don't count.
     """
     head, found = b"", None
     while chunk := handle.read(_HEAD_BYTES - len(head)):
@@ -223,7 +223,7 @@ SAMPLED_BYTES: Final = 256 * 1024
 
 
 def some_of(files: Sequence[FileInfo], count: int = SAMPLED_FILES) -> Sequence[FileInfo]:
-    """At most `count` files that are not empty, spread over all of them, the first one included."""
+    """At most `count` non-empty files, the first one included, spread evenly over all of them."""
     present = [info for info in files if info.size]
     return present[:: max(1, -(-len(present) // count))]
 
@@ -238,8 +238,8 @@ def head_of(
     """First lines of a file, decompressed, without a byte order mark; and whether they are the whole file.
 
     Args:
-        line_end: Finds the byte that ends its lines.
-        stored_as: Its encoding, if it is recoded to UTF-8.
+        line_end: Finds the byte that ends the file's lines.
+        stored_as: The file's encoding, if it is recoded to UTF-8.
     """
     handle = open_for_lines(filesystem, info.path, info.size, stored_as)
     try:

@@ -13,14 +13,13 @@ all files are compared when the job starts, before any row is read.
 between the minimum and the maximum, or is null. But statistics ignore NaN, and so does Arrow. `v != 3`
 excludes a row group whose minimum and maximum are 3, even when it holds NaN. So a separate check per float
 column of the expression determines whether NaN in this column can make the expression true. A row group is
-skipped under two conditions. Arrow excludes it by the statistics. And NaN in none of these columns can make
-the expression true.
+skipped if Arrow excludes it by the statistics, and NaN in none of these columns can make the expression true.
 
 0.0 and -0.0 are one value for statistics, and two for `is_in`. In a column of only zeros, Arrow takes all of
 them for -0.0. An expression with `is_in` reads such a row group if either zero can make it true.
 
 The decision is made when a row group is opened, not when the splits are listed. A job that starts from a
-savepoint may have another filter than before, and then needs other row groups of the remaining ones.
+savepoint may have a different filter than before, and so need different ones of the remaining row groups.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 def columns_to_read(
     schema: pa.Schema, columns: tuple[str, ...] | None, needed: NeededColumns
 ) -> tuple[str, ...] | None:
-    """Return the columns to read; `None` for all. `columns` are those that the user wants.
+    """Return the columns to read, `None` for all; `columns` are the user's choice.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})
@@ -125,7 +124,7 @@ def _may_be_zero(field: pa.Field, schema: pa.Schema, wanted: pc.Expression) -> b
 def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.Schema) -> bool:
     """Whether Arrow can't exclude `wanted` where `guarantee` is true.
 
-    A data set skips files whose guarantee excludes a filter. Its only file is never opened.
+    Asks a data set, which skips files whose guarantee excludes a filter. Its only file is never opened.
     """
     import pyarrow.dataset as arrow_dataset
     import pyarrow.fs as arrow_fs
