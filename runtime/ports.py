@@ -1,7 +1,7 @@
 """The ports through which the pure runtime reaches the outside.
 
 `runtime/` decides and never acts: time, timers, storage and background work are passed in. The actors pass
-the real ones, `penstock.runtime.testing` has deterministic ones.
+real implementations, `penstock.runtime.testing` has deterministic ones.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class SnapshotStorage(Protocol):
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         """Store `data` under `path`.
 
-        With `create` the path must be free, atomically among all writers, or `ObjectExistsError` is raised.
+        With `create`, raises `ObjectExistsError` if the path is taken; the check is atomic among all writers.
         """
         ...
 
     def get(self, path: str) -> bytes:
-        """Read an object; raises `ObjectNotFoundError` when the path is free."""
+        """Read an object; raises `ObjectNotFoundError` if there is none at the path."""
         ...
 
     def list(self, prefix: str) -> list[str]:
@@ -91,7 +91,7 @@ class Disk(Protocol):
     """
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Write a new file; with `sync` its content is durable on return, its name is not.
+        """Write a new file; with `sync` its content, but not its name, is durable on return.
 
         Raises:
             OSError: The file exists, or could not be written; part of it may remain.
@@ -134,7 +134,7 @@ class SpillFile(Protocol):
         """Append `data`, all of it or nothing.
 
         Raises:
-            StorageError: The disk is full or fails. Earlier content is still there.
+            StorageError: The disk is full or fails. Earlier content stays.
         """
         ...
 

@@ -1,15 +1,15 @@
-"""Simple types of the standard library and of numpy, in a native form that msgpack keeps, and back.
+"""Converts simple types of the standard library and numpy to a native form for msgpack, and back.
 
-A native form is made of native values and lists only. A value that has none (with a time zone of an unknown
-class) is `UNSUPPORTED`, and pickled instead.
+A native form has only native values and lists. A value without one (such as a datetime with a time zone of an
+unknown class) is `UNSUPPORTED`, and pickled instead.
 
-**Extension codes** say which kind of value a msgpack extension stands for. The numbers are the format, and
-stand in every checkpoint that was ever written. So a number never changes and never gets another meaning. A
-new kind takes the next free number.
+**Extension codes** give the kind of value of a msgpack extension. The numbers are part of the format, and are
+in every checkpoint that was ever written. So a number never changes and never gets another meaning. A new
+kind takes the next free number.
 
-**Columns of datetimes** in one zone are 64-bit microseconds, made and read at C speed. Python subtracts two
-datetimes of one and the same zone object by their wall time, and adds a duration to the wall time too. So
-with an epoch in that zone nothing here depends on the zone's rules.
+**Columns of datetimes** in one zone are 64-bit microseconds, made and read at C speed. Python subtracts
+datetimes with the same zone object by their wall time, and adds a duration to the wall time too. So with an
+epoch in that zone no result here depends on the zone's rules.
 
 **Numpy scalars and arrays** are their dtype and their raw bytes. Only dtypes that their description restores
 exactly are written this way. All others (sub-arrays with metadata, variable-width strings, foreign dtypes)
@@ -84,7 +84,7 @@ class ExtensionCode:
     DEQUE: Final = 30  # [column, maximal length]
 
 
-#: The native form of a value that has none.
+#: Marks a value that has no native form.
 UNSUPPORTED: Final = object()
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time; the zone is written beside it
@@ -202,7 +202,7 @@ def _decimal_from_native(native: Any) -> Decimal:
 
 def _fraction_to_native(value: Fraction) -> Any:
     parts = [value.numerator, value.denominator]
-    return parts if set(map(type, parts)) == {int} else UNSUPPORTED  # numpy's integers stay in it
+    return parts if set(map(type, parts)) == {int} else UNSUPPORTED  # a fraction may have numpy's integers
 
 
 def _fraction_from_native(native: Any) -> Fraction:
@@ -313,7 +313,7 @@ def dtype_from_native(native: Any) -> np.dtype[Any]:
 
 
 def _sized_dtype(native: Any) -> np.dtype[Any]:
-    """Refuse a dtype whose values take no bytes: a few bytes could claim any number of them."""
+    """Read a dtype; refuse one whose values take no bytes, as a few bytes could claim any number of them."""
     dtype = dtype_from_native(native)
     if not dtype.itemsize:
         msg = f"the data describes values of dtype {dtype}, which take no bytes"
@@ -375,7 +375,7 @@ def array_from_native(native: Any) -> np.ndarray[Any, Any]:
             msg = f"an object array of shape {shape} does not have that many items in the data"
             raise ValueError(msg)
         flat = np.empty(len(content), dtype=object)
-        for index, item in enumerate(content):  # one by one: numpy would unfold sequences
+        for index, item in enumerate(content):  # one by one: numpy would turn sequences into axes
             flat[index] = item
         return flat.reshape(shape)
     kind = _sized_dtype(dtype)

@@ -1,8 +1,8 @@
-"""Types of values that may be nested, and rows as Arrow batches that do not depend on how rows were cut.
+"""Arrow types of values that may be nested, and Arrow batches that do not depend on how rows were batched.
 
-The type of a value depends on the value alone (`own_type`). Two users of this rule differ in how they treat
-several types. A file may hold values whose types go together without loss (`common_type`). A function of the
-user sees columns, and their types are part of its input. So there (`batches_of_rows`) rows share a batch only
+The type of a value depends on the value alone (`own_type`). Two callers of this rule treat several types
+differently. A file may hold values whose types have a common type without loss (`common_type`). A function of
+the user sees columns, and their types are part of its input. So in `batches_of_rows` rows share a batch only
 if they have the same names and the same types, nulls included.
 """
 
@@ -36,10 +36,10 @@ _NULL: Final = pa.null()
 
 
 def batches_of_rows(rows: Sequence[dict[Any, Any]]) -> Iterator[pa.RecordBatch]:
-    """Batches of rows in their order; all rows of a batch have its names and types.
+    """Cut rows into batches, in order; all rows of a batch have the same names and types.
 
     Raises:
-        NoColumnTypeError: A value has no type; the error has the number of the first such row as `place`.
+        NoColumnTypeError: A value has no type; the error's `place` is the index of the first such row.
     """
     try:
         batches = list(_batches_of(rows))
@@ -100,7 +100,7 @@ def _plain_batch(names: Sequence[Any], rows: Sequence[dict[Any, Any]]) -> pa.Rec
         try:
             arrays.append(pa.array(values, kind))
         except ARROW_ERRORS:
-            return None  # a value that its type does not hold; the caller says which
+            return None  # a value does not fit its type; the caller names it
     return pa.RecordBatch.from_arrays(arrays, names)
 
 
@@ -108,8 +108,8 @@ def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
     """The column of values that may be nested, each with the type that it has alone (`own_type`).
 
     Args:
-        merged: Whether values whose types go together without loss (`common_type`) share one. Otherwise nulls
-            are apart too, and each type is that of its values alone.
+        merged: Whether values with a common type (`common_type`) share this type. Otherwise each value keeps
+            its own type, and nulls are kept apart too.
     """
     digits = None if merged else DECIMAL_DIGITS
     types = set(map(type, values)) - {NoneType}
@@ -151,10 +151,10 @@ def own_type(value: Any, *, digits: int | None = None) -> pa.DataType:
 def _type_of_all(
     values: Sequence[Any], *, digits: int | None, numbers: bool = False, apart: bool = False
 ) -> pa.DataType | None:
-    """The type of all values; `None` if they have none in common, or if one may not fit it.
+    """The type of all values; `None` if they have no common type, or if a value may not fit it.
 
     Args:
-        apart: Whether only values that have exactly this type alone fit.
+        apart: Whether every value must have exactly this type by itself.
     """
     types = set(map(type, values))
     has_null = NoneType in types
@@ -209,7 +209,7 @@ def _struct_of_all(
 def common_type(one: pa.DataType, other: pa.DataType, *, numbers: bool = False) -> pa.DataType | None:
     """The type that holds values of both unchanged; `None` if there is none.
 
-    A null goes with everything. A dict may lack fields. Decimals get the digits that both need.
+    Nulls fit every type. A dict may lack fields. Decimals get the digits that both need.
     """
     if one.equals(other) or kinds.is_null(other):
         return one
@@ -233,7 +233,7 @@ def common_type(one: pa.DataType, other: pa.DataType, *, numbers: bool = False) 
 def common_fields(
     one: Sequence[pa.Field], other: Sequence[pa.Field], *, numbers: bool = False
 ) -> list[pa.Field] | None:
-    """The fields of both, in the order of the first; `None` if a field's types do not go together.
+    """The fields of both, in the order of the first; `None` if a field has no common type.
 
     A field that only one of them has may be null.
     """

@@ -4,8 +4,8 @@ The statistics of a completed checkpoint (counters of the job and metrics of eac
 metadata. So they need no storage call of their own, and exist as long as the checkpoint, also for a new
 JobMaster.
 
-Metrics are packed into 15 to 36 bytes a subtask: in columns, with whole microseconds. They are unpacked only
-for display.
+Metrics are packed into 15 to 36 bytes per subtask: in columns, with whole microseconds. They are unpacked
+only for display.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class CompletedCheckpointStatistics:
 
     @classmethod
     def decode(cls, item: list[Any] | None) -> CompletedCheckpointStatistics | None:
-        """Decode the result of `encode`; `None` if that is impossible, since a job can start without them."""
+        """Decode the result of `encode`; `None` if that fails, since a job can start without statistics."""
         if not isinstance(item, list) or len(item) != len(fields(cls)):
             return None
         checks: tuple[Callable[[object], Any], ...] = (
@@ -313,9 +313,9 @@ class CoordinatorStatistics:
         deleted_files: Deleted files that no checkpoint needed any more.
         failed_deletions: Deletions that failed; their files stay.
         latest_completed_id: Id of the newest completed checkpoint; -1 for none.
-        latest_completed_at: Time of its completion, in wall-clock seconds.
-        latest_duration: Its duration in seconds.
-        latest_size: Bytes of its state.
+        latest_completed_at: Completion time of this checkpoint, in wall-clock seconds.
+        latest_duration: Duration of this checkpoint in seconds.
+        latest_size: Bytes of state in this checkpoint.
     """
 
     triggered: int = 0

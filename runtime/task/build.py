@@ -65,14 +65,14 @@ def build_subtask(
     *,
     inline_limit: int | None = None,
 ) -> Subtask:
-    """Make a subtask that is ready to step. Reads its state, so it blocks.
+    """Build a subtask that is ready to run; blocks, because it reads the state.
 
     Args:
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
-        open_location: Opens places of snapshots that are not in the checkpoint storage.
+        open_location: Opens locations of snapshots outside the checkpoint storage.
         open_spill_file: Makes files for alignments that store more than fits into memory.
         open_state_backend: Makes backends that keep state outside of the heap.
-        inline_limit: Maximum bytes of a state that stay in the metadata; `None` for the default.
+        inline_limit: Maximum bytes of a state that is kept in the metadata; `None` for the default.
 
     Raises:
         StorageError: State can't be read, or is damaged.
@@ -215,7 +215,7 @@ class _Builder:
             )
 
     def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:
-        """Make all operators; for a subtask that had finished only the sinks, which may have to commit."""
+        """Make all operators; for a finished subtask only the sinks, which may have to commit."""
         made = []
         for location, spec in list(zip(self._locations, self._vertex.operators, strict=True))[first:]:
             if only_sinks and not spec.is_sink:
@@ -342,7 +342,7 @@ class _Builder:
         except CorruptSnapshotError as error:
             if not isinstance(error.__cause__, CodecError):
                 raise
-            # The checksum shows that the bytes are undamaged, so this program can't read them.
+            # The checksum matches, so the bytes are intact, and this program can't decode them.
             what = (
                 f"its state can't be read here: {error}. Keep classes of values under the names that they "
                 "had when the snapshot was taken, or give the operator a new id, which begins with nothing"

@@ -1,22 +1,22 @@
 """The end of a subtask.
 
-The operators finish, and EndOfData goes downstream. From then on there are no records, but there may be
-transactions that wait for their commit. So the subtask waits until a checkpoint that began after that is
-complete, and everything is committed. Then it sends EndOfPartition. It leaves when its receivers have
-consumed everything and all its senders have left. Without checkpoints it leaves at once.
+The operators finish, and EndOfData goes downstream. No records follow, but transactions may still wait for
+their commit. So the subtask waits until a checkpoint that began afterwards is complete, and everything is
+committed. Then it sends EndOfPartition. It leaves when its receivers have consumed everything and all its
+senders have left. Without checkpoints it leaves at once.
 
-It does not wait for a receiver that has ended. That receiver may have finished: then its process died and its
-last answer was lost, and it is not started again. If it had not finished, the JobMaster restarts it together
-with this subtask, even if this one has left.
+It does not wait for a receiver that has ended. If the receiver had finished, its process died and its last
+answer was lost, and it is not started again. If it had not finished, the JobMaster restarts it together with
+this subtask, even if this subtask has left.
 
 After the end of the data an operator emits no held records. Pending timers of processing time stay in the
 snapshot.
 
-When the job is stopped with a savepoint, the end of the data comes in front of the barrier. Events that the
-coordinators of operators sent in front of the savepoint are handled before the operators finish, and not at
-the barrier. So an operator can still emit the results of an event.
+When the job is stopped with a savepoint, the end of the data precedes the barrier. Events that coordinators
+of operators sent in front of the savepoint are handled before the operators finish, and not at the barrier.
+So an operator can still emit the results of an event.
 
-While it leaves it takes part in checkpoints but sends no barriers: nothing may follow EndOfPartition, which
+A leaving subtask takes part in checkpoints but sends no barriers: nothing may follow EndOfPartition, which
 receivers count as the barrier. A sender may need one more checkpoint before it can leave itself. Without
 alignment the sender's barrier may precede its EndOfData, for a checkpoint that was taken here after the end.
 
@@ -45,7 +45,7 @@ class EventTime:
         self._reached: Watermark | None = None
 
     def advance(self, watermark: Watermark | None, status: StreamStatus | None = None) -> Work:
-        """Fire timers and windows up to a watermark and send it on; either argument may be missing.
+        """Fire timers and windows up to a watermark and forward it; either argument may be `None`.
 
         The status `ACTIVE` goes in front of the watermark, `IDLE` behind it.
         """
@@ -69,7 +69,7 @@ class EndOfInput:
     """Leads a subtask from the end of its input to its own end; see the module's docstring.
 
     Args:
-        stop: Returns the savepoint that stops the job; `None` when its data has really ended.
+        stop: Returns the id of the savepoint that stops the job; `None` when the data has really ended.
         deliver_before: Hands over the events that coordinators sent in front of a checkpoint.
     """
 

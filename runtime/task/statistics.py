@@ -4,8 +4,8 @@ Metrics, the live line and tests read the same counters. A rate comes from two r
 the difference divided by the time between them. The subtask's own clock measures that time, so delays of
 reports and clocks of other nodes don't change it.
 
-`RateWindow` keeps the reports of the last seconds. A JobMaster asks every two seconds, and whenever a client
-looks at the job; reports that come faster than once a second replace each other.
+`RateWindow` keeps the reports of the last seconds. A JobMaster requests reports every two seconds, and when a
+client reads the job's status. Reports that arrive faster than once a second replace each other.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ class SubtaskStatistics:
         buffers_out: Buffers sent.
         busy_seconds: Time spent working.
         backpressured_seconds: Time in which an output had no credit.
-        slice_overruns: Slices of work that a user's function held up for much too long.
-        pickled_values: Values that only pickle could carry.
+        slice_overruns: Slices of work that took much too long because of a user's function.
+        pickled_values: Values that had to be pickled.
         operators: Counters by operator id.
         checkpoints: Counters of the subtask's checkpoints.
         reordered_elements: Elements that arrived before an earlier one of their channel.
-        barriers: Counters of its barrier handler; `None` for a source.
-        stored: Counters of stored alignments; `None` when alignments hold blocked channels back.
-        current_watermark: The last watermark that has passed all of its operators, in microseconds since the
-            epoch; `None` before the first one.
-        is_idle: Whether it is idle, so that its receivers do not wait for its watermarks.
-        is_paused: Whether it waits for other sources of its alignment group.
-        bytes_in: Encoded bytes of the records that arrived on its channels; 0 for a source.
-        at: Time of the count, in monotonic seconds of its process.
-        outputs: Fill of its output channels, by edge.
+        barriers: Counters of the barrier handler; `None` for a source.
+        stored: Counters of stored alignments; `None` when alignments do not store blocked channels.
+        current_watermark: The last watermark that has passed all operators, in microseconds since the epoch;
+            `None` before the first one.
+        is_idle: Whether the subtask is idle, so that its receivers do not wait for its watermarks.
+        is_paused: Whether the source waits for other sources of its alignment group.
+        bytes_in: Encoded bytes of the records that arrived on input channels; 0 for a source.
+        at: Time of the count, in monotonic seconds of the process.
+        outputs: Fill of the output channels, by edge.
     """
 
     records_in: int
@@ -131,9 +131,9 @@ class SubtaskStatistics:
         )
 
 
-#: Seconds over which a `RateWindow` measures, once so many have passed.
+#: Length of a `RateWindow` in seconds; it is shorter at the beginning of an attempt.
 WINDOW: Final = 10.0
-#: Least seconds between two reports that a `RateWindow` keeps.
+#: Minimum seconds between two reports that a `RateWindow` keeps.
 _SPACING: Final = 1.0
 
 
@@ -158,7 +158,7 @@ class SubtaskRates:
         seconds: The interval that was measured.
         busy: Share of the time at work.
         backpressured: Share of the time in which an output had no credit.
-        idle: Share of the time in which it had nothing to do.
+        idle: Share of the time without work.
         records_in: Records per second from the source or from channels.
         records_out: Records per second to channels.
         bytes_in: Encoded bytes per second from channels; 0 for a source.

@@ -1,4 +1,4 @@
-"""The input of a subtask's work: a source, its input channels, or nothing but their ends.
+"""The input of a subtask: a source, input channels, or only the ends of input channels.
 
 `TaskInput` is the port. `SourceInput` polls the source at the head of the chain, `NetworkInput` the channels.
 `EndsOnlyInput` is for a subtask that had finished in the restored checkpoint.
@@ -38,7 +38,7 @@ class SideBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchArrived:
-    """Records to process (`None` if all went to the side output); `is_active_again` after an idle time."""
+    """Records to process, `None` if all went to the side output; `is_active_again` after an idle time."""
 
     batch: Batch | None
     side: SideBatch | None = None
@@ -66,7 +66,7 @@ class DataEnded:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """An element was consumed that the operators don't process; there may be more."""
+    """An element that operators don't process was consumed; more may be available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class NetworkInput(TaskInput):
     """Takes elements from the input gate, which has removed barriers.
 
     Attributes:
-        savepoint_id: The savepoint that stops the job, from an end of data.
+        savepoint_id: Id of the savepoint that stops the job, from an EndOfData; `None` without one.
     """
 
     def __init__(self, gate: CheckpointedInputGate, channels: int, codec: BatchCodec) -> None:
@@ -153,7 +153,7 @@ class NetworkInput(TaskInput):
 
 
 class SourceInput(TaskInput):
-    """Polls a source; barriers come from the JobMaster, not through here."""
+    """Polls a source; its barriers come from the JobMaster, not from this input."""
 
     def __init__(self, source: SourceOperator) -> None:
         self.source = source
@@ -186,7 +186,7 @@ class SourceInput(TaskInput):
 
 
 class EndsOnlyInput(TaskInput):
-    """Takes the ends that the senders, which have finished too, send again; operators process none."""
+    """Takes the ends that finished senders send again; operators process none of them."""
 
     def __init__(self, location: OperatorLocation, network: NetworkInput | None) -> None:
         self._location = location

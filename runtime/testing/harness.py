@@ -1,9 +1,9 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
-It runs a job's code: the operator chain, the keyed state backend with incremental snapshots, the value codec,
-and the redistribution of state. Only time stands still, and files stay in memory. So a test of restored
-state, or of a commit that waits for its checkpoint, also holds on a cluster. Flink's
-`OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver` do the same.
+The harness runs a job's code: operator chain, keyed state backend with incremental snapshots, value codec and
+redistribution of state. Only time stands still, and files stay in memory. So a test of restored state, or of
+a commit that waits for its checkpoint, also holds on a cluster. The models are Flink's
+`OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
 
 
 class HarnessSettings(TypedDict, total=False):
-    """Settings of an `OperatorHarness`; see there."""
+    """Settings of an `OperatorHarness`, which describes them."""
 
     operator_id: str
     subtask: int
@@ -146,10 +146,10 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
         Args:
             build: Takes a stream and adds one operator to it, or a sink.
-            **settings: As for the class itself, apart from `operator`.
+            **settings: Arguments of the class, except `operator`.
 
         Raises:
-            GraphError: The function adds no operator, or several.
+            GraphError: `build` adds no operator, or several.
 
         Example:
             >>> count = lambda words: words.key_by(str).reduce("longest", max)
@@ -170,7 +170,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
         Args:
             rows: The records.
-            timestamps: Event time of each in microseconds.
+            timestamps: Event time of each row in microseconds.
             stop_after: Number of output rows after which the rest of the batch is dropped, for functions that
             never end.
 
@@ -188,25 +188,25 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def push_watermark(self, timestamp: int, *, stop_after: int | None = None) -> list[Any]:
-        """Advance event time to `timestamp` microseconds; returns the emitted rows.
+        """Advance event time, and return the emitted rows.
 
         At most 1,024 timers or windows fire at once. Call `flush` for the others, as a job does.
 
         Args:
-            timestamp: Event time.
-            stop_after: As for `push`.
+            timestamp: Event time in microseconds.
+            stop_after: Number of output rows after which the rest is dropped, as for `push`.
         """
         return self._drain(self._chain.process_watermark(Watermark(timestamp)), stop_after)
 
     @checked_keywords
     def push_status(self, *, idle: bool) -> list[Any]:
-        """Let the input become idle or active; returns the emitted rows."""
+        """Make the input idle or active, and return the emitted rows."""
         status = StreamStatus.IDLE if idle else StreamStatus.ACTIVE
         return self._drain(self._chain.process_status(status))
 
     @checked_keywords
     def advance(self, duration: Duration) -> list[Any]:
-        """Let time pass without input, and run due work of the operator; returns the emitted rows."""
+        """Let time pass without input, run the operator's due work, and return the emitted rows."""
         until, rows = self.clock.monotonic() + seconds_in("duration", duration), self._tick()
         while (at := self._chain.tick_at) is not None and at <= until:
             self.clock.advance_to(at)
@@ -215,14 +215,14 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return rows + self.flush()
 
     def flush(self) -> list[Any]:
-        """Let the operator emit held records that are due; returns these rows.
+        """Let the operator emit held records that are due, and return these rows.
 
         Also deletes some of the expired state, as an idle job does.
         """
         return self._drain(self._chain.flush(self.clock.monotonic()))
 
     def end_of_data(self) -> list[Any]:
-        """End the input; returns the emitted rows."""
+        """End the input, and return the emitted rows."""
         self._has_ended = True
         return self._drain(self._chain.end_of_data())
 
@@ -264,7 +264,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return list(self._side.get(normal_name(tag), ()))
 
     def state(self, name: str) -> dict[Any, Any]:
-        """A copy of a keyed state's live entries: by key a value, a list or a map."""
+        """A copy of a keyed state's live entries: a value, a list or a map for each key."""
         return {} if self._backend is None else self._backend.contents(normal_name(name))
 
     def owns(self, key: Any) -> bool:
@@ -277,7 +277,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Rows that the operator emits before the barrier are in `outputs`.
 
         Args:
-            checkpoint_id: Greater than all before; the next one by default.
+            checkpoint_id: Id greater than all earlier ones; by default the next number.
 
         Raises:
             CodecError: A value can't be encoded.

@@ -1,7 +1,6 @@
-"""Time, timers and background work that stand still until a test advances them, also in two steps.
+"""A clock and timers that stand still until a test advances them.
 
-All three are deterministic: nothing happens except in `advance` and `run_*`. Callbacks that are due at the
-same time run in the order in which they were scheduled.
+Both are deterministic. Callbacks that are due at the same time run in the order in which they were scheduled.
 """
 
 from __future__ import annotations

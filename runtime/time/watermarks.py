@@ -1,17 +1,17 @@
-"""Watermarks: `WatermarkStrategy` makes them, `WatermarkValve` merges those of several channels.
+"""Watermarks: `WatermarkStrategy` makes them, `WatermarkValve` merges the watermarks of several channels.
 
 `WatermarkGenerator` is the base of users' own rules. `WatermarkAlignment` keeps sources of a group together.
 `IdlenessTimer` measures how long a stream has been quiet, on a clock that stands still under back pressure.
 
-**`WatermarkValve`** (Flink's `StatusWatermarkValve`). Event time of the whole input is that of the slowest
+**`WatermarkValve`** (Flink's `StatusWatermarkValve`). The whole input has the event time of the slowest
 channel that counts. An idle channel does not count. A channel that becomes active again behind the others
 does not count until it has caught up. When all channels are idle, event time advances to the greatest
-watermark of all. Flink does so only where the last channel that became idle was the slowest, so there the
-result depends on the order.
+watermark of all. Flink does so only if the last channel to become idle was the slowest, so its result depends
+on the order.
 
 A channel that ends sends the end of event time first, idle or not. Unlike Flink, the valve remembers the
-watermark of an idle channel, so that no end is lost. If one channel has ended and the other is idle, the
-input is idle, and not at the end of time. Then the ended channel's last watermark before its end counts.
+watermark of an idle channel, so that no end is lost. If some channels have ended and the others are idle, the
+input is idle, but not at the end of time. An ended channel counts with the last watermark before its end.
 Event time reaches its end when all channels have ended.
 """
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class WatermarkOutput:
-    """Takes the watermarks of one generator; they leave behind the batch that is being processed.
+    """Takes the watermarks of one generator; they are sent behind the batch that is being processed.
 
     Attributes:
         reached: The highest watermark so far, in microseconds; `None` before the first one.
@@ -63,9 +63,9 @@ class WatermarkOutput:
         self.is_idle = False
 
     def emit_watermark(self, moment: datetime | int) -> None:
-        """Promise that no record with this timestamp or an older one follows; a lower one is ignored.
+        """Declare that no record with this timestamp or an older one follows; lower ones are ignored.
 
-        The stream is active from now on.
+        Also marks the stream active.
 
         Args:
             moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
@@ -74,7 +74,7 @@ class WatermarkOutput:
         self.is_idle = False
 
     def mark_idle(self) -> None:
-        """Let no operator wait for this stream, until its next record or watermark, or `mark_active`."""
+        """Make no operator wait for this stream until its next record or watermark, or `mark_active`."""
         self.is_idle = True
 
     def mark_active(self) -> None:
@@ -90,8 +90,8 @@ class WatermarkOutput:
 class WatermarkGenerator(Generic[T]):
     """Base of a user's own generators; see `WatermarkStrategy.for_generator`.
 
-    Each stream has its own generator: each subtask, or each split where the source has the strategy. It is in
-    no snapshot. After a restart event time stands still until the new generator has emitted a watermark.
+    Each stream has its own generator: a subtask, or a split if the source has the strategy. Snapshots do not
+    contain it. After a restart event time stands still until the new generator has emitted a watermark.
 
     Example:
         >>> class BehindTheSecondNewest(WatermarkGenerator):
@@ -161,11 +161,11 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         out_of_orderness: Microseconds by which a record may be older than the newest one before it; ignored
             with a generator.
         timestamp_assigner: Returns the moment of a record; `None` keeps its timestamp.
-        timestamp_column: Name of the column with the moments; there is no assigner then.
+        timestamp_column: Name of the column with the moments, in place of an assigner; `None` for none.
         generator: Makes a generator for each stream of records; `None` for bounded out-of-orderness.
         named_by: The user's class or function behind the generator, for messages.
         interval: Seconds between two calls of a generator's `on_periodic`.
-        idle_after: Seconds without records after which no operator waits for a stream; `None` waits for ever.
+        idle_after: Seconds without records after which a stream is idle; `None` for never.
         alignment: The group of sources that wait for each other; `None` for none.
 
     Example:
@@ -294,7 +294,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         """The same strategy, but a source that is far ahead of the others of its group waits for them.
 
         Only for the strategy of a source. A subtask that is ahead reads nothing; a reader that `PausesSplits`
-        pauses only the splits that are ahead. A source may exceed the drift by what it reads
+        pauses only the splits that are ahead. A source may exceed the drift by the records that it reads
         until the JobMaster answers.
 
         Args:

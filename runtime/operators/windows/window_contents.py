@@ -13,8 +13,7 @@ from penstock.runtime.time.windows import TimeWindow
 class WindowContents(Protocol):
     """The fold of a window operator over records; created for each subtask.
 
-    A record that is in several windows is copied for each. No function of the user can change the contents of
-    a window.
+    A record that is in several windows is copied for each. No user's function can change a window's contents.
 
     Attributes:
         isolates: Whether any function of the subtask could change a record; set by the operator.
@@ -32,7 +31,7 @@ class WindowContents(Protocol):
 
     @property
     def keeps(self) -> str:
-        """The kind of contents, as text: contents of one kind are not taken for those of another."""
+        """Name of the kind of contents, which keeps state of different kinds apart."""
         ...
 
     def first(self, row: Any) -> Any: ...
@@ -40,15 +39,15 @@ class WindowContents(Protocol):
     def add(self, contents: Any, row: Any) -> Any: ...
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> Iterable[Any] | None:
-        """The records that a window emits when event time has passed it."""
+        """The records that a window emits when it fires."""
         ...
 
     def merged(self, first: Any, second: Any) -> Any:
-        """Contents of a window that was made of two, the earlier one first."""
+        """Contents of a window that was merged from two; `first` are those of the earlier one."""
         ...
 
     def copied(self, contents: Any) -> Any:
-        """A copy of the contents for `results` of a window that continues; shares no part with them."""
+        """A deep copy of the contents, for `results` of a window that continues."""
         ...
 
 
@@ -56,8 +55,7 @@ class ReducedContents:
     """Keeps one value, and emits it.
 
     Args:
-        function: Combines the value so far and a record into the new value: a new one, or one of the two,
-            which it may change.
+        function: Combines the value so far and a record into the new value; may change and return either.
     """
 
     keeps: ClassVar[str] = "a reduced value"
@@ -89,7 +87,7 @@ class ReducedContents:
 
 
 class ListedContents:
-    """Keeps all records in the order of their arrival, and emits a function's result of them."""
+    """Keeps all records in order of arrival, and emits the result of a function over them."""
 
     keeps: ClassVar[str] = "all records"
     isolates = True
@@ -132,7 +130,7 @@ class _AroundContents:
 
 
 class PreAggregatedContents(_AroundContents):
-    """Folds records as another `WindowContents` does, and passes key, window and result to a function."""
+    """Folds records like another `WindowContents`, and passes key, window and result to a function."""
 
     def __init__(
         self,
@@ -170,7 +168,7 @@ class FoldedContents(_AroundContents):
 
     def __init__(self, inner: Callable[[], WindowContents]) -> None:
         super().__init__(inner)
-        # A record is in several results.
+        # A record may be part of several results.
         self._inner.overlap = True
 
     def first(self, row: Any) -> list[Any]:

@@ -1,4 +1,4 @@
 """The course of a run: its engine, its faults and requests, and `penstock.testing.simulate`.
 
-Imports `world` and `cluster`. Knows nothing of the jobs that the project's tests draw.
+The package imports `world` and `cluster`. It knows nothing of the jobs that the project's tests draw.
 """

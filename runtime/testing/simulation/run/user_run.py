@@ -1,13 +1,13 @@
-"""Runs a user's job once: in a random interleaving, without failures or with those of a seed.
+"""Runs a user's job once: in a random interleaving, without failures or with the failures of a seed.
 
-The user may stop the job with a savepoint on the way, and start another one from there. The second program is
-built for the world of the first, so what both have written is compared.
+The user may stop the job with a savepoint during the run, and start another job from it. The second program
+is built for the world of the first, so the output of both is compared.
 
 Every run with failures has the usual faults (`draw_faults`). A user may request more by name: damaged or lost
 files, a storage that hangs, nodes that are cut off. A run has each of them once, twice, or not at all.
 
-A job may end because a file of its checkpoints was damaged; it must name that file. If it may start from an
-older checkpoint (`Checkpointing(allow_older=True)`), it may repeat rows that its sinks had committed since.
+A job may fail because a file of its checkpoints was damaged; its error must name that file. If it may start
+from an older checkpoint (`Checkpointing(allow_older=True)`), it may repeat rows that sinks committed since.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def checked_faults(names: Iterable[str]) -> tuple[Fault, ...]:
 
 
 def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[PlannedFault, ...]:
-    """The strikes of one run, which has `lasts` moves until the faults stop."""
+    """Draw the requested faults of one run, which has `lasts` moves until the faults stop."""
     planned = []
     for number, name in enumerate(faults):
         stream = draws.stream(number)
@@ -126,7 +126,7 @@ def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[Plan
 
 
 def need_files(faults: Iterable[Fault]) -> bool:
-    """Whether state must be in files of its own, so that there is something to strike."""
+    """Whether state must be in separate files, so that a fault can strike one."""
     return not _OF_FILES.isdisjoint(faults)
 
 
@@ -140,7 +140,7 @@ class UserRun(RunFigures):
 
     Attributes:
         output: The output of the sinks; `None` when the job did not finish.
-        problem: The reason that the job did not finish; empty when it did, or was right to fail.
+        problem: The reason why the job did not finish; empty if it did, or had a valid reason to fail.
         damage: The cause of the job's end, if it names a damaged file; else empty.
     """
 
@@ -162,11 +162,11 @@ class UserRun(RunFigures):
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The user stops the job with a savepoint, and starts another one from there, unless it ends before.
+    """A stop with a savepoint, and a second job that starts from it, unless the first job ends before.
 
     Attributes:
         build: Builds the second program, for the world that the first one writes to.
-        drain: Whether event time goes to its end first.
+        drain: Whether event time advances to its end before the stop.
         after: The move at which the user asks for the stop.
     """
 
@@ -183,7 +183,7 @@ class Course:
         with_failures: Whether faults strike; otherwise only the interleaving differs from run to run.
         rescale: Whether parallelism changes during the run.
         most_moves: Maximum moves after the faults have stopped.
-        usual_moves: Moves of this job without failures; faults strike during the first ones of them.
+        usual_moves: Moves of this job without failures; faults strike for about half to twice as many.
         continuation: `None` lets the job run to its end.
     """
 

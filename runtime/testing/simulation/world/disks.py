@@ -229,7 +229,7 @@ class DiskStorage:
             self._disk.flip(path, draws.below(8 * size))
 
     def put_and_cut(self, path: str, data: bytes, *, create: bool, draws: Draws) -> NoReturn:
-        """Begin to store, and let the power fail during the write or right after it: there is no answer."""
+        """Begin to store an object and cut the power meanwhile or right after; raises `StorageError`."""
         self.changes += 1
         with self._described(check_path(path)):
             disk = cast(Disk, _CutDisk(self._disk, draws.below(16)))
@@ -260,7 +260,7 @@ class _PowerCutError(Exception): ...
 
 
 class _CutDisk:
-    """A disk whose power fails before the call number `calls`."""
+    """A disk whose power fails before call number `calls`."""
 
     def __init__(self, disk: ModelDisk, calls: int) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""Notes of a run that its checks need: restores, damaged files and fallbacks; and an observer for others."""
+"""Notes restores, damaged files and fallbacks of a run for its checks; an observer serves other checks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Restores:
                     self.left_behind.add(operator.id)
 
 
-#: Damage of the decision log.
+#: Faults that damage the decision log.
 _OF_THE_LOG = (FaultKind.FLIPPED_SLOT, FaultKind.FLIPPED_HINT, FaultKind.SLOT_GONE, FaultKind.HINT_GONE)
 
 
@@ -153,15 +153,15 @@ class Fallbacks:
 
 
 class RunObserver:
-    """Observes a run, for checks of the caller's own; does nothing here.
+    """Base of a caller's own checks of a run; does nothing by default.
 
-    The project's tests keep the external system behind their master hooks in one (`tests/simulated_jobs`).
+    The observer of the project's tests holds the external system of master hooks (`tests/simulated_jobs`).
     """
 
     def process_died(self) -> None: ...
 
     def jobmaster_begun(self, master: object) -> None:
-        """Called when a JobMaster has made its scheduler, and not started it."""
+        """Called when a JobMaster has made its scheduler, but not started it."""
 
     def jobmaster_died(self) -> None: ...
 
