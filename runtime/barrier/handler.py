@@ -5,7 +5,7 @@ barrier, cancellation marker and end of a channel *when it is consumed*, in the 
 a `CheckpointListener` once to take or to abort each checkpoint. By then the task has processed every consumed
 element. A handler that `watches_arrivals` is also called when elements arrive (`InputGate.receive`).
 
-A barrier or marker of a checkpoint that has ended or was subsumed is ignored and counted, even if the ids of
+Barriers and markers of a checkpoint that has ended or was subsumed are ignored and counted, even if ids on
 one channel decrease. An element on a channel after its end is an error (`StreamCorruptError`).
 
 The model is Flink's `CheckpointBarrierHandler`.

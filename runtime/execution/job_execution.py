@@ -201,13 +201,13 @@ class JobExecution:
         self._later(lambda: self.listener.on_started(attempt))
 
     def stop_all(self, attempt: int) -> None:
-        """Stop all subtasks; the scheduler is notified when nothing of this attempt runs any more."""
+        """Stop all subtasks; the scheduler is notified when all of this attempt have stopped."""
         if self._deployment is not None:
             self._deployment.cancel()
         self._stop(attempt, self._graph.subtasks, lambda: self.listener.on_all_stopped(attempt))
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Stop these subtasks; the scheduler is notified when none of them runs any more."""
+        """Stop these subtasks; the scheduler is notified when all of them have stopped."""
         self._stop(attempt, subtasks, lambda: self.listener.on_region_stopped(attempt))
 
     def call_off(self) -> None:

@@ -120,7 +120,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def role_given_back(self) -> None:
-        """Handle that no code of the role runs any more."""
+        """Handle the end of the role; none of its code is running."""
         ...
 
     def residue(self) -> str | None:

@@ -310,7 +310,7 @@ class CoordinatorStatistics:
         failures_in_a_row: Counted failures since the last success.
         stale_messages: Messages of other attempts that were ignored.
         late_messages: Acknowledgements of ended checkpoints.
-        deleted_files: Deleted files that no checkpoint needed any more.
+        deleted_files: Number of deleted files, which no checkpoint needed.
         failed_deletions: Deletions that failed; their files stay.
         latest_completed_id: Id of the newest completed checkpoint; -1 for none.
         latest_completed_at: Completion time of this checkpoint, in wall-clock seconds.

@@ -221,8 +221,6 @@ def _share(spent: float, seconds: float) -> float:
 
 
 class RateWindow:
-    """The last reports of one subtask."""
-
     __slots__ = ("_reports",)
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ class Restores:
 
     In-flight data of a rebalance goes to other subtasks, so its order is lost. The state of a finished
     subtask has already had its effect. If the subtask runs again because its operator or an upstream one was
-    rescaled, that state is gone.
+    rescaled, that state is lost.
 
     Attributes:
         is_reordered: Whether in-flight data was restored at another parallelism.
@@ -107,7 +107,7 @@ class Fallbacks:
 
     A job continues from its newest completed checkpoint. It may start from an older one only where its user
     allows that and a file was damaged. Then sinks may repeat rows that were committed since. The simulation
-    acts like such a user: it resets the external world, and lets no earlier attempt commit any more.
+    acts like such a user: it resets the external world, and stops commits of earlier attempts.
 
     A slow JobMaster may deploy an attempt after a later attempt has completed checkpoints. It is fenced
     without knowing it, and its attempts can't commit. So attempts before the newest one that has completed a
