@@ -57,8 +57,8 @@ def from_spark(
     the job runs. Keep the program and its Spark session until `wait_for_transfer(job)` returns; from
     then on the job needs neither.
 
-    Each call keeps a process of about 80 MB in the cluster until the session ends; jobs request rows from it.
-    A program that reads many DataFrames, job after job, should end its session now and then.
+    Each call keeps a process of about 80 MB in the cluster until the session ends; jobs request rows from
+    it. A program that reads many DataFrames should end its session now and then.
 
     Args:
         env: The environment of the job.
@@ -67,8 +67,8 @@ def from_spark(
         batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
             see dicts), `"rows"` gives dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
-        max_disk_bytes: Bytes that each reader may have in the temporary folder of its node. Rows are there
-            if no checkpoint covers them and `window` is full. With more bytes the job fails.
+        max_disk_bytes: Maximum bytes of each reader in the temporary folder of its node; with more the job
+            fails. Rows go there if no checkpoint covers them and `window` is full.
         **options: See `OperatorOptions`.
 
     Raises:
@@ -125,11 +125,11 @@ _ANSWER: Final = 30.0
 def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
     """Counters of every receive buffer between Spark and this job, by index.
 
-    They live as long as the job; afterwards the list is empty.
+    The receive buffers live as long as the job; afterwards the list is empty.
 
     Raises:
         ConfigurationError: The job does not run on Ray.
-        NoAnswerError: A receive buffer is silent, or Ray can't reach it.
+        NoAnswerError: A receive buffer does not answer, or Ray can't reach it.
     """
     prefix = buffer_prefix(_on_ray(job).job_id)
     names = sorted(
@@ -160,10 +160,10 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
         timeout: Seconds to wait at most; `None` waits for ever.
 
     Returns:
-        The counters of the receive buffers; none if the job has ended meanwhile.
+        The counters of the receive buffers; an empty list if the job has ended meanwhile.
 
     Raises:
-        JobFailedError: The job failed before.
+        JobFailedError: The job failed before the transfer was complete.
         TimeoutError: The transfer is not complete after `timeout`.
     """
     seconds = None if timeout is None else seconds_in("timeout", timeout)

@@ -1,8 +1,8 @@
 """The actor around a `ReceiveBuffer`: Spark tasks and the reader call it concurrently, and some calls wait.
 
 The actor is detached, because it must outlive the subtask whose frames it holds. Its name contains the job,
-the transfer and the subtask, so that every attempt finds the same actor. It looks for the job's JobMaster
-every few seconds and ends itself when the JobMaster has ended. Until the transfer is complete it also looks
+the transfer and the subtask, so that every attempt finds the same actor. It checks for the job's JobMaster
+every few seconds and ends itself when the JobMaster has ended. Until the transfer is complete it also checks
 for the rendezvous of the program that has the DataFrame (`transfer_service.py`).
 """
 
@@ -45,12 +45,12 @@ from penstock.bridge.receive_buffer_messages import (
 class PartitionAssignment:
     """Assigns the partitions of a DataFrame to readers, each when its Spark task begins.
 
-    A partition goes to the reader with the least to do, so neither a skewed partition nor a slow reader holds
-    up the others. This is the split enumerator of a transfer. It is in the first receive buffer and not in
-    the JobMaster, because it must live exactly as long as the rows. A new JobMaster would not know which
-    buffer has half of a partition, and might send the rest to another reader.
+    A partition goes to the least loaded reader, so neither a skewed partition nor a slow reader holds up the
+    others. This is the split enumerator of a transfer. It is in the first receive buffer and not in the
+    JobMaster, because it must live exactly as long as the rows. A new JobMaster would not know which buffer
+    has half of a partition, and might send the rest to another reader.
 
-    Every attempt of a partition must get the same answer, also when Spark runs a micro-batch again that some
+    Every attempt of a partition must get the same answer, even when Spark repeats a micro-batch that some
     receive buffers have closed. So an epoch's answers are kept until the next epoch begins.
     """
 
@@ -103,7 +103,7 @@ class BufferBacklogs:
         self._handles: dict[int, Any] = {}
 
     async def ask(self, here: int, backlog: int) -> list[int]:
-        """The waiting bytes of each receive buffer, by index; those of the buffer `here` are known."""
+        """The waiting bytes of each receive buffer, by index; `backlog` has those of the buffer `here`."""
         backlogs = [backlog] * len(self._names)
         others = [index for index in range(len(self._names)) if index != here]
         for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):
@@ -162,7 +162,7 @@ class OtherReaders:
         self._have_come = False
 
     async def are_missing(self) -> bool:
-        """Whether readers are missing that must have registered by now; called in every watch round.
+        """Whether some readers have not registered in time; called in every watch round.
 
         Asks the rendezvous once in `LOOKS` rounds, until all readers have registered.
         """
@@ -182,7 +182,7 @@ class OtherReaders:
         return not self._have_come
 
 
-#: Seconds for Ray to reach the rendezvous again.
+#: Seconds for which calls are repeated while Ray can't reach the rendezvous.
 _AWAY: Final = ANSWER
 
 
@@ -201,7 +201,7 @@ async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | 
 
 
 _WATCH: Final = 2.0
-#: Failed checks in a row for a JobMaster before the job counts as ended.
+#: Consecutive failed checks for a JobMaster after which the job counts as ended.
 _MISSES: Final = 5
 #: Maximum number of waiting calls. Each Spark task has up to four in progress. The reader's calls make
 #: room, so they must still run when many pushes wait.
@@ -212,7 +212,7 @@ class ReceiveBufferActor:
     """A receive buffer that can be called from every process of the cluster.
 
     Args:
-        window: Bytes that may wait for the reader, and that are held in memory.
+        window: Maximum bytes that wait for the reader, and that are held in memory.
     """
 
     def __init__(
@@ -233,9 +233,9 @@ class ReceiveBufferActor:
             index, FrameStore(memory=window, max_disk_bytes=max_disk_bytes), window, staged=staged
         )
         self._staged = staged
-        #: Incarnation of this receive buffer; positions in another incarnation mean nothing here.
+        #: Incarnation of this receive buffer; positions of another incarnation are invalid here.
         self._instance = secrets.token_hex(6)
-        #: Another incarnation, mostly of another job, from whose position a reader has continued here.
+        #: Another incarnation, mostly of another job, at whose position the reader has continued here.
         self._resumed = ""
         self._assignment = PartitionAssignment(of)
         self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))
@@ -254,7 +254,7 @@ class ReceiveBufferActor:
 
         Args:
             instance: Incarnation of the position; empty for a new reader.
-            epoch: The micro-batch at whose end the reader continues; -1 for none, `None` inside of one.
+            epoch: The micro-batch at whose end the reader continues; -1 for none, `None` inside one.
         """
         emitted = -1 if epoch is None else epoch
         if instance not in ("", self._instance, self._resumed):
@@ -302,7 +302,7 @@ class ReceiveBufferActor:
     async def push(self, frame: Frame) -> str:
         """Take a frame; return when it is stored and there is room for more.
 
-        The answer is the value of a `PushOutcome`, or "failed" when the transfer has failed.
+        Returns the value of a `PushOutcome`, or "failed" when the transfer has failed.
         """
         try:
             while (outcome := self._buffer.push(frame)) is PushOutcome.EARLY:

@@ -6,7 +6,7 @@
     df = results.to_dataframe(spark)
 
 The rows don't pass through the driver. In a RayDP session the executors' JVMs read the blocks from the object
-store, with an internal function of RayDP. It is four times as fast as Python workers. In any other session
+store, with an internal function of RayDP. This is four times as fast as Python workers. In any other session
 Python workers fetch the blocks from their holder.
 """
 
@@ -54,7 +54,7 @@ def dataframe_of_blocks(
 
 
 def _owners(references: Sequence[Any]) -> list[bytes]:
-    """The owner of each block; Ray warns about the way in which RayDP's own function finds it."""
+    """The owner of each block; RayDP's own function for this would make Ray warn."""
     worker: Any = ray._private.worker.global_worker
     return [worker.core_worker.get_owner_address(reference) for reference in references]
 
@@ -106,12 +106,12 @@ def _common_schema(blocks: Collection[Block], schema: pa.Schema | None) -> pa.Sc
 class SparkResults(BlockResults):
     """A sink on Ray whose committed rows Spark reads; a context manager that releases them at its end.
 
-    Making one joins the cluster, or starts a local one. The blocks live until `unpersist()`, the end of the
-    `with` block, or the end of this program. For results that must live longer use `SparkTable`.
+    The constructor joins the cluster, or starts a local one. The blocks live until `unpersist()`, the end of
+    the `with` block, or the end of this program. For results that must live longer use `SparkTable`.
 
     Args:
         schema: The rows' Arrow schema. Needed for dicts whose first batch may not show all types, and when
-            there may be no rows. Only columns that it declares as `not null` stay so.
+            there may be no rows. Only its `not null` columns stay `not null`.
 
     Raises:
         BadRecordError: The schema has a type that Spark does not read.
@@ -123,7 +123,7 @@ class SparkResults(BlockResults):
         The rows do not pass through this program. Rows of earlier jobs with this sink are left out.
 
         Raises:
-            PenstockError: There are no rows and no schema, or blocks have different schemas, or they have
+            PenstockError: There are no rows and no schema, the blocks have different schemas, or they have
                 been released.
         """
         frame: Any = dataframe_of_blocks(spark, self.blocks(), self.schema, self._name)
@@ -153,16 +153,16 @@ def to_spark(
     Args:
         job_or_stream: The stream, of dicts or Arrow batches; or the job.
         spark: The session to read the rows in.
-        id: Id of the sink: `"to-spark"` by default for a stream, and the only `SparkResults` for a job.
+        id: Id of the sink. The default is `"to-spark"` for a stream, the only `SparkResults` for a job.
         schema: Arrow schema of a stream's rows; see `SparkResults`.
         timeout: Seconds for the job; `None` waits for ever.
-        progress: Show a live line meanwhile.
+        progress: Show a live line while the job runs.
 
     Raises:
         GraphError: The graph can't be built.
         JobFailedError: The job failed.
         JobTimeoutError: The job has not ended after `timeout`, and continues.
-        PenstockError: The results have no rows and no schema; or the job has no such sink; or Spark is
+        PenstockError: The results have no rows and no schema, the job has no such sink, or Spark is
             stopped.
     """
     if timeout is not None:

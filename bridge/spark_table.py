@@ -4,15 +4,15 @@ A file gets its final name when the checkpoint that covers it is complete (see `
 other names, in batch and as a stream. Types are cast to those that Spark reads correctly. The table knows its
 owner: a second job is refused while the first one lives.
 
-The first writer that knows the table's columns records them, and all others keep to them. They are Arrow's
-bytes in `_penstock/schemas/<number>`, each written by exactly one writer; the newest counts. A second record
-is written only
+The first writer that knows the table's columns records them, and all others keep to them. A record is a
+serialized Arrow schema in `_penstock/schemas/<number>`, written by exactly one writer; the newest counts. A
+second record is written only
 
 - when another job finds the table empty: nothing is committed, and no file waits for its commit. So a job
   that died before its first commit decides nothing for later jobs;
 - when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
 
-`SparkTable.of` accepts only tables of Spark's catalog that consist of their files alone. Such a table is
+`SparkTable.of` accepts only tables of Spark's catalog that consist of files alone. Such a table is
 Parquet, without partitions and buckets, in the session's own catalog.
 """
 
@@ -81,7 +81,7 @@ class TableColumns:
         return self._newest()[1]
 
     def decide(self, schema: pa.Schema) -> pa.Schema:
-        """Return the decided columns; decides on the given ones if none are decided yet."""
+        """Return the decided columns, which are the given ones if none were decided yet."""
         while True:
             number, found = self._newest()
             if found is not None:
@@ -126,7 +126,7 @@ class TableColumns:
 
 
 def columns_of(path: str) -> pa.Schema | None:
-    """The columns of a table whose folder exists, as its writers decided them; `None` if none has."""
+    """The columns of an existing table; `None` until a writer has decided them."""
     storage = open_location(path)
     names = storage.list(f"{PRIVATE_FOLDER}/{_SCHEMAS}")
     return _read(storage, names[-1])[0] if names else None
@@ -139,7 +139,7 @@ def is_empty(path: str) -> bool:
 
 
 def differences_of(one: pa.Schema, other: pa.Schema) -> str:
-    """Describe the differences for Spark; empty without any.
+    """Describe the differences that Spark would notice; empty without any.
 
     Time zones, the order of columns and `not null` make no difference: files are read by names, as instants.
 
@@ -244,7 +244,7 @@ def _refuse(name: str, why: str) -> NoReturn:
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 #: Advice for rows that do not fit a table.
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
-#: Spark's errors for a folder without files, and for no folder (object stores have none without files).
+#: Spark's errors for a folder without files, and for none (object stores have none without files).
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
 
@@ -254,11 +254,11 @@ class OwnedTableError(ConnectorError, SuppressRestartsError): ...
 @without_secrets
 @dataclass(frozen=True)
 class SparkTable(metaclass=NearestNames):
-    """An exactly-once table; a sink. `SparkTable.of` finds one by its name in Spark's catalog.
+    """A sink that writes a table exactly once. `SparkTable.of` finds a table of Spark's catalog by name.
 
     Attributes:
-        path: A folder: a local path that is the same place on every node, or a URL of an object store.
-        schema: The rows' Arrow schema. By default that of the existing table, or of the first rows. Needed
+        path: Folder of the table: a local path that is the same place on all nodes, or an object store's URL.
+        schema: The rows' Arrow schema; by default that of the existing table, or of the first rows. Needed
             for dicts whose first batch may not show all types, and to read a table before any row.
         compression: Compression of the Parquet files.
         trust_paths: Whether a snapshot may name files to commit in another folder, as after a move.
@@ -277,7 +277,7 @@ class SparkTable(metaclass=NearestNames):
     schema: pa.Schema | None = None
     compression: str = "snappy"
     trust_paths: bool = False
-    #: The table comes from the catalog, which decides its columns.
+    #: Whether the table comes from the catalog, which decides its columns.
     _is_named: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -335,7 +335,7 @@ class SparkTable(metaclass=NearestNames):
         return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
-        """The committed rows, and those to come, as a streaming DataFrame.
+        """The committed rows and all later ones, as a streaming DataFrame.
 
         Raises:
             PenstockError: The table has no committed rows and no given schema.
@@ -378,7 +378,7 @@ class SparkTable(metaclass=NearestNames):
 class TableWriter:
     """Writes the files of one subtask, with types that Spark reads correctly.
 
-    Without the user's schema the table's columns or the first rows decide.
+    Without the user's schema, the table's columns or the first rows decide the types.
     """
 
     def __init__(self, files: FileSinkWriter, columns: TableColumns, schema: pa.Schema | None) -> None:
@@ -396,7 +396,7 @@ class TableWriter:
 
     def _converted(self, batch: Batch) -> pa.RecordBatch:
         if self._batches is None:
-            known = self._columns.decided()  # another subtask may have done it
+            known = self._columns.decided()  # another subtask may have decided
             self._batches = self._to(known or self._columns.decide(ReadableBatches().convert(batch).schema))
         return self._batches.convert(batch)
 

@@ -1,5 +1,5 @@
-"""The implementation behind the public names of `penstock`; it decides, and knows neither Ray nor Spark.
+"""The implementation behind the public names of `penstock`; it knows neither Ray nor Spark.
 
-All of it is pure but `io`: single-threaded Python that is given events and calls ports.
+All of it except `io` is pure: single-threaded Python that receives events and calls ports.
 `tests/runtime/test_purity.py` checks its imports.
 """

@@ -1,11 +1,11 @@
 """The state of a process beyond its modules, as values that can be compared: `read_settings` and `Patches`.
 
-A job may change any of it, on purpose or through a library, and a later job in the same process would meet
+A job may change any of it, on purpose or through a library, and a later job in the same process would see
 the change. Setting a value back is safe only if nothing depends on the new one, which can't be known. So
 `ProcessResidue` only compares, and ends a process in which something differs.
 
-Limits, priorities and processors are read from `/proc` where Linux has them. Linux has a priority for each
-thread; those of the threads that stay are read.
+Limits, priorities and processors are read from `/proc` where Linux has them. On Linux each thread has its own
+priority, so `read_threads` reads all of them.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ INSTALLED: Final = tuple(
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
     for folder in (path, os.path.realpath(path))
 )
-#: Packages of the standard library; setuptools puts another one in the place of `distutils`.
+#: Packages of the standard library, except `distutils`, which setuptools replaces.
 _STANDARD: Final = sys.stdlib_module_names - {"__main__", "distutils"}
 _PROC: Final = Path("/proc/self")
 #: Fields of `/proc/self/status` that a job may change.
 _OF_STATUS: Final = frozenset({"Uid", "Gid", "Groups", "Umask", "SigIgn", "SigCgt", "NoNewPrivs", "Seccomp"})
-#: Kinds of values that are part of a module's code; others are its data, which changes as it works.
+#: Types of values that are code of a module. All other values are its data, which may change.
 _CODE: Final = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -66,7 +66,7 @@ _WATCHED: Final = frozenset({"numpy", "pyarrow", "penstock"})
 
 
 def read_settings() -> dict[str, object]:
-    """The settings of this process by name; a value equals itself as long as it is not changed.
+    """The settings of this process by name; values compare equal until a setting changes.
 
     `None` stands for a library that is not loaded yet.
     """
@@ -112,7 +112,7 @@ def _status() -> dict[str, str]:
 
 def _umask() -> object:
     found = _status().get("Umask")
-    if found is None:  # the system has no way to ask
+    if found is None:  # only a change returns the present value
         os.umask(mask := os.umask(0o077))
         return mask
     return found
@@ -141,13 +141,13 @@ def _collector() -> object:
 
 
 def _warnings() -> object:
-    """Warning filters without that for Ray's own code, which each job sets."""
+    """Warning filters, except the one for Ray's own code, which each job sets."""
     return [entry for entry in warnings.filters if entry[2] is not RayDeprecationWarning]
 
 
 def _logging() -> object:
     root = logging.getLogger()
-    # A JobMaster still keeps its output at this time.
+    # The handlers of a JobMaster are still installed.
     handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("penstock.")]
     return (
         (root.level, handlers, list(root.filters), root.manager.disable),
@@ -157,7 +157,7 @@ def _logging() -> object:
 
 
 def read_loggers() -> dict[str, object]:
-    """Settings of each logger by its name; without Ray's, which Ray sets as it works."""
+    """Settings of each logger by name, except Ray's loggers, which Ray changes while it works."""
     known = list(logging.getLogger().manager.loggerDict.items())
     return {
         name: (log.level, list(log.handlers), list(log.filters), log.propagate, log.disabled)
@@ -232,7 +232,7 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
 
 
 def read_threads() -> dict[int, object]:
-    """Priority and processors of each thread of this process, by its number of the system."""
+    """Priority and processors of each thread of this process, by native thread id."""
     try:
         numbers = [int(name) for name in os.listdir(_PROC / "task")]
     except OSError:
@@ -245,7 +245,7 @@ def read_threads() -> dict[int, object]:
 
 
 def read_children() -> set[int]:
-    """Process ids of the children, also of those that have ended and were not waited for."""
+    """Process ids of the children, including zombies."""
     found: set[int] = set()
     for file in _PROC.glob("task/*/children"):
         with suppress(OSError):  # its thread has just ended
@@ -256,7 +256,7 @@ def read_children() -> set[int]:
 def read_open_files() -> dict[int, str]:
     """Open files with a path, and sockets that listen, by their descriptors.
 
-    Other sockets and pipes can't be distinguished from those of Ray.
+    Other sockets and pipes can't be distinguished from Ray's.
     """
     found: dict[int, str] = {}
     try:
@@ -295,7 +295,7 @@ class Patches:
         self._builtins = set(vars(builtins))
 
     def found(self) -> str | None:
-        """The settings that were replaced; `None` for none."""
+        """Describe the first replacement or new builtin; `None` without one."""
         if added := set(vars(builtins)) - self._builtins - {"_"}:
             return f"builtins.{min(added)} is new"
         for name, module in self._modules.items():
@@ -320,7 +320,7 @@ class Patches:
                         yield value
 
     def _in_later_modules(self) -> str | None:
-        """A function from elsewhere in a part of the standard library that was loaded later."""
+        """Describe a foreign function in a module of the standard library that was loaded later."""
         for name, module in list(sys.modules.items()):
             if not _is_standard(name) or name in self._modules:
                 continue
@@ -332,7 +332,7 @@ class Patches:
         return None
 
 
-#: Bit of `type.__flags__` of a class statement's class, whose attributes can be set.
+#: Bit of `type.__flags__` for heap types: classes whose attributes can be set.
 _HEAP_TYPE: Final = 1 << 9
 
 

@@ -5,6 +5,6 @@
 - `gateway`: frames to other subtasks, reports to the JobMaster.
 - `metrics`: counters for Prometheus.
 
-`subtask_actor` alone is loaded wherever a handle of a subtask goes. So it imports `attempt` only when it
-starts. May import `shared`.
+Every process that holds a handle of a subtask loads `subtask_actor`. So that module imports `attempt` only
+when the actor starts. May import `shared`.
 """

@@ -1,12 +1,12 @@
 """One attempt of one subtask inside its actor: its thread, its gateway, and its end.
 
 The actor's event loop only receives. The attempt's thread builds and restores the subtask, steps it, and
-takes whatever arrives, in the order in which it was posted. So users' code may block without stopping
+takes arrivals in the order in which they were posted. So users' code may block without stopping
 deliveries, and no part of the subtask needs a lock.
 
-`running_call` finds the call of a user's code in which a stuck thread is, from its stack. So operators record
-nothing while they run. Every call of an operator goes through `LocatedOperators.call`, and every call of a
-source's reader through `SourceOperator.guarded`. Their frames are on the stack, and know the operator.
+`running_call` finds the user's code that a stuck thread is running, from the thread's stack. So operators
+record nothing while they run. Every call of an operator goes through `LocatedOperators.call`, and every call
+of a source's reader through `SourceOperator.guarded`. The frames of these two hold the operator.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from penstock.runtime.time.durations import as_seconds
 
 
 def running_call(frame: FrameType | None) -> str | None:
-    """The function of a user that a thread is in: `map function parse (job.py:12)`; `None` for none."""
+    """The user's function that a thread is running: `map function parse (job.py:12)`; `None` without one."""
     while frame is not None:
         describe = _CALLERS.get(frame.f_code)
         if describe is not None:
@@ -70,7 +70,7 @@ def _of_source(found: Mapping[str, Any]) -> str:
     return doing
 
 
-#: How the frames of these functions are read.
+#: Functions that describe a call from the local variables of a frame, by the frame's code.
 _CALLERS: Final[Mapping[CodeType, Callable[[Mapping[str, Any]], str]]] = {
     LocatedOperators.call.__code__: _of_operator,
     SourceOperator.guarded.__code__: _of_source,
@@ -83,7 +83,7 @@ BuildSubtask: TypeAlias = Callable[[], Subtask]
 
 #: Seconds after which a call of a user's function is reported.
 _LONG_CALL = 5.0
-#: Longest sleep of an idle task thread, in seconds; it looks at its stop flag at least this often.
+#: Longest sleep of an idle task thread, in seconds; the thread checks its stop flag at least this often.
 _MAX_IDLE = 5.0
 
 
@@ -120,7 +120,7 @@ class TaskThread:
         self.post(lambda: None)
 
     def long_call(self) -> LongCall | None:
-        """The user's function that has been running for long, if any; callable from any other thread."""
+        """A user's function that has been running for long, if any; callable from any thread."""
         since = self._busy_since
         if since is None or self._thread.ident is None:
             return None
@@ -135,7 +135,7 @@ class TaskThread:
             assert self._build is not None
             self._busy_since = time.monotonic()
             self.subtask = self._build()
-        except BaseException as error:  # uncaught, even SystemExit would silently end this thread only
+        except BaseException as error:  # if uncaught, even SystemExit would silently end this thread only
             self._settle(self.deployed, error)
             self._settle(self.ended, None)
             return
@@ -190,7 +190,7 @@ class TaskThread:
 
 
 class Attempt:
-    """One attempt of one subtask (`RunningAttempt`); all but the callbacks runs on the actor's event loop."""
+    """One attempt of one subtask (`RunningAttempt`); all but the callbacks run on the actor's event loop."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Attempt:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the subtask. From now on it repeats no report and sends no frame, even if stopping is slow."""
+        """Stop the subtask. From now on it repeats no report and sends no frame, even if that is slow."""
         self._stopped = True
         self._link.close()
         self._thread.stop()

@@ -7,7 +7,7 @@ It runs as a script and imports little, because it is run for each worker. The s
 3. Confirm. From here on only the template makes this worker: two with the same id must not exist.
 4. Wait for the fork.
 
-When there is no agreement, this process becomes the worker, as without a template.
+Without an agreement this process becomes the worker, as it would without a template.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import sys
 #: Environment variables of workers: the template's socket, and the program that Ray would have started.
 SOCKET = "PENSTOCK_TEMPLATESOCKET"
 WORKER = "PENSTOCK_TEMPLATEWORKER"
-#: glibc's limit of arenas. By default each thread may have its own, which keeps what was freed in it. The
-#: threads of a subtask hand arrays to each other, so each arena would grow to the most that any has held.
+#: glibc's limit on arenas. By default each thread may have its own, which keeps memory freed in it. The
+#: threads of a subtask hand arrays to each other, so each arena would grow to the largest need of any thread.
 ARENAS = "MALLOC_ARENA_MAX"
 ONE = "1"
 #: Seconds to wait for a template that imports, and for a fork.
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _agreement() -> socket.socket | None:
-    """A connection to a template that will fork; `None` when it can't."""
+    """A connection to a template that will fork; `None` when the template can't."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(_PATIENCE)
     connection.connect("\0" + os.environ[SOCKET])

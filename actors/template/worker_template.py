@@ -9,12 +9,12 @@ identifies its workers by that id, not by the process that it has started.
 A forked worker is like any other because:
 
 - The template has one thread, has connected to nothing and holds no code of users.
-- It forks only for a worker with the same environment variables, interpreter and flags. A worker with a
-  runtime environment of its own is started as Ray does it.
+- It forks only for a worker with the same environment variables, interpreter and flags. Ray itself starts
+  workers that have a runtime environment of their own.
 - The worker gets the streams, folder, process group, priority, limits and blocked signals of its `entry`.
 - The allocator has one arena in both; see `entry`.
 - Random numbers of Python and numpy are seeded anew.
-- Without a template, or when it is silent, `entry` becomes Ray's own program.
+- Without a template, or when the template does not answer, `entry` becomes Ray's own program.
 
 The template ends with its node. Only Linux has the needed calls. Elsewhere workers start as usual.
 """
@@ -38,12 +38,12 @@ from penstock.actors.shared.output_capture import own_file
 from penstock.actors.template.entry import ARENAS, ONE, SOCKET, WORKER
 
 _ENTRY: Final = Path(__file__).with_name("entry.py")
-#: Variables that Ray's node sets in the environment of a worker, beside its own process id.
+#: Variables that Ray's node sets in the environment of a worker, besides its own process id.
 _OF_WORKERS: Final = {"RAY_JOB_ID": "f" * 8, "RAY_LD_PRELOAD_ON_WORKERS": "0"}
-#: Workers that may wait for a template that is still importing.
+#: Maximum number of workers that wait for a template that is still importing.
 _WAITING: Final = 128
 
-#: The templates of this program; one that has ended is a zombie until it is asked.
+#: The templates of this program; one that has ended is a zombie until it is polled.
 _TEMPLATES: Final[list[subprocess.Popen[bytes]]] = []
 
 
@@ -76,7 +76,7 @@ def _with_template(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
         given.arguments["env_updates"] = of_node
         given.arguments["worker_path"] = str(_ENTRY)
         with socket.socket(socket.AF_UNIX) as listener:
-            # An abstract address: it is no file, and ends with its last socket.
+            # An abstract address has no file, and disappears with its last socket.
             listener.bind(f"\0{name}")
             listener.listen(_WAITING)
             info = start_raylet(*given.args, **given.kwargs)
@@ -97,6 +97,6 @@ def _start_template(listener: socket.socket, node: int, of_node: Mapping[str, st
             stdout=log,
             stderr=log,
             pass_fds=[listener.fileno()],
-            process_group=0,  # an interrupt from the terminal is for the program alone
+            process_group=0,  # an interrupt from the terminal must not reach the template
         )
     _TEMPLATES.append(template)

@@ -22,7 +22,7 @@ class InfoAnswer(TypedDict):
 class JobOverviewRow(TypedDict):
     """A job in the list. Times are wall-clock seconds, `records_in` is per second.
 
-    `problem` says why the report of a job can't be read, else it is `null`. Its status is `unreadable` then.
+    `problem` says why the job's report can't be read, else it is `null`. Then `status` is `unreadable`.
     """
 
     job_id: str
@@ -45,9 +45,9 @@ class JobsOverviewAnswer(TypedDict):
 
 
 class JobAnswer(TypedDict):
-    """A job: `report` is that of `penstock status --json`, `age` the seconds since the JobMaster answered.
+    """A job: `report` as `penstock status --json` prints it, `age` in seconds since the JobMaster answered.
 
-    `lag_trend` says whether its event time catches up; `null` before ten seconds of it are known.
+    `lag_trend` says whether the job's event time catches up; `null` until ten seconds were measured.
     """
 
     report: Report
@@ -58,13 +58,13 @@ class JobAnswer(TypedDict):
 
 
 class ExceptionsAnswer(TypedDict("ExceptionsAnswer", {"root-exception": Failure | None})):
-    """Why it is failing now, and the last failures, the newest first."""
+    """The cause of the present failure, and the last failures, newest first."""
 
     history: list[Failure]
 
 
 class CheckpointCounts(TypedDict):
-    """Numbers of checkpoints of the job; all but `in_progress` over its whole life."""
+    """Numbers of checkpoints, over the whole life of the job except for `in_progress`."""
 
     total: int
     completed: int
@@ -73,7 +73,7 @@ class CheckpointCounts(TypedDict):
 
 
 class Percentiles(TypedDict):
-    """Percentiles of one figure of completed checkpoints; `null` for each where none is known."""
+    """Percentiles of one figure of completed checkpoints; `null` where none is known."""
 
     min: float | None
     max: float | None
@@ -94,7 +94,7 @@ class CheckpointSummary(TypedDict):
 
 
 class LatestCheckpoints(TypedDict):
-    """The newest of each kind."""
+    """The newest checkpoint of each kind."""
 
     completed: Checkpoint | None
     failed: Checkpoint | None
@@ -118,13 +118,13 @@ class ConfigurationAnswer(TypedDict):
 
 
 class SamplesAnswer(TypedDict):
-    """Curves, oldest first: by seconds for five minutes, by tens of seconds for an hour."""
+    """Samples, oldest first: one a second for five minutes, one in ten seconds for an hour."""
 
     samples: list[SampleForm]
 
 
 class LogAnswer(TypedDict):
-    """Lines, and the `offset` with which to ask for those behind them."""
+    """Lines of the log, and in `next` the `offset` of the request for the lines after them."""
 
     lines: list[LogLineForm]
     next: int
@@ -167,7 +167,7 @@ SubtaskShares.__doc__ = "Shares of a subtask's time, from 0 to 1; `ratio` is tha
 
 
 class BackpressureAnswer(TypedDict("BackpressureAnswer", {"backpressure-level": _Level})):
-    """Shares of the time of the subtasks of a vertex; `deprecated` before any are known."""
+    """Time shares of the subtasks of a vertex; the status is `deprecated` before any are known."""
 
     status: Literal["ok", "deprecated"]
     subtasks: list[SubtaskShares]
@@ -188,20 +188,20 @@ class WatermarksAnswer(TypedDict):
 
 
 class MetricValue(TypedDict):
-    """One metric: `0.records_in` is that of the first subtask; without `value` only its name was asked."""
+    """One metric: `0.records_in` belongs to the first subtask. Without `get` it has no `value`."""
 
     id: str
     value: NotRequired[float]
 
 
 class MetricsAnswer(TypedDict):
-    """Metrics of the subtasks of a vertex: names, or with `get` values."""
+    """Metrics of the subtasks of a vertex: names, and with `get` also values."""
 
     metrics: list[MetricValue]
 
 
 class Stacks(TypedDict):
-    """A function, how many stacks hold it, and what it calls."""
+    """A function, the number of stacks that contain it, and the functions that it calls."""
 
     name: str
     value: int
@@ -209,7 +209,7 @@ class Stacks(TypedDict):
 
 
 class FlameGraphAnswer(TypedDict):
-    """Stacks as a tree; `rate` is their number a second."""
+    """Stacks as a tree; `rate` is the number of samples a second."""
 
     root: Stacks
     seconds: float
@@ -278,7 +278,7 @@ class SessionBody(TypedDict):
     token: str
 
 
-#: An id that the caller chooses; a request that is sent repeatedly with it begins once.
+#: An id that the caller chooses. Repeated requests with the same id begin once.
 TriggerKey: TypeAlias = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z_-]{1,64}$")]
 
 

@@ -48,7 +48,7 @@ class Route:
         path: Path with `{names}` in aiohttp's syntax.
         answer: Form of its answer; `None` for an answer without a body, or with a special form.
         body: Form of the request's body; `None` without one.
-        query: Meaning of each parameter behind `?`.
+        query: Descriptions of the query parameters, by name.
         is_open: Whether it answers without a session.
     """
 
@@ -68,12 +68,12 @@ class Route:
         return self.method != "GET"
 
 
-#: Seconds until a storage is listed again: it may hold thousands of reports.
+#: Minimum seconds between two listings of a storage, which may hold thousands of reports.
 _STORAGE_INTERVAL: Final = 30.0
 
 
 class JobDirectory:
-    """All jobs of the joined cluster, if any, and of a storage. Its methods block; threads may share it."""
+    """All jobs of the joined cluster, if any, and of a storage. Thread-safe; the methods block."""
 
     def __init__(self, storage: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.storage = storage
@@ -96,7 +96,7 @@ class JobDirectory:
         return find_job(job, self.storage)
 
 
-#: Errors after which the job did not carry out the request. After any other one it still may.
+#: Errors after which the job has not carried out the request. After any other error it still may.
 _FAILED: Final = (
     CheckpointError,
     ConfigurationError,
@@ -114,7 +114,7 @@ class RequestTrigger:
     """One request to a job.
 
     Attributes:
-        asked: Text of the request; a request with the same id must have the same.
+        asked: Text of the request; a repeated request must have the same text.
         failure: Cause of the failure, or of the unknown outcome.
     """
 
@@ -125,7 +125,7 @@ class RequestTrigger:
     failure: BaseException | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """A status, and the outcome after the end, in the form of Flink's REST."""
+        """The status, and after the end the outcome, in the form of Flink's REST API."""
         if not self.is_done:
             return {"status": {"id": "IN_PROGRESS"}}
         if self.failure is not None:
@@ -149,7 +149,7 @@ class RequestTriggers:
     def begin(
         self, job_id: str, call: Awaitable[dict[str, Any]], asked: str = "", trigger_id: str | None = None
     ) -> str:
-        """Begin to wait for a call; return the trigger id, which is new among this job's requests."""
+        """Start to await a call; return the trigger id, which must be new among this job's requests."""
         trigger_id = trigger_id or secrets.token_hex(16)
         trigger = self._known[job_id, trigger_id] = RequestTrigger(job_id, asked)
         task = asyncio.ensure_future(_await(trigger, call))
@@ -177,7 +177,7 @@ async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> No
 
 
 def _message(failure: BaseException) -> str:
-    """The text of an error, with advice where it is unknown whether the job has carried out the request."""
+    """The text of an error, with advice if the job may still have carried out the request."""
     # A user's exception may raise in its `__str__`; `traceback` handles that.
     is_own = isinstance(failure, PenstockError)
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
@@ -190,9 +190,9 @@ P = ParamSpec("P")
 
 T = TypeVar("T")
 
-#: Maximum number of concurrent calls to jobs: one that waits for a savepoint must not delay the others.
+#: Maximum number of concurrent calls to jobs. A call that waits for a savepoint must not delay the others.
 _THREADS: Final = 64
-#: Seconds for which a list of jobs is new enough.
+#: Seconds for which a list of jobs is cached.
 _OVERVIEW_KEPT: Final = 1.0
 #: Maximum number of cached reports of ended jobs that no page shows.
 _ENDED_KEPT: Final = 200
@@ -226,7 +226,7 @@ class WebServer:
         return self._closing.is_set()
 
     async def close(self) -> None:
-        """End all streams and all polls of jobs. Requests to jobs continue there."""
+        """End all streams and all polls of jobs; the jobs continue with their requests."""
         self._closing.set()
         for watcher in self._watchers.values():
             await watcher.end()
@@ -267,7 +267,7 @@ class WebServer:
         return {"jobs": list(map(overview_of, reversed(jobs)))}
 
     async def watcher(self, request: web.Request) -> JobWatcher:
-        """The watcher of the job that a path names; a `Problem` if there is none."""
+        """The watcher of the job in the request's path; raises `Problem` without such a job."""
         text = request.match_info["job"]
         if text in self._watchers:
             return self._watchers[text]
@@ -292,11 +292,11 @@ class WebServer:
             self._logs.pop(job_id, None)
 
     async def report(self, request: web.Request) -> JobReport:
-        """A new report of the job that a path names; a `Problem` if there is none."""
+        """A new report of the job in the request's path; raises `Problem` without such a job."""
         return await (await self.watcher(request)).fresh()
 
     async def log_of(self, request: web.Request) -> JobLog:
-        """The log of the job that a path names; a `Problem` if there is none."""
+        """The log of the job in the request's path; raises `Problem` without such a job."""
         watcher = await self.watcher(request)
         job_id = watcher.handle.job_id
         if job_id not in self._logs:
@@ -305,7 +305,7 @@ class WebServer:
         return self._logs[job_id]
 
     async def body(self, request: web.Request, form: Any) -> Any:
-        """The body of a request, `{}` for an empty one; a `Problem` if it has another form."""
+        """The parsed body of a request, `{}` for an empty one; raises `Problem` for another form."""
         written = await request.read()
         try:
             return TypeAdapter(form).validate_json(written or b"{}", strict=True)
@@ -321,9 +321,9 @@ class WebServer:
         call: Callable[[RayJobHandle], dict[str, Any]],
         body: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        """Begin a request to the job that a path names; the answer has its trigger id.
+        """Begin a request to the job in the request's path; return the trigger id as the answer.
 
-        A repeated request with the same `triggerId` in its `body` begins once. It is a `Problem` if the job
+        A repeated request with the same `triggerId` in its `body` begins once. Raises `Problem` if the job
         does not exist or has ended, or if another request has this trigger id.
         """
         watcher = await self.watcher(request)

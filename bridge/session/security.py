@@ -3,7 +3,7 @@
 **Command lines.** RayDP and PySpark write the settings that they get into command lines, which all users of a
 node can read. So settings with a secret name or value go another way. A new driver's JVM reads them from a
 file with mode 0600, into the system properties from which each `SparkConf` begins. A running JVM gets them by
-Py4J, which has a token. Executors ask the driver for its settings. RayDP's master does not need these.
+Py4J, which has a token. Executors ask the driver for its settings. RayDP's master needs no secret setting.
 
 **The session's secret** is in a Hadoop token file with mode 0600, as Spark on YARN has it. Command lines name
 the file (`-Dhadoop.token.files`). Each JVM reads it into its user's credentials, which Spark asks before the
@@ -18,9 +18,9 @@ They have no setters, so this is done by reflection.
 **RayDP's gateway.** RayDP's master steers its JVM by a Py4J port on loopback without authentication: each
 process that connects runs code as its user. `protect_gateway` opens one with a token, and closes the other.
 
-**Files.** Spark makes its folders for spilled and shuffled data by the umask, so usually other users can read
-them. The folder around them has mode 0700, and one path on all nodes, because Spark has one setting for all
-its processes.
+**Files.** The umask decides the mode of Spark's folders for spilled and shuffled data, so usually other users
+can read them. The folder around them has mode 0700. Its path is the same on all nodes, because Spark has one
+setting for all its processes.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _SECRET_NAME: Final = re.compile(
 )
 
 _JAVA_OPTIONS: Final = "JavaOptions"
-#: RayDP's own settings, such as names of resources. It reads them before the driver starts.
+#: RayDP's own settings, such as names of resources. RayDP reads them before the driver starts.
 _RAYDP: Final = "spark.ray."
-#: RayDP writes settings of these into command lines of executors, wherever they come from.
+#: Prefixes of settings that RayDP writes into command lines of executors, wherever they come from.
 _STARTUP: Final = ("spark.auth", "spark.rpc", "spark.network", "spark.ssl")
 _JAVA_OPTION: Final = re.compile(r"-D(?!hadoop\.token\.files=)([^\s=]*)=\S")
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
@@ -75,7 +75,7 @@ _ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\
 
 
 def split_secrets(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Settings that any user may see, and secret ones; refuses a secret that needs a command line."""
+    """Split settings into public and secret ones; refuse a secret that needs a command line."""
     secret = {name: value for name, value in options.items() if _is_secret(name, value)}
     for name, value in options.items():
         if name.endswith(_JAVA_OPTIONS):
@@ -120,10 +120,10 @@ def driver_jvm() -> Any:
 
 @contextmanager
 def known_to_driver(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Give these settings to a Spark context that is made inside; its JVM forgets them afterwards.
+    """Give secret settings to a Spark context that is made inside; its JVM forgets them afterwards.
 
     Args:
-        folder: For a file; only this user can read it.
+        folder: Folder for a file that only this user can read.
     """
     if not secret:
         yield
@@ -204,7 +204,7 @@ def _counted(text: bytes) -> bytes:
 
 
 def authenticated(options: Mapping[str, str], credentials: Path) -> dict[str, str]:
-    """Settings that make all processes of a session take its secret from a file, if it has one."""
+    """Settings with which all processes of a session read its secret from a file, if it has one."""
     found = dict(options)
     if found[AUTHENTICATE] == "true":
         found[_SECRET] = _NOT_HERE
@@ -279,7 +279,7 @@ def protect_gateway() -> None:
 
 
 def replace_gateway(master: Any, token: str) -> None:
-    """Open a Py4J port that requires a token, close the other; runs in the process of RayDP's master."""
+    """Open a Py4J port that requires a token, close the old one; runs in the process of RayDP's master."""
     from py4j.java_gateway import GatewayParameters, JavaGateway
 
     old = master._gateway
@@ -306,7 +306,7 @@ class SessionFolder:
     """Folders of one session on all nodes, until `remove`; the first has the credentials.
 
     Args:
-        parents: As in `spark.local.dir`; none for the temporary folder.
+        parents: Parent folders, as in `spark.local.dir`; none for the temporary folder.
 
     Raises:
         DeploymentError: A node can't make the folders.

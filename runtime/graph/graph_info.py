@@ -28,7 +28,7 @@ class OperatorInfo:
         vertex: Id of the vertex (the chain) that it is in.
         parallelism: Number of its subtasks.
         states: The keyed states that its function's class declares.
-        defined_at: The user's line that put it into the graph; `None` when it is not known.
+        defined_at: The user's line that added it to the graph; `None` if unknown.
     """
 
     id: str
@@ -108,8 +108,8 @@ class GraphInfo:
 
     Attributes:
         name: The user's name for the job.
-        vertices: In topological order, sources first.
-        edges: In the order in which they were built.
+        vertices: Vertices in topological order, sources first.
+        edges: Edges in the order in which they were built.
     """
 
     name: str = ""
@@ -122,7 +122,7 @@ class GraphInfo:
         return tuple(operator for vertex in self.vertices for operator in vertex.operators)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plain values that JSON carries."""
+        """Return plain values that JSON can carry."""
         return {
             "name": self.name,
             "vertices": [asdict(vertex) for vertex in self.vertices],

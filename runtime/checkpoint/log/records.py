@@ -17,10 +17,10 @@ Parallelism: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class AttemptBegun:
-    """A new attempt owns the job; older attempts can't decide anything any more.
+    """A new attempt owns the job; older attempts can no longer decide anything.
 
     Attributes:
-        attempt: Larger than every earlier attempt; gaps are normal.
+        attempt: Number of the attempt, larger than every earlier one; gaps are normal.
         restored_checkpoint: The newest completed checkpoint at this moment; `None` without one.
         at: Wall-clock seconds.
         age: Age of the job in seconds, see `runtime.config.restart`.
@@ -94,9 +94,9 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class LogCompacted:
-    """Replaces all records in front of it; most of them may be deleted.
+    """Replaces all records before it; most of them may be deleted.
 
-    `state` is the state before this record. The record's file stands for its `next_slot`, which is 0 here.
+    `state` is the state before this record. Its `next_slot` is 0; the slot of the record's file replaces it.
     """
 
     state: LogView
@@ -272,7 +272,7 @@ class LogView:
         restarts: The memory of the restart strategy when the last attempt began.
         passed_slots: Slots without effect, see `LogEntry`; these are never deleted.
         to_pass: Slots that the next record must name in `passes`.
-        damage: Descriptions of the damaged slots in `to_pass`; the others are truncated.
+        damage: Descriptions of the damaged slots in `to_pass`; all other slots in it are truncated.
         submission: Token of the last attempt's submission; empty when unknown.
         hinted: The slot that the hint named when the log was read; -1 without a hint.
 
@@ -307,7 +307,7 @@ class LogView:
         return self.next_slot - (self.compacted_at or 0)
 
     def is_of(self, submission: str) -> bool:
-        """Whether the last attempt is known to serve this submission; never true of an empty token."""
+        """Whether the last attempt is known to serve this submission; false for an empty token."""
         return bool(submission) and submission == self.submission
 
     def after(self, record: LogRecord) -> LogView:
@@ -349,7 +349,7 @@ class LogView:
                 return replace(view, compacted_at=slot)
 
     def passing(self) -> LogView:
-        """The view when the next slot is truncated, so that the next record must name it."""
+        """The view after a truncated next slot, which the next record must name."""
         return replace(self, next_slot=self.next_slot + 1, to_pass=(*self.to_pass, self.next_slot))
 
     def compacted(self, at: float) -> LogCompacted:

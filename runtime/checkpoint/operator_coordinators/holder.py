@@ -1,20 +1,20 @@
 """`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's classes).
 
 The holder closes the `OperatorEventValve` for the coordinator's snapshot. As in Flink's later versions, the
-snapshot also waits for the answers to all events that were sent before. A split on its way is in no snapshot,
+snapshot also waits for the answers to all events that were sent before. A split in transit is in no snapshot,
 and would be lost with a reader that it did not reach.
 
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
 both snapshots or in neither. For example, a coordinator assigns a split after its own snapshot, and the split
 reaches its reader before the barrier. After a restore the coordinator would assign the split again. So the
-valve is closed from the coordinator's snapshot until the sources have their barriers. Events meanwhile wait,
-and are sent after the barriers in their order.
+valve is closed from the coordinator's snapshot until the sources have their barriers. Events wait meanwhile,
+and are sent in order after the barriers.
 
 In one checkpoint the valve is *marked* before the coordinator's snapshot and *shut* after it. It is *opened*
 when the barriers are injected or the start is aborted. It refuses a mark that is older than the last one, and
 a snapshot for another mark.
 
-What it must never do:
+It must never:
 
 * send an event while it is shut,
 * change the order of two events of one subtask,
@@ -47,7 +47,7 @@ class EventDiscardedError(PenstockError):
 
 
 class EventSender(Protocol):
-    """The port that carries events to the subtasks of one operator, those of one subtask in order."""
+    """The port that carries events to the subtasks of one operator, in order for each subtask."""
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
         """Send an event; `answer` is called at once or later, in the coordinator's thread."""

@@ -50,11 +50,11 @@ class OperatorCoordinators:
         *,
         allow_non_restored: bool = False,
     ) -> None:
-        """Start the whole job from a checkpoint; without one, and for new operators, from nothing.
+        """Reset all coordinators to a checkpoint; without one, and for new operators, to no state.
 
         Raises:
-            UnmatchedCoordinatorStateError: There is state of a coordinator that the job does not have, and
-                `allow_non_restored` is false; nothing was restored.
+            UnmatchedCoordinatorStateError: The checkpoint has state of a coordinator that the job does not
+                have, and `allow_non_restored` is false; nothing was restored.
             StorageError: A coordinator's state is not in the metadata.
         """
         known = operators or {}
@@ -84,7 +84,7 @@ class OperatorCoordinators:
         return True
 
     def when_event_came(self, callback: Callable[[], None]) -> None:
-        """Set a callback for every event of a subtask, for which a checkpoint may have waited."""
+        """Set a callback that runs after every event of a subtask; a checkpoint may wait for that event."""
         self._on_event = callback
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: Mapping[str, int]) -> None:

@@ -45,7 +45,7 @@ class AggregateCall(NamedTuple):
     """Arguments of a call of `aggregate`: one `AggregateFunction`, or functions of columns.
 
     Attributes:
-        function: The object; `None` if columns are given.
+        function: The `AggregateFunction`; `None` if columns are given.
         columns: Functions by the name of their result, not checked yet.
     """
 
@@ -59,12 +59,12 @@ class AggregateCall(NamedTuple):
 def function_or_columns(
     function: object, named: Mapping[str, Any], settings: tuple[str, ...], other_call: str
 ) -> AggregateCall:
-    """Sort the arguments of `aggregate`, which means the same on every kind of stream.
+    """Sort the arguments of `aggregate`, which have the same meaning on every kind of stream.
 
     Args:
         named: Options, settings, and functions of columns.
-        settings: Names of the settings that functions of columns have beside the options.
-        other_call: The call beside `reduce` that takes plain functions, for messages.
+        settings: Names of the settings that functions of columns have besides the options.
+        other_call: The call besides `reduce` that takes plain functions, for messages.
     """
     options = cast(OperatorOptions, {name: named[name] for name in OPTION_NAMES if name in named})
     own = {name: named[name] for name in settings if name in named}
@@ -98,7 +98,6 @@ def add_aggregate(
     key_selector: Callable[[Any], Any],
     call: AggregateCall,
 ) -> DataStream[Any]:
-    """Add an aggregation by key."""
     key = _column_key(key_selector)
     aggregation = _checked_aggregation(call.columns, key)
     try:
@@ -177,7 +176,7 @@ def _shown(call: AggregateCall) -> str:
 
 
 def _suits_columns(windows: object) -> TypeGuard[ColumnWindows]:
-    """Whether the operators of columns know these windows; they don't know a user's subclasses."""
+    """Whether the operators of columns support these windows; they support no user's subclass."""
     if isinstance(windows, TumblingEventTimeWindows | SlidingEventTimeWindows):
         return slide_of(windows) is not None
     return type(windows) is CumulativeEventTimeWindows

@@ -1,8 +1,8 @@
-"""`Stream`: the base of all streams; quick looks at their rows, and pictures of the graph that leads to them.
+"""`Stream`: the base of all streams; methods that return their rows, and pictures of their graph.
 
 `take`, `collect`, `show` and `to_pandas` run the part of the graph that leads to the stream, with a sink that
-returns rows to the program. Other streams and all of the program's sinks are left out, so a look has no
-effect outside. The job of a look takes no checkpoints, is not restarted, and starts from no snapshot.
+returns rows to the program. Other streams and all of the program's sinks are left out, so such a job has no
+effect outside. It takes no checkpoints, is not restarted, and starts from no snapshot.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class BringsRows(Protocol):
 
         Raises:
             JobFailedError: The job failed.
-            JobTimeoutError: The time was over first.
+            JobTimeoutError: The job did not end within `timeout`.
         """
         ...
 
@@ -98,9 +98,9 @@ def job_of_part(
 
 
 def part_before(graph: StreamGraph, ends: Sequence[int]) -> tuple[StreamGraph, dict[int, int]]:
-    """The graph of some nodes and all that lead to them; operators keep their ids of the whole job.
+    """The graph of some nodes and all their ancestors; operators keep their ids of the whole job.
 
-    Also returns the number of each node by its number in the whole graph.
+    Also returns the new number of each node by its number in the whole graph.
     """
     wanted = set(ends)
     for number in range(len(graph.nodes) - 1, -1, -1):  # producers have lower numbers
@@ -146,7 +146,7 @@ class Stream:
         options: OperatorOptions,
         key_selector: Callable[[Any], Any] | None = None,
     ) -> DataStream[Any]:
-        """Add an operator of the user's; without a key selector it can't be keyed."""
+        """Add a user-defined operator, which can be keyed only with a key selector."""
         hint = "; for a plain function use map, flat_map or map_batches" if callable(operator) else ""
         need_object("transform", operator, Operator, hint)
         name, known = type(operator).__name__, get_args(BatchFormats)
@@ -190,7 +190,7 @@ class QuickLooks(Stream, Generic[T_co]):
 
         Raises:
             JobFailedError: A function failed; the message begins with the root cause.
-            JobTimeoutError: The records are not there after `timeout`.
+            JobTimeoutError: The records have not arrived after `timeout`.
         """
         return self._look(limit, timeout)
 
@@ -198,7 +198,7 @@ class QuickLooks(Stream, Generic[T_co]):
     def collect(self, *, timeout: Duration | None = None) -> list[T_co]:
         """Run the part of the graph that leads to this stream to its end, and return all records.
 
-        They must fit into the memory of this program. For unbounded streams use `take`.
+        The records must fit into the memory of this program. For unbounded streams use `take`.
 
         Args:
             timeout: Seconds to wait at most; `None` waits for ever.
@@ -211,7 +211,7 @@ class QuickLooks(Stream, Generic[T_co]):
 
     @checked_call()
     def show(self, limit: int = 20, *, timeout: Duration | None = None) -> None:
-        """Print the records of `take`, one a line; arguments are as there."""
+        """Print the records of `take`, one a line; `take` describes the arguments."""
         for row in self._look(limit, timeout):
             print(row)
 
@@ -223,7 +223,7 @@ class QuickLooks(Stream, Generic[T_co]):
 
         Args:
             limit: Maximum number of records; `None` returns all.
-            timeout: As in `take`.
+            timeout: Seconds to wait at most, as in `take`.
 
         Raises:
             ConfigurationError: pandas is not installed.

@@ -55,12 +55,12 @@ class StreamEnvironment(NearestMembers):
         restart: Restart strategy. By default a job with checkpoints is restarted with growing delays. A job
             without them fails for good, because a restart would begin from nothing.
         buffer_timeout: Maximum time for which a record waits for others before it is sent: a `timedelta` or
-            seconds, 0.1 by default. If the receiver keeps up, a record waits at most a tenth of it.
+            seconds, 0.1 by default. If the receiver keeps up, a record waits at most a tenth of that time.
         allow_pickle: Whether values without a codec of their own may be pickled; true by default. See
             `JobConfig`.
         state_backend: Backend of keyed state: `HeapState()`, the default, or `RocksDB()`.
-        chaining: `False` gives every operator subtasks of its own, to see or to measure it alone.
-        config: Further settings; the arguments of this call win over it.
+        chaining: `False` gives every operator subtasks of its own, to observe or measure it alone.
+        config: Further settings; the arguments of this call take precedence.
         executor: Runs the job; by default the installed executor, which is Ray.
 
     Raises:
@@ -146,8 +146,8 @@ class StreamEnvironment(NearestMembers):
         Args:
             id: The source's id; a restore finds the source's position by this id.
             source: An object with the methods of the `Source` protocol.
-            watermarks: Gives records timestamps, and lets event time advance with the slowest split. With
-                `assign_timestamps_and_watermarks` it advances with all records of a subtask together.
+            watermarks: Strategy that gives records timestamps. Event time advances with the slowest split;
+                with `assign_timestamps_and_watermarks` it advances with all records of a subtask together.
             **options: See `OperatorOptions`.
 
         Raises:
@@ -175,7 +175,7 @@ class StreamEnvironment(NearestMembers):
 
         Args:
             id: The source's id.
-            values: Read once, in this call, and sent with the job.
+            values: Values of the stream, read once in this call, and sent with the job.
             **options: See `OperatorOptions`.
         """
         if not isinstance(values, Iterable):
@@ -184,7 +184,7 @@ class StreamEnvironment(NearestMembers):
 
     @contextmanager
     def temporarily(self) -> Iterator[None]:
-        """Remove operators that are added in this block at its end, so only jobs submitted in it have them.
+        """Remove the operators added in this block when it ends; only jobs submitted inside have them.
 
         Example:
             >>> env = StreamEnvironment()
@@ -252,16 +252,16 @@ class StreamEnvironment(NearestMembers):
 
         Args:
             name: Another name for the job than the environment's.
-            restore_from: Path or URL of the snapshot to start from. A savepoint's folder, a retained
+            restore_from: Path or URL of the initial snapshot: a savepoint's folder, a retained
                 checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for the newest one of a job.
-                State is found again by operator id, at any parallelism.
+                State is found by operator id, at any parallelism.
             allow_non_restored_state: Leave out the state of operators that this job does not have, instead
                 of failing.
 
         Raises:
             GraphError: The graph can't be built.
             ConfigurationError: No executor is installed, or a state backend is missing.
-            DeploymentError: The executor finds no place to run it.
+            DeploymentError: The executor finds no place to run the job.
         """
         job = self.build()
         if name is not None:
@@ -295,8 +295,8 @@ class StreamEnvironment(NearestMembers):
         Args:
             name: Another name for the job than the environment's.
             timeout: Seconds to wait at most; `None` waits for ever.
-            progress: Show a live line meanwhile: records in and out, last checkpoint, restarts. If the output
-                is no terminal, a plain line is printed every two seconds.
+            progress: Show a live line while the job runs: records in and out, last checkpoint, restarts. If
+                the output is no terminal, a plain line is printed every two seconds.
             ui: Open a browser that shows the job while it runs.
             restore_from: The snapshot to start from; see `submit`.
             allow_non_restored_state: See `submit`.
@@ -304,10 +304,10 @@ class StreamEnvironment(NearestMembers):
         Raises:
             GraphError: The graph can't be built.
             JobFailedError: The job failed; the message begins with the root cause.
-            JobCancelledError: It was cancelled.
-            TimeoutError: It still runs after `timeout`, and continues running.
-            KeyboardInterrupt: After Ctrl-C before the job began the job has ended. Later the job continues,
-                and a note of the interrupt names it.
+            JobCancelledError: The job was cancelled.
+            TimeoutError: The job still runs after `timeout`, and continues running.
+            KeyboardInterrupt: Ctrl-C was pressed. A job that had not begun has ended. Any other job
+                continues, and a note of the exception names it.
         """
         if timeout is not None:
             seconds_in("timeout", timeout)

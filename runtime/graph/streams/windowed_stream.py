@@ -70,7 +70,7 @@ _any = checked_call(takes_others=True)
 class GroupedStream(Stream):
     """Records in groups; a call of a `DataStream` method raises an error that names the next step."""
 
-    #: For messages.
+    #: Advice in error messages.
     _next_step: ClassVar[str]
 
     def __init__(
@@ -129,7 +129,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
     @_plain
     def allowed_lateness(self, lateness: Duration) -> Self:
-        """Keep windows of event time for a while after their end, and emit again for each late record.
+        """Keep event-time windows for a while after their end, and emit again for each late record.
 
         Args:
             lateness: A `timedelta`, or seconds of event time.
@@ -141,7 +141,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """Give the side output of late records a tag of your own, instead of the name `late_records`.
 
         Args:
-            tag: Take the records from the stream that the window emits: `stream.side_output(tag)`.
+            tag: Tag of the side output; read it with `stream.side_output(tag)` on the result of the windows.
         """
         return self._with(self._settings.with_late_tag(tag))
 
@@ -223,9 +223,9 @@ class Windows(GroupedStream, Generic[T, *Keys]):
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            function: An object; each subtask works with a copy of it. It may change its accumulator in place.
-                Windows that merge, such as sessions, need its `merge`.
-            window_function: As in `reduce`.
+            function: An `AggregateFunction`; each subtask works with a copy. It may change its accumulator in
+                place. Windows that merge, such as sessions, need its `merge`.
+            window_function: Window function, as in `reduce`.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
                 Records are combined by key and window before they are sent, as long as that reduces their
                 number; `combine=False` turns this off.
@@ -311,7 +311,7 @@ class WindowedStream(Windows[T, K]):
     A window emits when its trigger fires: by default once, when event time, or the clock for windows of
     processing time, has passed its end. Results of event-time windows have the window's last microsecond as
     timestamp; results of other windows have none. A record that arrives after its windows have ended is
-    counted. It goes to the side output `late_records` of the returned stream, or is dropped without a reader.
+    counted. It goes to the side output `late_records` of the returned stream, or is dropped if none reads it.
     """
 
     def __repr__(self) -> str:
@@ -322,8 +322,8 @@ class AllWindowedStream(Windows[T]):
     """All records of a stream grouped by windows; made by `DataStream.window_all`.
 
     One subtask has all windows, so it must keep up with the whole stream. Aggregates of columns are combined
-    before it. Otherwise reduce the records by key first, and apply `window_all` to the results. The windows
-    are those of `WindowedStream`.
+    before the exchange. Otherwise reduce the records by key first, and apply `window_all` to the results. The
+    windows behave as in `WindowedStream`.
     """
 
     def __repr__(self) -> str:
