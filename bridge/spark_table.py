@@ -240,7 +240,7 @@ def _refuse(name: str, why: str) -> NoReturn:
     raise ConfigurationError(msg)
 
 
-#: Tells Spark that old times are in today's calendar; it refuses old times of unknown writers.
+#: Declares old times as proleptic Gregorian; Spark refuses old times of unknown writers.
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 #: Advice for rows that do not fit a table.
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"

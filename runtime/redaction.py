@@ -1,4 +1,4 @@
-"""`redacted`: a text without the secrets that are recognizable by their form.
+"""`redacted`: a text without the secrets that are recognised by their form.
 
 Errors, settings and reports go to logs, pages, metrics and tickets. Secrets are removed where a text is made,
 so that no output has to.
@@ -13,10 +13,10 @@ _T = TypeVar("_T")
 
 _HIDDEN: Final = "***"
 
-# Each pattern repeats at most 40 characters, or takes all that it has read. So the work grows with the length
-# of a text, and not with its square: error texts may be hostile.
+# Each pattern repeats at most 40 characters, or consumes all that it has read. So the work grows with the
+# length of a text, and not with its square: error texts may be hostile.
 
-#: What may be one URL, or several with no space between them.
+#: Candidate for one URL, or for several with no space between them.
 _CHUNK: Final = re.compile(r"""(?:[^\s"']|'(?=\w))+""")
 _SCHEME: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 _NO_USER: Final = re.compile(r"[/\['\"]")
@@ -25,7 +25,7 @@ _NO_PASSWORD: Final = re.compile(r"\d{1,5}(?:[/?#]|$)|(?<=[,;|]http:)//|(?<=[,;|
 _END_OF_AUTHORITY: Final = re.compile(r"[/?#]|$")
 #: Schemes in which a user alone is a token; elsewhere it is a user (`abfss://container@account`).
 _TOKEN_AS_USER: Final = ("http://", "https://", "ws://", "wss://")
-#: A parameter of a URL: signatures and tokens have many names, so each value counts as one.
+#: A parameter of a URL. Signatures and tokens have many names, so each value counts as a secret.
 _FIRST_VALUE: Final = re.compile(r"[^=&]{1,100}=")
 _VALUE: Final = re.compile(r"=[^&#]*")
 
@@ -37,7 +37,7 @@ _SECRET: Final = (
     r"(?:secret|passw(?:or)?d|pwd|passphrase|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key|"
     r"private[_-]?key|signature|credentials?)[\w.-]{0,40}"
 )
-#: A value behind a name that says what it is: `password=...`, `'secret_access_key': '...'`.
+#: A value after a name of a secret: `password=...`, `'secret_access_key': '...'`.
 _NAMED: Final = re.compile(
     rf"""(?P<name>{_SECRET}["']?(?:[ \t]{{0,8}}=(?!=)[ \t]{{0,8}}|:\s{{0,8}}(?=b?["'])))"""
     rf"(?:{_QUOTED}|{_WORD})",
@@ -48,7 +48,7 @@ _NO_VALUE: Final = (
     r"(?!(?:an?|any|are|bool|bytes|can|expected|has|int|invalid|is|it|missing|must|needs|no|none|not|null|"
     r"optional|or|and|required|secretstr|str|the|unexpected|unknown|was|\*\*\*)(?:[^\w]|\Z))"
 )
-#: `password: x` of headers, YAML and sentences. A token alone is a word of parsers: what follows has a digit.
+#: `password: x` of headers, YAML and sentences. As parsers print `token: x`, its value must have a digit.
 _SAID: Final = re.compile(
     r"(?P<name>(?:(?:(?:secret|passw(?:or)?d|pwd|passphrase|api[_-]?key|access[_-]?key|account[_-]?key|"
     r"private[_-]?key|[_-]token)[\w.-]{0,40}"
@@ -62,7 +62,7 @@ _OPTION: Final = re.compile(
     rf"(?!-){_NO_VALUE}(?:{_QUOTED}|{_WORD})",
     re.IGNORECASE,
 )
-#: Stands in each text that a pattern of names changes.
+#: Matches each text that a pattern of names may change.
 _NAME: Final = re.compile(r"secret|passw|passphr|pwd|token|key|signature|credential|authoriz", re.IGNORECASE)
 _KNOWN: Final = (
     r"(?:bearer|basic|token|digest|negotiate|ntlm|oauth|api-?key|key|aws4-[\w-]{1,40}|sharedkey(?:lite)?)"
@@ -147,7 +147,7 @@ def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
 
 
 def without_secrets(cls: type[_T]) -> type[_T]:
-    """Class decorator: the `repr` of instances is `redacted`. It stands above `@dataclass`."""
+    """Class decorator: the `repr` of instances is `redacted`. Place it above `@dataclass`."""
     shown = cls.__repr__
 
     def __repr__(self: _T) -> str:

@@ -22,7 +22,7 @@ class InfoAnswer(TypedDict):
 class JobOverviewRow(TypedDict):
     """A job in the list. Times are wall-clock seconds, `records_in` is per second.
 
-    `problem` says why the job's report can't be read, else it is `null`. Then `status` is `unreadable`.
+    If the report can't be read, `problem` says why and `status` is `unreadable`. Else `problem` is `null`.
     """
 
     job_id: str

@@ -199,8 +199,6 @@ _ENDED_KEPT: Final = 200
 
 
 class WebServer:
-    """Jobs, sessions and requests of one server."""
-
     def __init__(
         self,
         directory: JobDirectory,

@@ -47,7 +47,7 @@ from penstock.runtime.redaction import redacted
 
 AUTHENTICATE: Final = "spark.authenticate"
 
-#: The settings of Spark's driver, its executors and RayDP's application master that take them.
+#: Settings with the JVM options of Spark's driver, its executors and RayDP's application master.
 JVM_SETTINGS: Final = (
     "spark.driver.extraJavaOptions",
     "spark.executor.extraJavaOptions",

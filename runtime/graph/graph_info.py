@@ -189,7 +189,6 @@ def _edge(edge: JobEdge) -> EdgeInfo:
 
 
 def describe(graph: GraphInfo) -> str:
-    """Draw a job graph in ASCII."""
     lines = [f"{graph.name}: {graph_head(graph)}", ""]
     for vertex, following in zip(graph.vertices, [*graph.vertices[1:], None], strict=True):
         lines += _box(vertex)

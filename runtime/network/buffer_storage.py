@@ -1,23 +1,23 @@
-"""Storage for what arrives on blocked channels whose senders continue: in memory, beyond that in files.
+"""Storage for elements of blocked channels whose senders continue: in memory, beyond that in files.
 
 While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
-the sequence is rolled over: it is handed out element by element, before anything new. If that begins and ends
-another alignment, the newer sequence comes first and the interrupted one continues afterwards. Each channel
-stays in order, because the elements of the newer sequence stood in front of the rest of the interrupted one.
+the sequence is rolled over: it is handed out element by element, before any new element. If that begins and
+ends another alignment, the newer sequence comes first and the interrupted one continues afterwards. Each
+channel stays in order, because the newer elements stood in front of the rest of the interrupted sequence.
 
 An element that can't be spilled stays in memory, so none is ever lost. `take_failure` then says why, and the
 owner ends the alignment.
 
-Bytes are counted so that an alignment can be given up before memory or disk is full. Counted are the elements
-that were not rolled over, and interrupted sequences with their full size, but not the one being handed out.
-Another thread may read the counters, so they copy first what the task may replace or change.
+Bytes are counted so that an alignment can be given up before memory or disk is full. The count includes all
+elements not yet rolled over, and interrupted sequences in full, but not the sequence being handed out.
+Another thread may read the counters, so they first copy the parts that the task may replace or change.
 
 The model is Flink's `BufferStorage` up to 1.10. A subclass decides where sequences are kept.
 
 `SpillingBufferStorage`: each sequence has a head in memory, then a file, then a tail in memory, which is
 usually empty. Elements go to the head while there is room in memory, and to the file from then on. Once an
 element could not be written, it and all that follow it go to the tail. The bound on memory is for all
-sequences together. An element counts for its bytes and a fixed number more, so that millions of small ones
+sequences together. An element counts as its bytes plus a fixed overhead, so that millions of small ones
 are bounded, too.
 """
 
@@ -37,7 +37,7 @@ from penstock.runtime.record.elements import StreamElement
 
 @dataclass(frozen=True, slots=True)
 class StoredElement:
-    """One element that was kept; `size` is the bytes that it counts for, unless the storage counts pages."""
+    """A stored element; `size` is the bytes that it counts as, unless the storage counts pages."""
 
     channel: int
     element: StreamElement
@@ -64,12 +64,12 @@ class BufferStorageStatistics:
     """Counters of a buffer storage.
 
     Attributes:
-        elements: Elements that were ever added; one that is stored again counts again.
-        bytes: Bytes of these.
-        spilled_bytes: Those of them that went to a disk.
+        elements: Number of elements added; one that is stored again counts again.
+        bytes: Bytes of these elements.
+        spilled_bytes: Bytes of the elements that were written to a disk.
         pending_bytes: Bytes added and not rolled over.
         rolled_bytes: Bytes of interrupted sequences.
-        largest_alignment: Maximum bytes that were pending at a time.
+        largest_alignment: Maximum bytes that were pending at once.
     """
 
     elements: int
@@ -128,7 +128,7 @@ class BufferStorage(ABC):
         return self._max_bytes
 
     def take_failure(self) -> str | None:
-        """Why an element had to stay in memory since the last call, in words; `None` when none had to."""
+        """Take the reason why elements stayed in memory since the last call; `None` if none did."""
         return None
 
     def add(self, stored: StoredElement) -> None:
@@ -145,7 +145,7 @@ class BufferStorage(ABC):
         self._largest = max(self._largest, self._pending.size)
 
     def roll_over(self) -> None:
-        """Hand out what was added, before what is being handed out now; does nothing without additions."""
+        """Hand out the added elements, before the present sequence; do nothing without additions."""
         if self._pending is None:
             return
         if self._reading is not None:
@@ -181,8 +181,6 @@ class BufferStorage(ABC):
 
 
 class CachedBufferStorage(BufferStorage):
-    """A buffer storage in memory."""
-
     def _new_sequence(self) -> StoredSequence:
         return _InMemory()
 
@@ -203,10 +201,10 @@ class _InMemory:
         self._elements.clear()
 
 
-#: In front of each element: its channel, the bytes that it counts for, the bytes that follow.
+#: Header of each element: its channel, its counted bytes, and the number of bytes that follow.
 _HEADER: Final = struct.Struct("<IQQ")
 
-#: Bytes that an element in memory takes beside its payload, about.
+#: Approximate bytes that an element in memory takes besides its payload.
 ELEMENT_OVERHEAD: Final = 256
 
 
@@ -214,8 +212,8 @@ class SpillingBufferStorage(BufferStorage):
     """A buffer storage in memory and on a local disk; see the module's docstring.
 
     Args:
-        open_file: Makes files; one for each alignment that does not fit into memory.
-        memory_bytes: Bytes that are kept in memory; 0 keeps nothing there.
+        open_file: Makes a file for each alignment that does not fit into memory.
+        memory_bytes: Maximum bytes that are kept in memory; 0 keeps nothing there.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`Source`: the interface of places that records come from, and the context of its readers.
+"""`Source`: the interface of a job's inputs, their readers and their enumerators.
 
 `Source` and `Sink` are plain protocols; no base class is needed. All methods of a reader or writer are called
 by the task thread of its subtask; they may block for a short while.
@@ -45,7 +45,7 @@ class ConnectorContext:
     """Context of a reader or writer: the place where it runs.
 
     Attributes:
-        job_id: Lower-case letters, digits and `-`.
+        job_id: Id of the job, of lower-case letters, digits and `-`.
         operator_id: Id of the source or sink operator.
         subtask: Index of this subtask, from 0.
         parallelism: Number of subtasks of this operator.
@@ -96,9 +96,9 @@ class Polled(Generic[T_co]):
         batch: Records, or `None` when there are none right now.
         dead_letters: Records that could not be read; they go to the dead-letter stream.
         skipped: Number of bad records that were skipped silently (`on_error="skip"`).
-        ready_at: Without records: monotonic time (the context's clock) of the next poll; `None` for a little
-            later.
-        finished: All splits are read to their end; the reader is not polled again.
+        ready_at: Monotonic time (the context's clock) of the next poll, if there are no records; `None` for
+            a little later.
+        finished: Whether all splits are read to their end; the reader is not polled again.
         split: Name of the records' split, for a reader that `ReportsSplits`.
     """
 
@@ -226,10 +226,10 @@ class SplitsWithWarnings(list[Any]):
 
 @runtime_checkable
 class Source(Protocol[T_co]):
-    """A place that records come from. The object itself is pickled and sent to the subtasks.
+    """An input of a job. The object itself is pickled and sent to the subtasks.
 
     A source whose code never changes or keeps a returned record may have an attribute `only_reads = True`.
-    Where all functions of the subtask only read, no record is copied then. A reader that makes each record
+    If all functions of the subtask also only read, no record is copied. A reader that makes each record
     anew may have `makes_new_records = True`: its rows are never copied.
     """
 
@@ -237,7 +237,7 @@ class Source(Protocol[T_co]):
         """List the splits of a job that starts from nothing; called once, in the JobMaster.
 
         Raises:
-            PenstockError: The source is not there; the message says what to do.
+            PenstockError: The source does not exist; the message says what to do.
         """
         ...
 
@@ -252,7 +252,7 @@ class NeededColumns:
 
     Attributes:
         names: Needed columns; `None` for all.
-        wanted: True for needed rows; `None` for all rows. The step that drops the others still does so.
+        wanted: Filter for the needed rows; `None` for all rows. The step that drops the others still does so.
     """
 
     names: tuple[str, ...] | None = None
@@ -277,7 +277,7 @@ class ReadsInPart(Protocol):
 
 
 class SplitEnumeratorContext(Protocol):
-    """The calls that an enumerator may make."""
+    """Calls that an enumerator may make."""
 
     @property
     def operator_id(self) -> str:
@@ -297,7 +297,7 @@ class SplitEnumeratorContext(Protocol):
         ...
 
     def signal_no_more_splits(self, subtask: int) -> None:
-        """Send a reader the end of its splits: it finishes when it has read those that it has."""
+        """Signal to a reader that no splits follow; it finishes when it has read those that it has."""
         ...
 
     def run_in_background(
@@ -348,8 +348,8 @@ class HearsOfFailedReaders(Protocol):
 
 @runtime_checkable
 class EnumeratesSplits(Protocol):
-    """A `Source` that has an enumerator; its `splits` is not called by the job."""
+    """A `Source` that has an enumerator; the job does not call its `splits`."""
 
     def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> SplitEnumerator:
-        """Make the enumerator from a checkpoint's state; `None` is a fresh start."""
+        """Make the enumerator from a checkpoint's state; `None` for a fresh start."""
         ...

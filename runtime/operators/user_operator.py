@@ -1,6 +1,6 @@
 """`UserOperator`: runs a user-defined operator, and checks its inputs and outputs.
 
-It stands between the chain and the user's object, which have the same methods. It converts batches to the
+It wraps the user's object and has the same methods. It converts batches to the
 format that the operator declares. It checks the operator's results, so that an error names the user's line
 and not the next operator.
 """

@@ -1,19 +1,19 @@
 """Arrow types of Python values: of one value, and of a column as a whole.
 
-**One value** (`type_of_value`). A batch of rows has any length, so what it holds together must not decide the
-type of a column. Here each value has a type of its own. Columns are then made of values of one type
+**One value** (`type_of_value`). Batches are cut anywhere, so the mix of values in one batch must not decide
+the type of a column. Here each value has a type of its own. Columns are then made of values of one type
 (`row_columns.py`).
 
     bool, int, float, str, bytes     bool; int64, from 2**63 on uint64; double; string; binary
     date, time, timedelta            date32, time64[us], duration[us]
-    datetime                         timestamp[us], with the zone that it has
+    datetime                         timestamp[us], with its zone
     times of pandas and numpy        timestamp or duration in their own unit, nanoseconds included
     numbers of numpy                 as Python's
     Decimal                          decimal128 of its scale
     list, dict with texts as names   list, struct
 
 **A column** (`arrow_type_of`) is examined as a whole, level by level; `arrow_values.py` has the types. All
-lists of a column make one column of their elements. Dicts with the same names make one column for each name.
+lists of a column form one column of their elements. Dicts with the same names form one column for each name.
 Several processes may examine parts of a column, and then unify the types that they find.
 """
 
@@ -84,7 +84,7 @@ def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
 
 
 def are_family(one: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether values of two types have an order among each other, as in Python."""
+    """Return whether values of two types can be ordered among each other, as in Python."""
     return _family_of(one) == _family_of(other)
 
 
@@ -391,7 +391,7 @@ def has_leaf(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:
 
 
 def with_leaves(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type in which `convert` replaces each type that is no struct, map or list."""
+    """A type in which `convert` replaces each type other than structs, maps and lists."""
     if kinds.is_struct(kind):
         return pa.struct([field.with_type(with_leaves(field.type, convert)) for field in kind])
     if kinds.is_map(kind):

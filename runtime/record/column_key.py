@@ -1,26 +1,26 @@
 """`ColumnKey`: the key of a record, named by columns, for rows and for Arrow batches.
 
-The same key must meet in one subtask whether it came in a dict or in a column. So both forms have one
+Equal keys must meet in one subtask, whether they came in a dict or in a column. So both forms share one
 canonical form of a value:
 
-* NaN is one key. Python finds a NaN in a dict only when it is the same object. So all of them become one
-  object (`NAN`), which has a stable hash of its own. A NaN that a key function returns is refused, because
-  nothing makes it that object.
-* 0.0 and -0.0 are one key, which reads 0.0.
-* A time with a zone reads in UTC. Python takes two times for one in an hour that clocks show twice.
-* A time of pandas that has whole microseconds reads as Python's. One with nanoseconds can't be a key.
+* NaN is one key. Python finds a NaN in a dict only when it is the same object. So all NaNs become one object
+  (`NAN`), which has a stable hash of its own. A NaN that a key function returns is refused, because nothing
+  replaces it by that object.
+* 0.0 and -0.0 are one key, which is 0.0.
+* A time with a zone becomes UTC. In an hour that clocks show twice, Python treats two times as equal.
+* A pandas time in whole microseconds becomes Python's. A pandas time with nanoseconds can't be a key.
 * Null and `None` are one key.
-* Columns lose what only their encoding has: dictionaries, run ends, views, units of time. The rest has a
-  hash that is equal to the one of the Python value (`runtime/state/stable_hash_arrays.py`).
+* Columns lose their encoding: dictionaries, run ends, views, units of time. Their values have the same hash
+  as the Python values (`runtime/state/stable_hash_arrays.py`).
 
-A key decoded from a snapshot is a new object. `one_nan` makes the one NaN of it again.
+A NaN decoded from a snapshot is a new object. `one_nan` replaces it by `NAN`.
 
 **Columns of keys** in canonical form. Types that encode the same values in another way become the plain one:
 dictionaries, run ends, views, large texts, extension types. Times become microseconds, as Python's are. NaN
-becomes one bit pattern and -0.0 becomes 0.0. What is left is numbers, text, bytes, decimals, dates and times,
+becomes one bit pattern and -0.0 becomes 0.0. The results are numbers, text, bytes, decimals, dates and times,
 each with a validity bitmap.
 
-Lists, maps and structs are refused: they have no stable hash that a dict of rows would agree with.
+Lists, maps and structs are refused: they have no stable hash that would equal the hash of a dict's value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
-    """A column of keys in canonical form; the same object where it is that already."""
+    """A column of keys in canonical form; the same object if it is canonical already."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     given = column.type
@@ -151,7 +151,7 @@ NAN: Final = float("nan")
 class ColumnKey:
     """Key of `key_by("k")` and `key_by(["a", "b"])`: a value, or a tuple of values, by name.
 
-    It is a function from a record, which is a dict, to its key. A list of one name is that name.
+    Maps a record, which is a dict, to its key. A list of one name is the same as that name.
 
     Example:
         >>> ColumnKey(("k",))({"k": 1, "v": 2}), ColumnKey(("k", "v"))({"k": 1})
@@ -234,7 +234,7 @@ class NoKey(ColumnKey):
 
 
 def one_nan(keys: list[Any]) -> list[Any]:
-    """Decoded keys with `NAN` in the place of every NaN, also in tuples; the list may be the same."""
+    """Decoded keys with `NAN` in the place of every NaN, also in tuples; may return the same list."""
     kinds = set(map(type, keys))
     if tuple in kinds and _has_nan(chain.from_iterable(key for key in keys if type(key) is tuple)):
         keys = [tuple(map(_with_nan, key)) if type(key) is tuple else key for key in keys]
@@ -274,7 +274,7 @@ def _canonical(value: Any) -> Any:
 
 
 def as_column_key(key: Any) -> ColumnKey | None:
-    """A `ColumnKey` of the argument of `key_by`; `None` if it is no name and no list of names.
+    """A `ColumnKey` of the argument of `key_by`; `None` if it is neither a name nor a list of names.
 
     Example:
         >>> as_column_key("k"), as_column_key(["a", "b"]).names, as_column_key(len)

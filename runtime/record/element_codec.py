@@ -1,17 +1,17 @@
-"""Batches and elements of a channel to bytes and back.
+"""Encodes and decodes batches and the elements of a channel.
 
 **Elements** travel in frames between subtasks, and are stored as captured in-flight data. The first byte is
 the kind. So a reader can distinguish a buffer from an event, and a barrier from a watermark, without
 decoding. A buffer's payload is not read. Numbers are little endian.
 
 **Batches** become buffers. A payload begins with one byte: the version of the format in the upper half, the
-kind of batch in the lower. Rows are one list to the value codec, which transposes tuples, dicts and records.
-Their timestamps stand before them as raw 64-bit integers. Columns of numbers are plain msgpack. Measured on
-4,000 values, it is as fast as raw bytes within some nanoseconds a value. Small integers are faster and take
-an eighth of the bytes.
+kind of batch in the lower. The value codec encodes rows as one list, and transposes tuples, dicts and
+records. Their timestamps stand before them as raw 64-bit integers. Columns of numbers are plain msgpack.
+Measured on 4,000 values, it is as fast as raw bytes within some nanoseconds a value. For small integers it is
+faster and takes an eighth of the bytes.
 
 An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload. The
-timestamps of an Arrow batch stand before it as raw 64-bit integers, and the reader's are a view, too.
+timestamps of an Arrow batch stand before it as raw 64-bit integers, and are read as a view, too.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def encode_element(element: StreamElement) -> bytes:
 
 
 def decode_element(data: bytes | bytearray | memoryview) -> StreamElement:
-    """Decode the bytes of `encode_element`; damage is a `StreamCorruptError`."""
+    """Decode the bytes of `encode_element`; raises `StreamCorruptError` for damaged bytes."""
     kind = kind_of(data)
     try:
         return _decode(kind, data)
@@ -234,7 +234,7 @@ class BatchCodec:
     Args:
         allow_pickle: Whether values that have no codec of their own may be pickled. Without it columns have
             no extension types of Arrow that may run code.
-        thorough: Whether every value of a decoded Arrow batch is checked: its bytes may be a stranger's.
+        thorough: Whether every value of a decoded Arrow batch is checked, for bytes of an untrusted source.
     """
 
     def __init__(

@@ -89,12 +89,12 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class ArrowBatch:
-    """An Arrow record batch that flows as one unit, with, optionally, one event timestamp each row.
+    """An Arrow record batch that flows as one unit with, optionally, one event timestamp per row.
 
     Attributes:
         batch: The columns; never changed in place.
         timestamps: Event time of each row in microseconds, an `int64` array without nulls, or `None` when the
-            stream has none. It is beside the columns: a step that replaces them keeps it.
+            stream has none. They are not part of the columns: a step that replaces columns keeps them.
 
     Raises:
         PenstockError: The timestamps are of another type, or not one for each row.
@@ -193,7 +193,7 @@ class StreamStatus(Enum):
 
 
 class SnapshotKind(Enum):
-    """Reason of a snapshot; decides how its barrier behaves and who owns its files."""
+    """Reason for a snapshot; decides how its barrier behaves and who owns its files."""
 
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
@@ -210,8 +210,8 @@ class CheckpointOptions:
 
     Attributes:
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
-        drain: With a synchronous savepoint: event time goes to its end first, and all timers and windows
-            fire.
+        drain: Whether a synchronous savepoint first advances event time to its end, so that all timers and
+            windows fire.
         location: URL of a savepoint's folder; `None` for a place in the job's own checkpoint storage.
     """
 
@@ -231,10 +231,10 @@ class CheckpointBarrier:
     """Separates the data of checkpoint `checkpoint_id` from later data on a channel.
 
     Attributes:
-        checkpoint_id: Grows within a job; gaps are normal.
+        checkpoint_id: Id of the checkpoint; ids grow within a job, with gaps.
         timestamp: Trigger time at the coordinator, in seconds since the epoch.
-        confirmed_id: The newest completed checkpoint when this one was triggered (-1 for none). State
-            written for it may be named again by this one; nothing newer or older may.
+        confirmed_id: The newest completed checkpoint when this one was triggered (-1 for none). This
+            checkpoint may reuse state written for that one; nothing newer or older.
     """
 
     checkpoint_id: int
@@ -255,8 +255,8 @@ class EndOfData:
     """No more records follow on this channel; barriers still may.
 
     Attributes:
-        drain: The final watermark goes to the end of time, and all timers and windows fire.
-        savepoint_id: The savepoint with which the job is being stopped; `None` when its data has really
+        drain: Whether the final watermark goes to the end of time, so that all timers and windows fire.
+        savepoint_id: The savepoint with which the job is being stopped; `None` when the data itself has
             ended.
     """
 

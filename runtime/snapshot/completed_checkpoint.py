@@ -25,7 +25,7 @@ from penstock.runtime.snapshot.handles import (
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """Subtasks by operator that had finished before a checkpoint, and the URL of their state's storage."""
+    """Finished subtasks by operator, as before a checkpoint, and the URL of their state's storage."""
 
     subtasks: Mapping[str, tuple[int, ...]]
     location: str | None
@@ -38,11 +38,11 @@ class CompletedCheckpoint:
     Attributes:
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
-        metadata: Its metadata file; `None` until it is written.
-        size: Bytes of all its state, including shared files.
+        metadata: Metadata file; `None` until it is written.
+        size: Bytes of all state, including shared files.
         location: URL of the storage of its state files; `None` for the storage of its metadata.
         carried: State of finished subtasks whose files must be copied; `None` once the metadata is written.
-        statistics: `None` when not measured, or written by an older version.
+        statistics: Statistics; `None` when not measured, or written by an older version.
         drained: Whether the job was drained before this savepoint: event time advanced to its end.
     """
 
@@ -66,7 +66,7 @@ class CompletedCheckpoint:
         return self.kind.is_savepoint
 
     def files(self) -> Iterator[FileHandle]:
-        """All its files, the metadata last; may repeat a file."""
+        """All files of the checkpoint, the metadata last; may repeat a file."""
         for operator in self.operators.values():
             yield from operator.files()
         if self.metadata is not None:
@@ -115,8 +115,8 @@ class OperatorRestore:
 class ChannelRestore:
     """The in-flight data that one subtask starts with.
 
-    If the graph has changed, the handles have all in-flight data of exchanges to the subtask, which takes its
-    part.
+    After a change of the graph, the handles have all in-flight data of the exchanges to this subtask, which
+    takes its part.
     """
 
     handles: tuple[ChannelStateHandle, ...]
@@ -128,10 +128,10 @@ class TaskRestore:
     """The part of a completed checkpoint that one subtask starts from.
 
     Attributes:
-        operators: By operator id; a new operator has no entry.
+        operators: State by operator id; a new operator has no entry.
         is_savepoint: Whether the job does not own the files, so no later checkpoint may use them.
-        finished: Whether the subtask had finished: it only sends its ends, and its operators do not run
-            again.
+        finished: Whether the subtask had finished: it only sends its end elements, and its operators do not
+            run again.
         location: URL of the storage of its files; `None` for the job's own.
     """
 

@@ -1,4 +1,4 @@
-"""Durations and moments of users, and their conversion to the runtime's units.
+"""Durations and moments given by users, and their conversion to the runtime's units.
 
 Users write every duration as a `timedelta` or in seconds. The runtime uses seconds to wait, and whole
 microseconds of event time. Arguments of type `Duration` are checked first of all.
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from penstock.runtime.errors import ConfigurationError
 
-#: How users write durations: a `timedelta`, or seconds.
+#: A user's duration: a `timedelta`, or seconds.
 Duration: TypeAlias = timedelta | float
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ _FARTHEST: Final = 1 << 62
 
 
 def micros_of(moment: object) -> int:
-    """A moment in microseconds since the epoch, from a `datetime` with a time zone or such an `int`.
+    """Microseconds since the epoch of a moment: a `datetime` with a time zone, or already such an `int`.
 
     A `datetime` without a zone is refused, as it is ambiguous across machines.
 
@@ -89,7 +89,7 @@ def micros_in(name: str, duration: object, *, at_least: int = 1) -> int:
 
 
 def as_seconds(duration: Duration) -> float:
-    """A duration that has been checked, in seconds."""
+    """A checked duration in seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 

@@ -1,4 +1,4 @@
-"""Data that may run code where it is read, or lead a reader out of its bytes.
+"""Data that may run code when it is read, or make a reader read out of bounds.
 
 Reading a pickle can run any code, so a codec with `allow_pickle=False` neither writes nor reads one. Four
 other ways would run code that the data chooses, and are refused then:
@@ -11,8 +11,8 @@ other ways would run code that the data chooses, and are refused then:
   before Arrow sees them. A few types of Arrow itself run no code. To learn the names, the schema is read with
   another mark, which makes every column a plain one.
 
-Arrow reads the bounds of a column from the data. `validate` of a batch looks at the lengths of its buffers,
-and in full also at every offset, index and text. Only the latter keeps a reader inside of the data.
+Arrow reads the bounds of a column from the data. `validate` of a batch checks the lengths of its buffers, and
+in full also every offset, index and text. Only the full check keeps a reader inside the data.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ import pyarrow.types as kinds
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
 
-#: Methods that can't be called before an instance or a class has been asked for them.
+#: Method descriptors that are callable only after access through an instance or a class.
 _METHODS: Final = (classmethod, staticmethod, partialmethod, singledispatchmethod)
 
 
 class PicklePolicy:
-    """The setting `allow_pickle` of a codec, with all that it refuses."""
+    """The setting `allow_pickle` of a codec, with the checks that it decides."""
 
     __slots__ = ("allowed",)
 
@@ -88,9 +88,9 @@ def hidden_method(cls: type, fields: Collection[str], attributes: Iterable[str])
 
 
 def _is_called(cls: type, name: str) -> bool:
-    """Whether a class has something of this name that is called, also by the look at an attribute.
+    """Whether a class has an attribute of this name that is called, perhaps by mere access.
 
-    A plain value for all instances is not called. Nor is what computes an attribute once.
+    Plain values of the class are not called, nor are properties that are computed once.
     """
     found = inspect.getattr_static(cls, name, None)
     return callable(found) or isinstance(found, _METHODS) or hasattr(type(found), "__set__")
@@ -127,7 +127,7 @@ def read_batch(
 
 
 def read_schema(data: bytes) -> pa.Schema:
-    """A schema that was serialized alone; none with an extension type that may run code."""
+    """Read a schema that was serialized alone; refuse extension types that may run code."""
     try:
         check_types(data)
         return pa.ipc.read_schema(pa.py_buffer(data))
@@ -184,7 +184,7 @@ def _names_in(field: pa.Field) -> Iterator[str]:
 
 
 def _check_rows(batch: pa.RecordBatch, size: int) -> None:
-    """Check that no column, nor a part of one, is longer than the data could make it."""
+    """Check that no column, nor a part of one, is longer than the data allows."""
     most = max(_MOST_EMPTY_ROWS, 8 * size)
     arrays: list[pa.Array] = list(batch.columns)
     rows = batch.num_rows

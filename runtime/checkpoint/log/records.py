@@ -353,14 +353,12 @@ class LogView:
         return replace(self, next_slot=self.next_slot + 1, to_pass=(*self.to_pass, self.next_slot))
 
     def compacted(self, at: float) -> LogCompacted:
-        """The record that replaces all records so far."""
         passed = (*self.passed_slots, *self.to_pass)
         state = replace(self, next_slot=0, passed_slots=passed, to_pass=(), damage=(), hinted=-1)
         return LogCompacted(state, at)
 
     @staticmethod
     def at_compaction(record: LogCompacted, slot: int) -> LogView:
-        """The view after a compaction in `slot`."""
         return replace(record.state, next_slot=slot).after(record)
 
 

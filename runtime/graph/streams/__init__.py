@@ -1,6 +1,6 @@
 """The API of a program: the environment and its streams, with the code that they share.
 
-- `stream_environment`: where a program begins; builds and runs the graph.
+- `stream_environment`: the start of a program; builds and runs the graph.
 - `stream`, `record_operations`, `data_stream`: records alone; `data_stream` has the public class.
 - `keyed_stream`, `windowed_stream`: with keys, with windows; `aggregate` and `window_settings` serve both.
 - `graph_builder`: adds operators, and makes their streams, which avoids circular imports.

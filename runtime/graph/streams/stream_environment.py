@@ -1,4 +1,4 @@
-"""`StreamEnvironment`: where a program begins. It makes streams, builds their graph and runs it."""
+"""`StreamEnvironment`: the start of a program. It makes streams, builds their graph and runs it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Arrow batches of connectors: how many rows, as rows, with one schema, with columns of the file's path.
+"""Arrow batches of connectors: their sizes, their rows as dicts, one schema, and columns of file paths.
 
-`ReadAhead` decodes the next batch in a thread while the one before it is worked on. Decoding releases the
-interpreter. So a source whose chain does not wait for anything else reads nearly twice as fast where a
-processor is free. One batch is decoded ahead, never more, so memory is bounded. The batches and their order
-are the same as without it, and an error comes where its batch would have come.
+`ReadAhead` decodes the next batch in a thread while the current one is processed. Decoding releases the GIL.
+So a source whose chain does not wait for anything else reads nearly twice as fast where a processor is free.
+One batch is decoded ahead, never more, so memory is bounded. The batches and their order are the same as
+without it, and an error is raised in place of its batch.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ ARROW_ROWS: Final = 64 * 1024
 #: Maximum rows of an Arrow batch, for a job that takes less than 10 ms for them.
 MOST_ARROW_ROWS: Final = 256 * 1024
 
-#: Maximum rows that a source of lists is asked for: the largest slice of a list.
+#: Maximum rows of one request to a source of lists: the largest slice of a list.
 MOST_ASKED: Final = 4_096
 
-#: Ratio of the rows of an Arrow batch to those asked for, while the job is slow.
+#: Ratio of the rows of an Arrow batch to the requested rows, while the job is slow.
 _SLOW_FACTOR: Final = 4
 
 
 def arrow_rows(max_rows: int) -> int:
-    """Number of rows of Arrow that a reader gives when it is asked for `max_rows`, those of ten milliseconds.
+    """Number of rows of the Arrow batch that answers a request of `max_rows`, the rows of ten milliseconds.
 
-    Before the reader has given a first Arrow batch, the limit of lists of rows holds. At that limit a row
-    takes less than three microseconds, so a large batch holds up no barrier for long. A slow job gets small
-    batches. Each batch costs a millisecond whatever its size, so a fast job gets very large ones.
+    Before the first Arrow batch, the limit of lists of rows holds. At that limit a row takes less than three
+    microseconds, so a large batch holds up no barrier for long. A slow job gets small batches. Each batch
+    costs a millisecond whatever its size, so a fast job gets very large ones.
 
     Example:
         >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)
@@ -50,7 +50,7 @@ def arrow_rows(max_rows: int) -> int:
 
 
 def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """One dict per row; a `BadRecordError` names the column where Python has no value for one."""
+    """One dict per row; a `BadRecordError` names a column with a value that Python lacks."""
     try:
         return dicts_of_arrow(batch)
     except NoPythonValueError as error:
@@ -123,7 +123,7 @@ class PathColumns:
         return tuple(name for name in names if name in there or name not in self.names)
 
     def added_to(self, batch: pa.RecordBatch, wanted: Sequence[str] | None) -> pa.RecordBatch:
-        """A batch with these columns; `wanted` names those of the result in their order, `None` all."""
+        """A batch with these columns added; `wanted` names the result's columns in order, `None` all."""
         names, columns = list(batch.schema.names), list(batch.columns)
         for name, values in zip(self.names, self.row.columns, strict=True):
             if name not in names and (wanted is None or name in wanted):
@@ -134,7 +134,7 @@ class PathColumns:
         return found if wanted is None else found.select([name for name in wanted if name in names])
 
     def filled_into(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch in which columns of these names have the values of the path instead of nulls."""
+        """A batch whose columns of these names have the values of the path instead of nulls."""
         for name, values in zip(self.names, self.row.columns, strict=True):
             at = batch.schema.get_field_index(name)
             if at >= 0:
@@ -145,7 +145,7 @@ class PathColumns:
         return batch
 
     def added_to_rows(self, rows: Sequence[dict[str, Any]], wanted: Sequence[str] | None) -> list[Any]:
-        """Dicts with these columns; `wanted` as in `added_to`."""
+        """Dicts with these columns added; `wanted` as in `added_to`."""
         (constants,) = rows_of_arrow(self.row)
         if wanted is None:
             return [

@@ -1,4 +1,4 @@
-"""`BatchColumns`: the columns of a batch that an aggregation reads, of Arrow batches and of rows alike.
+"""`BatchColumns`: the columns of a batch that an aggregation reads, for Arrow batches and rows alike.
 
 `ColumnOperator` is the base of all operators that aggregate columns.
 """
@@ -27,7 +27,7 @@ from penstock.runtime.state.column_table import ColumnTable
 
 #: Digits of decimals in state.
 _DIGITS: Final = 38
-#: Other encodings of texts and bytes, with the plain one.
+#: Plain types of text and bytes, by the types that encode them in another way.
 _ENCODED: Final = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
@@ -37,7 +37,7 @@ _ENCODED: Final = {
 
 
 class ColumnsOfRows(NamedTuple):
-    """Columns of some rows of a batch; `rows` are their numbers, `None` for all of them."""
+    """Columns of some rows of a batch; `rows` are their indexes, `None` for all rows."""
 
     rows: Places | None
     keys: dict[str, pa.Array]
@@ -135,7 +135,7 @@ class KeyedColumnOperator(ColumnOperator):
     """Keeps the accumulators of each key in a column table.
 
     Attributes:
-        state_name: Name of the state table; tables of pairs are named after it and their result.
+        state_name: Name of the state table; tables of pairs are named after it and after their result.
         owner: Name of the operator in messages.
     """
 
@@ -144,7 +144,7 @@ class KeyedColumnOperator(ColumnOperator):
     owner: ClassVar[str]
 
     _table: ColumnTable
-    #: The pairs of key and value of each result that counts different values.
+    #: Tables of pairs of key and value, by the result that counts distinct values.
     _pairs: Mapping[str, ColumnTable]
 
     def open(self, context: OperatorContext) -> None:
@@ -165,7 +165,7 @@ def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
 
 
 def _type_in_state(value: Any) -> pa.DataType:
-    """The type of a value; decimals of one scale share a type, which has all digits."""
+    """The type of a value; decimals of one scale share the type with the maximum precision."""
     return type_of_value(value, digits=_DIGITS)
 
 

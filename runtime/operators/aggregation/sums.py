@@ -5,8 +5,7 @@ first. If its largest value times its length might not fit, it is summed in wide
 summed in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
 
 Whether a sum fits is checked when it is emitted. Until then a sum of whole numbers or decimals may have more
-digits, in a separate column. So numbers that cancel out do so however a window's records are cut into
-batches.
+digits, in a separate column. So numbers cancel out however a window's records are cut into batches.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
 )
 from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
-#: Adds decimals exactly; 76 digits are what Arrow can hold at most.
+#: Adds decimals exactly; Arrow holds at most 76 digits.
 _EXACT: Final = Context(prec=76)
 #: Holds sums of whole numbers that do not fit 64 bits while more is added to them.
 _WIDE: Final = pa.decimal256(76, 0)
@@ -50,10 +49,10 @@ _DIGITS: Final = 38
 
 @dataclass(frozen=True)
 class Sum(PartialAggregate):
-    """The sum of a column: int64 of whole numbers and booleans, double of floats, exact of decimals.
+    """The sum of a column: int64 for whole numbers and booleans, double for floats, exact for decimals.
 
-    A sum that does not fit fails the job, and the error names the key. Whole numbers have 64 bits, decimals
-    have 38 digits.
+    A sum that does not fit fails the job, and the error names the key. Sums of whole numbers have 64 bits,
+    and sums of decimals have 38 digits.
     """
 
     column: str

@@ -47,7 +47,7 @@ class MapOperator(FunctionOperator):
 
 
 class FilterOperator(FunctionOperator):
-    """Keeps the records for which the function returns something true, with their timestamps.
+    """Keeps the records for which the function returns a true value, with their timestamps.
 
     Example:
         >>> [batch.rows for batch in FilterOperator(bool).process(RowBatch([0, 1, 2]))]
@@ -73,7 +73,7 @@ class FilterOperator(FunctionOperator):
             kept = [(own_copy(row), place) for place, row in enumerate(rows) if function(row)]
             times = None if stamps is None else [stamps[place] for _, place in kept]
             return RowBatch([row for row, _ in kept], times)
-        # A predicate that only reads passes on its only reference.
+        # A predicate that only reads keeps no reference, so its records need no copy.
         if stamps is None:
             return RowBatch([row for row in rows if function(row)])
         pairs = [(row, time) for row, time in zip(rows, stamps, strict=True) if function(row)]
@@ -265,7 +265,7 @@ class MapBatchesOperator(FunctionOperator):
         return own_copies(rows) if self.isolates else rows
 
     def _own_batches(self, part: Any) -> Iterator[ArrowBatch]:
-        """Arrow batches; copied if their memory may be that of a numpy array that the function keeps."""
+        """Arrow batches, copied if they may share the memory of a numpy array that the function keeps."""
         for batch in _arrow_batches(part):
             yield ArrowBatch(own_batch(batch.batch)) if self._emission is Emission.AT_ONCE else batch
 

@@ -54,7 +54,7 @@ _INSTRUCTIONS_TEXT: Final = """
 """
 _INSTRUCTIONS: Final = frozenset(_INSTRUCTIONS_TEXT.split())
 
-#: `a + b` and its like; the numbers above are those of `a += b`, which changes a list in place.
+#: Number of the last operation like `a + b`; larger ones, like `a += b`, change a list in place.
 _LAST_BINARY: Final = 12
 
 _BUILTINS_TEXT: Final = """
@@ -64,7 +64,7 @@ _BUILTINS_TEXT: Final = """
 """
 _BUILTINS: Final = frozenset(_BUILTINS_TEXT.split())
 
-#: Methods that read, on any object. Builtin types have none of these names that changes them.
+#: Methods that only read. No builtin type has a method of one of these names that changes it.
 _METHODS_TEXT: Final = """
     as_integer_ratio astimezone bit_length capitalize casefold center conjugate copy count date decode
     encode endswith find fromisoformat get hex index is_integer isalnum isalpha isascii isdecimal
@@ -112,11 +112,11 @@ _FUNCTION_ARGUMENTS: Final = frozenset(
     }
 )
 
-#: Size and depth above which data is not searched.
+#: Maximum size and depth of data that is searched.
 _MOST_PARTS: Final = 10_000
 _DEPTH: Final = 4
 
-#: Instructions that stand between others and do nothing.
+#: Instructions without effect.
 _SILENT: Final = frozenset({"CACHE", "NOP", "RESUME", "EXTENDED_ARG"})
 
 
@@ -177,7 +177,7 @@ class _Names:
         return self._scope.get(name, getattr(builtins, name, None))
 
     def of_cell(self, name: str) -> Any:
-        """The value of a name of an enclosing function; a local variable of its own has none."""
+        """The value of a name of an enclosing function; `None` for a local variable of the function."""
         return self._cells.get(name)
 
     @property
@@ -199,7 +199,7 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
     for place, step in enumerate(steps):
         name, value = step.opname, step.argval
         if name == "BINARY_OP":
-            # The numbers behind are those of `a += b`, which changes a list in place.
+            # Larger numbers are operations like `a += b`, which changes a list in place.
             if (step.arg or 0) > _LAST_BINARY and not _counts(steps, place, owner):
                 return False
         elif name == "STORE_ATTR":
@@ -233,7 +233,7 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
 
 
 def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool:
-    """Return whether the `+=` at a place is that of `self.count += 1`: a number, and no part of a record."""
+    """Return whether the `+=` at a place is `self.count += 1`, on a number and not on part of a record."""
     if owner is None or place < 4 or len(steps) < place + 3:
         return False
     loads, copies, attribute, constant, changes, swaps, stores = steps[place - 4 : place + 3]
@@ -278,7 +278,7 @@ def _reads_owner(behind: list[dis.Instruction], names: _Names, seen: set[Any]) -
 def _is_known_method(
     method: str, before: list[dis.Instruction], names: _Names, owner: str | None, context: str | None
 ) -> bool:
-    """Return whether a method is one of a context, a state, a module, or the owner, which were examined."""
+    """Return whether a method belongs to a context, a state, a module, or the owner, all examined."""
     *_, first, last = (None, None, *before)
     if last is None:
         return False
@@ -303,7 +303,7 @@ def _takes_function(code: CodeType) -> bool:
     for step in dis.get_instructions(code):
         if step.opname == "KW_NAMES" and _FUNCTION_ARGUMENTS & set(code.co_consts[step.arg or 0]):
             return True
-        # Since Python 3.13 a constant in front of the call has the names.
+        # Since Python 3.13 the constant before the call holds the names.
         names = step.argval if step.opname == "LOAD_CONST" and isinstance(step.argval, tuple) else ()
         if any(isinstance(name, str) and name in _FUNCTION_ARGUMENTS for name in names):
             return True
@@ -316,7 +316,7 @@ def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
 
 
 def _own_handlers(code: CodeType) -> float:
-    """Start of a generator's own handler at the end: Python 3.12 turns a `StopIteration` there."""
+    """Offset of a generator's final handler, where Python 3.12 converts a `StopIteration`."""
     steps = list(dis.get_instructions(code))
     for place, step in enumerate(steps[:-1]):
         if step.opname == "CALL_INTRINSIC_1" and steps[place + 1].opname == "RERAISE":
@@ -362,7 +362,7 @@ def _is_plain_record(kind: type) -> bool:
 
 
 def _is_data(value: Any, depth: int = 0) -> bool:
-    """Return whether a value is no code and holds none, so that reading it can't do anything."""
+    """Return whether a value is no code and holds none, so that reading it has no effect."""
     kind = type(value)
     if kind in LEAVES or kind in (datetime, time):
         return True

@@ -57,7 +57,7 @@ class WindowShape:
     Attributes:
         size: Microseconds from start to end.
         slide: Microseconds from one start to the next; `None` for an assigner without a fixed slide.
-        offset: The first start that is not before the epoch; `None` likewise.
+        offset: The first start at or after the epoch; `None` as for `slide`.
 
     Example:
         >>> print(WindowShape(10_000_000, "all records", 5_000_000, 0))
@@ -107,7 +107,7 @@ class WindowShape:
 class WindowEnds:
     """Index of keys by the ends of windows of one size; the earliest end and the first added key come first.
 
-    Each window is in it until it fires. So keys are only added, and removed from the front. `TimerIndex` of
+    Windows stay in it until they fire. So keys are only added, and removed from the front. `TimerIndex` of
     other windows can remove them at any time.
 
     Example:
@@ -124,7 +124,7 @@ class WindowEnds:
     def __init__(self) -> None:
         self._ends: list[int] = []
         self._keys: dict[int, dict[Any, None]] = {}
-        #: Keys of one end that are left, and this end.
+        #: Remaining keys of one end, and this end.
         self._turn: deque[Any] = deque()
         self._whose_turn = 0
 
@@ -154,7 +154,7 @@ class WindowEnds:
 #: Name of the state table that holds the windows of each key.
 WINDOW_STATE: Final = "windows"
 
-#: Tag of the side output of records that came after all of their windows had fired.
+#: Tag of the side output of records that arrived after all of their windows had fired.
 LATE_RECORDS: Final = "late_records"
 
 #: Names of the list states that hold the reached event time, and the shape of the windows.
@@ -225,7 +225,7 @@ class RowWindowOperator(KeyedFunctionOperator):
 
     @abstractmethod
     def _next_end(self) -> int | None:
-        """Event time of the next window that fires."""
+        """Event time at which the next window fires."""
 
     @abstractmethod
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
@@ -259,7 +259,7 @@ class WindowOperator(RowWindowOperator):
         super().__init__(key_selector, contents, late_tag)
         self._assigner = assigner
         self._size = assigner.size
-        #: Slide of the windows, if the assigner has one: avoids a call of it for every record.
+        #: Slide of the windows, if the assigner has one; saves a call of the assigner for every record.
         self._slide = slide_of(assigner)
         self._shape = WindowShape.of(assigner, self._contents.keeps)
         self._contents.overlap = self._slide is not None and self._slide < self._size
@@ -344,7 +344,7 @@ class WindowOperator(RowWindowOperator):
 
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
         due = some_of(self._ends.due(until), self._clock.monotonic, everything=everything)
-        # The timestamp of the last emitted window, until none is left.
+        # The timestamp of the last emitted window, until no window is left.
         return self._collected(self._results(due), iter(lambda: self._stamp, None))
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
@@ -365,7 +365,7 @@ class WindowOperator(RowWindowOperator):
 
 
 def _same_windows(starts: Sequence[int], size: int, slide: int) -> tuple[int, int]:
-    """Bounds of the timestamps that are in exactly these windows: up to where one begins or ends.
+    """Bounds of the timestamps that are in exactly these windows, until a window begins or ends.
 
     Example:
         >>> _same_windows((0, 3, 6, 9), size=10, slide=3)

@@ -1,19 +1,19 @@
 """`WindowState`: the open windows of one subtask, each with its trigger state, timers and contents.
 
-A window of a key is one entry of a nested table: its key, its start and end, and a list of four. First come
-the trigger's state by name, and its timers of event time and of processing time. The contents come last, and
-are missing after a purge. Deleting the entry deletes all of it. A checkpoint writes the windows that were
+A window of a key is one entry of a nested table: its key, its start and end, and a list of four parts. First
+come the trigger's state by name, and its timers of event time and of processing time. The contents come last,
+and are missing after a purge. Deleting the entry deletes all of it. A checkpoint writes the windows that were
 touched since the last one.
 
 An empty window has no entry either, though it has not ended; a global window never ends. A session keeps its
-entry until it has ended, also when it was purged: later records join it.
+entry until it has ended, even after a purge, because later records join it.
 
 Two indexes in memory (`TimerIndex`) hold the windows by their due times, in event time and in processing
 time. A window is due at each of its timers and at the end of its life. The indexes are built from the entries
 when the operator opens, so no snapshot holds them.
 
 Many keys have the same window, so they share one item of the heap. An item without keys stays in the heap
-until its turn comes. When most of the heap is such waste, as with sessions, it is built anew.
+until it is the first. When most of the heap is such waste, as with sessions, it is built anew.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.runtime.state.state_table import StateTable
 #: Start and end of a window: the second part of an entry of keyed state.
 Span: TypeAlias = tuple[int, int]
 
-#: Number of heap items from which waste is counted.
+#: Minimum number of heap items for which waste is counted.
 _LEAST_WASTE: Final = 1024
 
 
 class TimerIndex:
-    """Due times of windows; the earliest comes first, and of one time the window that begins first.
+    """Due times of windows: the earliest first, and at equal times the window that begins first.
 
     Example:
         >>> index = TimerIndex()
@@ -47,7 +47,7 @@ class TimerIndex:
     def __init__(self) -> None:
         self._keys: dict[tuple[int, Span], dict[Any, None]] = {}
         self._heap: list[tuple[int, Span]] = []
-        #: Keys of one item that are left, the next one last.
+        #: Remaining keys of one item, the next one last.
         self._turn: list[Any] = []
         self._whose_turn: tuple[int, Span] | None = None
         self._count = 0
@@ -107,7 +107,7 @@ class TimerIndex:
         self._count -= 1
 
 
-#: The parts of an entry.
+#: Indexes of the parts of an entry.
 STATE: Final = 0
 EVENT_TIMERS: Final = 1
 PROCESSING_TIMERS: Final = 2

@@ -3,9 +3,9 @@
 **Folder columns**: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them. A folder
 `name=value` is a column of all files below it. Name and value are URL-encoded, and
 `__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts without a snapshot. They
-follow the rule of inferred CSV columns: a type must preserve every letter. So `month=02` is text, and
-`year=2020` is a number. Each split carries its values, so a restored job has the same ones. A column in the
-file itself takes precedence.
+follow the rule of inferred CSV columns: a type must preserve every character. So `month=02` is text, and
+`year=2020` is a number. Each split carries its folder columns, so a restored job has the same ones. A column
+in the file itself takes precedence.
 """
 
 from __future__ import annotations
@@ -176,10 +176,10 @@ class FileReader:
             self._current = None
 
 
-#: `"auto"` reads folders below the locations, with a warning of the job.
+#: `"auto"` reads folders below the locations, and adds a warning to the job's report.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None
 
-#: Name of a text line's column next to the folder columns, as in Spark.
+#: Name of the column for lines of text next to the folder columns, as in Spark.
 TEXT_COLUMN: Final = "value"
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -296,7 +296,7 @@ def _base(location: str) -> str:
 
 
 def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
-    """Return name and text of each folder column of a path, below the first base that contains the path."""
+    """Return name and text of each folder column of a path, below the shortest base that contains it."""
     base = min((base for base in bases if path.startswith(base)), key=len, default=path)
     found: dict[str, str | None] = {}
     for folder in path[len(base) :].split("/")[:-1]:

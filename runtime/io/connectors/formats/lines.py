@@ -155,7 +155,7 @@ def line_splits(
 
 
 class LineReader:
-    """Reads the records of one split; here each line is one."""
+    """Reads the records of one split; in this class each line is a record."""
 
     def __init__(self, cursor: LineCursor, on_error: OnError) -> None:
         self._cursor = cursor
@@ -245,7 +245,7 @@ def warnings_of_arrays(
     *,
     refuse: bool,
 ) -> list[str]:
-    """Inspect the first lines of some of the files, and warn of each whose only line is an array of objects.
+    """Inspect the first lines of some files, and warn of each whose only line is an array of objects.
 
     Args:
         refuse: Whether an array of objects on one line is an error, too.
@@ -400,7 +400,7 @@ def _may_differ(parsed: Sequence[Any], text: str) -> bool:
     fields = 0
     level: Sequence[Any] = parsed[::2]
     if set(map(type, level)) != {dict}:
-        level = [level]  # as the records may be numbers
+        level = [level]  # the records may be numbers
     while level:
         dicts = level if set(map(type, level)) == {dict} else [item for item in level if type(item) is dict]
         fields += sum(map(len, dicts))

@@ -44,7 +44,7 @@ _READ_BYTES: Final = 256 * 1024
 
 
 def is_recoded(encoding: str) -> bool:
-    """Whether files in an encoding, by its canonical name, are recoded."""
+    """Whether files in this encoding, a canonical name, are recoded."""
     return encoding.startswith(_WITH_MARKS) or encoding in ("iso2022_kr", "hz")
 
 
@@ -255,7 +255,7 @@ def whole_file(info: FileInfo, stored_as: str | None = None) -> FileSplit:
 
 
 def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
-    """Open a file as it is stored; refuses one that has another size than `size`, its size when listed."""
+    """Open a file as it is stored; refuse a file whose size differs from `size`, its size when listed."""
     try:
         now = filesystem.size(path)
         if now is None:

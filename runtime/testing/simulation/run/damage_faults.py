@@ -1,12 +1,12 @@
 """Faults of stored files: a flipped bit, or a lost file.
 
 A strike looks for a file of its kind that the newest checkpoint needs. If there is none, it retries a little
-later, and then takes another kind. A process or the JobMaster often dies with it, so that the file is read.
+later, and then takes another kind. Often a process or the JobMaster dies as well, so that the file is read.
 
 Three kinds of damage are left out, because no reader could notice them. The newest record of a log is never
 lost: the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier
-attempt may want its slot. And the listings of a log with damaged files are complete, because a reader needs
-either the files or the listings.
+attempt may try to take its slot. And the listings of a log with damaged files are complete, because a reader
+needs either the files or the listings.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from penstock.runtime.testing.simulation.run.target import Strike, Target
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
-#: Seconds between two searches for a file that does not exist yet, and the number of searches.
+#: Seconds between two searches for a file that does not exist yet.
 _POLL: Final = 0.005
 
 _MOST_SEARCHES: Final = 500
 
-#: Searches after which a file of another kind may be taken.
+#: Number of searches after which a file of another kind may be taken.
 _SEARCHES_FOR_ONE_KIND: Final = 8
 
-#: Searches that wait for an older checkpoint where one may be restored.
+#: Number of searches that wait for an older checkpoint where one may be restored.
 _SEARCHES_FOR_OLDER: Final = 100
 
 

@@ -1,9 +1,9 @@
 """`SimulatedRun`: the engine of the simulation. Makes moves until the jobs of a run have ended.
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
-work, one timer. The draws choose among all possible moves; without any, time passes until one is possible.
-First the drawn conditions hold and faults strike. Then the world calms down. After the last delayed arrival
-the job must end.
+work, one timer. The draws choose among all possible moves. If there is none, time passes until one is
+possible. First the drawn conditions hold and faults strike. Then the world calms down. After the last delayed
+arrival the job must end.
 
 The caller provides the jobs and judges the outcome: `user_run` for users, `tests/simulated_jobs` for seeds.
 """
@@ -25,7 +25,7 @@ from penstock.runtime.testing.simulation.world.world import World
 #: Maximum moves of a job after the faults and their delays have ended.
 MOST_CALM_MOVES: Final = 60_000
 
-#: Factor of that limit in the first calm seconds. A job may wait for a time of the clock, and take
+#: Factor of that limit in the first calm seconds. A job may wait for a moment of the clock, and take
 #: checkpoints every few milliseconds meanwhile.
 _WHILE_WAITING: Final = 20
 
@@ -38,7 +38,7 @@ MOST_CALM_SECONDS: Final = 900.0
 _CALM_TICK: Final = 0.000005
 
 
-#: Cause that a JobMaster reports if it finds the end in the log, after the death of the one that knew it.
+#: Cause that a JobMaster reports if it finds the job's end in the log, after its predecessor has died.
 ENDED_BEFORE: Final = "it had ended before"
 
 
@@ -106,14 +106,14 @@ class SimulatedRun:
     def run_to_end(
         self, next_job: Callable[[JobState], SimulatedJob | None] | None = None
     ) -> tuple[JobState, str]:
-        """Run the job, and the one that `next_job` makes of its final state, if any.
+        """Run the job, then any job that `next_job` makes of its final state.
 
         Returns:
             The final state of the last job, and its cause.
 
         Raises:
             StandstillError: A job does not end.
-            Exception: Something failed that was not injected: a bug.
+            Exception: An error that was not injected, which is a bug.
         """
         end = self._run_newest()
         job = None if next_job is None else next_job(end[0])
@@ -130,7 +130,7 @@ class SimulatedRun:
         return end
 
     def step(self) -> None:
-        """Make one move, after the faults that are due; errors as of `run_to_end`."""
+        """Make one move, after the faults that are due; raises as `run_to_end` does."""
         self._injector.inject_due()
         self._calm_down_in_time()
         if not self.move():

@@ -1,4 +1,4 @@
-"""`UserJob`: a user's graph as a job of the simulation: shrunk to a short run, objects copied by process.
+"""`UserJob`: a user's graph as a job of the simulation, shrunk to a short run, with objects per process.
 
 Settings keep their meaning: the mode, unaligned checkpoints, failover. Durations and sizes become small. So a
 run of some dozen records has many checkpoints, full channels and restarts.
@@ -151,7 +151,7 @@ def _extend(thing: Any, methods: dict[str, Any]) -> None:
     try:
         extended = type(kind.__name__, (kind,), {"__slots__": (), "__module__": kind.__module__, **methods})
         object.__setattr__(thing, "__class__", extended)
-    except TypeError:  # a class of C, a final one, or one that counts its subclasses' arguments
+    except TypeError:  # a C class, a final class, or one that checks subclass arguments
         return
 
 
@@ -281,7 +281,7 @@ def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
 
 
 def world_of(world: Any, output: Any) -> list[Any]:
-    """Objects that outlive all processes: the world of `build`, what `output` uses, and their parts."""
+    """Objects that outlive all processes: the world of `build`, the objects in `output`, and their parts."""
     found: list[Any] = []
     for shared in (world, getattr(output, "__self__", None), *_named_by(output)):
         found.append(shared)
