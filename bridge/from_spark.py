@@ -66,7 +66,7 @@ def from_spark(
         id: Id of the source; give one when a job has several.
         batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
             see dicts), `"rows"` gives dicts.
-        window: Bytes that may wait for each reader before Spark has to wait.
+        window: Maximum bytes that wait for each reader; beyond that Spark waits.
         max_disk_bytes: Maximum bytes of each reader in the temporary folder of its node; with more the job
             fails. Rows go there if no checkpoint covers them and `window` is full.
         **options: See `OperatorOptions`.

@@ -23,7 +23,7 @@ _NO_USER: Final = re.compile(r"[/\['\"]")
 #: A port, or the next of several URLs.
 _NO_PASSWORD: Final = re.compile(r"\d{1,5}(?:[/?#]|$)|(?<=[,;|]http:)//|(?<=[,;|]https:)//")
 _END_OF_AUTHORITY: Final = re.compile(r"[/?#]|$")
-#: Schemes in which a user alone is a token; elsewhere it is a user (`abfss://container@account`).
+#: Schemes in which a user alone is a token; in others it is a name (`abfss://container@account`).
 _TOKEN_AS_USER: Final = ("http://", "https://", "ws://", "wss://")
 #: A parameter of a URL. Signatures and tokens have many names, so each value counts as a secret.
 _FIRST_VALUE: Final = re.compile(r"[^=&]{1,100}=")
@@ -48,7 +48,7 @@ _NO_VALUE: Final = (
     r"(?!(?:an?|any|are|bool|bytes|can|expected|has|int|invalid|is|it|missing|must|needs|no|none|not|null|"
     r"optional|or|and|required|secretstr|str|the|unexpected|unknown|was|\*\*\*)(?:[^\w]|\Z))"
 )
-#: `password: x` of headers, YAML and sentences. As parsers print `token: x`, its value must have a digit.
+#: `password: x` of headers, YAML and sentences. For `token: x`, as parsers print it, x must have a digit.
 _SAID: Final = re.compile(
     r"(?P<name>(?:(?:(?:secret|passw(?:or)?d|pwd|passphrase|api[_-]?key|access[_-]?key|account[_-]?key|"
     r"private[_-]?key|[_-]token)[\w.-]{0,40}"
@@ -67,7 +67,7 @@ _NAME: Final = re.compile(r"secret|passw|passphr|pwd|token|key|signature|credent
 _KNOWN: Final = (
     r"(?:bearer|basic|token|digest|negotiate|ntlm|oauth|api-?key|key|aws4-[\w-]{1,40}|sharedkey(?:lite)?)"
 )
-#: The header, with or without the name of a scheme.
+#: The `Authorization` header, with or without the name of a scheme.
 _AUTHORIZATION: Final = re.compile(
     rf"""(?P<name>authorization["']?(?:[ \t]{{0,8}}[:=][ \t]{{0,8}}|,[ \t]{{0,8}}(?=b?["'])))"""
     rf"(?:{_QUOTED}|\*\*\*|(?P<scheme>{_KNOWN}[ \t]{{1,8}}){_WORD}|{_WORD}(?:[ \t]{{1,8}}{_WORD})?)",
@@ -130,7 +130,7 @@ def _without_users(chunk: str) -> str:
 
 
 def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
-    """Position of the `@` behind a secret, -1 for none; `last` is the position of the last `@`."""
+    """Position of the `@` after a secret, -1 for none; `last` is the position of the last `@`."""
     if last < start:
         return -1
     colon = chunk.find(":", start)

@@ -61,7 +61,7 @@ _CODE: Final = (
     property,
     type,
 )
-#: Packages beside the standard library whose own functions are watched.
+#: Packages besides the standard library whose own functions are watched.
 _WATCHED: Final = frozenset({"numpy", "pyarrow", "penstock"})
 
 
@@ -112,7 +112,7 @@ def _status() -> dict[str, str]:
 
 def _umask() -> object:
     found = _status().get("Umask")
-    if found is None:  # only a change returns the present value
+    if found is None:  # without /proc only a change returns the old value
         os.umask(mask := os.umask(0o077))
         return mask
     return found

@@ -114,7 +114,7 @@ class TaskThread:
         self._may_run.set()
 
     def stop(self) -> None:
-        """Stop between two pieces of work."""
+        """Stop after the present piece of work."""
         self._stopping = True
         self._may_run.set()
         self.post(lambda: None)
@@ -237,7 +237,7 @@ class Attempt:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the subtask. From now on it repeats no report and sends no frame, even if that is slow."""
+        """Stop the subtask. From now on it repeats no report and sends no frame, even if stopping is slow."""
         self._stopped = True
         self._link.close()
         self._thread.stop()

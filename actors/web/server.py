@@ -1,4 +1,4 @@
-"""`WebServer`: the shared state of all handlers, and `Route`, their form. It belongs to one event loop."""
+"""`Route`: a path with its handler. `WebServer`: the state that all handlers share, for one event loop."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Handler: TypeAlias = Callable[["WebServer", web.Request], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One path and method.
+    """A path and a method, with their handler.
 
     Attributes:
         path: Path with `{names}` in aiohttp's syntax.
-        answer: Form of its answer; `None` for an answer without a body, or with a special form.
+        answer: Form of the answer; `None` for an answer without a body, or with a special form.
         body: Form of the request's body; `None` without one.
         query: Descriptions of the query parameters, by name.
-        is_open: Whether it answers without a session.
+        is_open: Whether the route answers without a session.
     """
 
     method: str

@@ -165,7 +165,7 @@ def _in_file(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
 
 
 def _defaults() -> str:
-    """The text of `spark-defaults.conf`, which Spark does not read beside another file."""
+    """The text of `spark-defaults.conf`, which Spark does not read in addition to another file."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)

@@ -3,7 +3,7 @@
 While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
 the sequence is rolled over: it is handed out element by element, before any new element. If that begins and
 ends another alignment, the newer sequence comes first and the interrupted one continues afterwards. Each
-channel stays in order, because the newer elements stood in front of the rest of the interrupted sequence.
+channel stays in order, because the newer elements preceded the rest of the interrupted sequence.
 
 An element that can't be spilled stays in memory, so none is ever lost. `take_failure` then says why, and the
 owner ends the alignment.

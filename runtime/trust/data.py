@@ -34,7 +34,7 @@ _METHODS: Final = (classmethod, staticmethod, partialmethod, singledispatchmetho
 
 
 class PicklePolicy:
-    """The setting `allow_pickle` of a codec, with the checks that it decides."""
+    """The setting `allow_pickle` of a codec, with the checks that depend on it."""
 
     __slots__ = ("allowed",)
 

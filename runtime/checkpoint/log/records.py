@@ -40,7 +40,7 @@ class AttemptBegun:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """A checkpoint or savepoint exists from now on.
+    """A checkpoint or savepoint is complete from this record on.
 
     Attributes:
         at: Wall-clock seconds.
@@ -258,7 +258,7 @@ def _decode_completed(item: list[Any]) -> CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """The state of a job after the records of the slots in front of `next_slot`.
+    """The state of a job after the records of all slots before `next_slot`.
 
     Attributes:
         last_attempt: The attempt that owns the job; 0 before the first.

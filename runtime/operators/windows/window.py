@@ -9,7 +9,7 @@ when the job is rescaled. An index in memory holds the keys with a window that e
 no snapshot holds it and it can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is deleted. When many have ended,
-they fire some at a time, and the watermark waits for the last of them (`held_watermark.py`). The rest is in
+they fire in slices, and the watermark waits for the last slice (`held_watermark.py`). The rest is in
 the state, so a snapshot between two slices is complete.
 
 A record is *late* if all of its windows have ended: it goes to a side output. Lateness is the same after a

@@ -11,7 +11,7 @@ that contains `-Infinity`, are parsed line by line. This is twice as fast as a c
 
 Python's parser keeps the last of two fields with the same name, and turns `1e400` into infinity. Such lines
 are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. A slice
-has no lost field when it has as many colons behind a quote or a blank as parsed fields.
+has no lost field when it has as many colons after a quote or a blank as parsed fields.
 
 **Files that are one JSON array** are recognised. An array over several lines is refused. An array on one line
 is valid JSON lines, with a single record that is a list. If that list holds objects, a warning explains how
@@ -273,7 +273,7 @@ def warnings_of_arrays(
 
 
 def _is_array_across_lines(text: str, line_end: int) -> bool:
-    """Whether the array at the beginning of the text continues behind the first line, as valid JSON."""
+    """Whether the array at the beginning of the text continues after the first line, as valid JSON."""
     at = 1
     while True:
         at = _behind_space(text, at)

@@ -1,7 +1,7 @@
 """Splits of files: parts that subtasks read independently, each with its read position.
 
 A file of lines is cut into byte ranges without reading it. A range owns the lines that *begin* in it. Its
-reader skips a line that began before the range, and reads its last line to the end, even behind the range. So
+reader skips a line that began before the range, and reads its last line to the end, even past the range. So
 every line belongs to exactly one range, wherever the cuts fall. (Hadoop's `TextInputFormat` uses the same
 rule.) Compressed and recoded files, and CSV (where a newline may stand in quotes), can't be entered in the
 middle and are one split each.
