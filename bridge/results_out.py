@@ -156,7 +156,7 @@ def to_spark(
         id: Id of the sink. The default is `"to-spark"` for a stream, the only `SparkResults` for a job.
         schema: Arrow schema of a stream's rows; see `SparkResults`.
         timeout: Seconds for the job; `None` waits for ever.
-        progress: Show a live line while the job runs.
+        progress: Whether to show a live line while the job runs.
 
     Raises:
         GraphError: The graph can't be built.

@@ -251,12 +251,12 @@ class StreamEnvironment(NearestMembers):
         """Start the job and return at once; it outlives this program.
 
         Args:
-            name: Another name for the job than the environment's.
+            name: Name of the job; by default the environment's.
             restore_from: Path or URL of the initial snapshot: a savepoint's folder, a retained
                 checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for the newest one of a job.
                 State is found by operator id, at any parallelism.
-            allow_non_restored_state: Leave out the state of operators that this job does not have, instead
-                of failing.
+            allow_non_restored_state: Whether to drop the state of operators that this job does not have,
+                instead of failing.
 
         Raises:
             GraphError: The graph can't be built.
@@ -293,11 +293,11 @@ class StreamEnvironment(NearestMembers):
         """Start the job and wait for its end.
 
         Args:
-            name: Another name for the job than the environment's.
+            name: Name of the job; by default the environment's.
             timeout: Seconds to wait at most; `None` waits for ever.
-            progress: Show a live line while the job runs: records in and out, last checkpoint, restarts. If
+            progress: Whether to show a live line with records in and out, last checkpoint and restarts. If
                 the output is no terminal, a plain line is printed every two seconds.
-            ui: Open a browser that shows the job while it runs.
+            ui: Whether to open a browser that shows the job while it runs.
             restore_from: The snapshot to start from; see `submit`.
             allow_non_restored_state: See `submit`.
 

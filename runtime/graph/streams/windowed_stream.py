@@ -114,7 +114,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """Replace the assigner's trigger, which decides when windows emit.
 
         Args:
-            trigger: For example `EventTimeTrigger(early=CountTrigger(100))`; each subtask works with a copy.
+            trigger: Trigger, such as `EventTimeTrigger(early=CountTrigger(100))`; each subtask has a copy.
         """
         return self._with(self._settings.with_trigger(trigger))
 
@@ -123,7 +123,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """Remove records from a window when it emits; only `apply` supports this.
 
         Args:
-            evictor: For example `CountEvictor(100)`; each subtask works with a copy.
+            evictor: Evictor, such as `CountEvictor(100)`; each subtask has a copy.
         """
         return self._with(self._settings.with_evictor(evictor))
 

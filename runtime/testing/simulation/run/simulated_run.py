@@ -67,8 +67,8 @@ class SimulatedRun:
 
     Args:
         plan: The faults and requests; none by default.
-        take_back: Resets the external world to a checkpoint, as a user would. Called with a job's id, an
-            attempt and its checkpoint; `None` for the newest one.
+        take_back: Function that resets the external world to a checkpoint, as a user would. Takes a job's
+            id, an attempt and its checkpoint; `None` for the newest one.
         most_moves: Maximum moves after the faults have stopped. `None` allows 60,000, and twenty times as
             many within the first 200 s.
         most_seconds: Maximum virtual seconds after the faults have stopped.

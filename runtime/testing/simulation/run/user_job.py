@@ -52,9 +52,9 @@ class Strikes:
     """Hooks of the simulation around users' code.
 
     Attributes:
-        record: Called before users' code takes a record, which takes time and may fail.
-        effect: Called before users' code has an effect outside; the process may die.
-        committed: Called after a commit.
+        record: Hook before users' code takes a record; it takes time and may fail.
+        effect: Hook before users' code has an effect outside; the process may die.
+        committed: Hook after a commit.
     """
 
     record: Callable[[], None]
@@ -281,7 +281,7 @@ def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
 
 
 def world_of(world: Any, output: Any) -> list[Any]:
-    """Objects that outlive all processes: the world of `build`, the objects in `output`, and their parts."""
+    """Objects that outlive processes: the world of `build`, those that `output` names, and parts of both."""
     found: list[Any] = []
     for shared in (world, getattr(output, "__self__", None), *_named_by(output)):
         found.append(shared)
