@@ -32,9 +32,9 @@ from penstock.runtime.record.elements import ArrowBatch, BatchFormat, RowBatch
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
 #: Seconds that a read waits in the receive buffer for frames.
 _READ_PATIENCE: Final = 2.0
-#: Seconds for the receive buffers to start.
+#: Maximum seconds for the receive buffers to start.
 _START: Final = 120.0
-#: Seconds for Ray to reach a receive buffer again.
+#: Maximum seconds until Ray reaches a receive buffer again.
 _AWAY: Final = 60.0
 
 _WHO: Final = "the process that holds the rows between Spark and the job"
@@ -46,9 +46,9 @@ class BufferSplit:
 
     Attributes:
         buffer: Incarnation of the receive buffer that the position belongs to; empty before the first read.
-        rows: Rows that were read of each partition.
+        rows: Rows read so far, by partition.
         epoch: The newest micro-batch that was read completely; -1 for none.
-        is_whole: Nothing was read after the end of that micro-batch.
+        is_whole: Whether no row of a later micro-batch was read.
     """
 
     index: int
@@ -82,7 +82,7 @@ class BufferReader:
         self._report: RepeatedCall[None] | None = None
         #: The newest epoch whose end is known from the receive buffer.
         self._known = split.epoch
-        #: The epoch that ends after the frame that is being read.
+        #: The epoch that ends after the current frame.
         self._ends: int | None = None
 
     @property
@@ -102,7 +102,7 @@ class BufferReader:
         except ray.exceptions.RayActorError as error:
             raise LostInputError(DIED) from error
         if self.position.buffer != instance:
-            # It begins, or continues after a micro-batch: the first frame here is its next one.
+            # The reader begins, or continues after a micro-batch: the first frame of this buffer is its next.
             self.position = replace(self.position, buffer=instance, frame=0, row=0)
             self._next_frame = self._skip = 0
         # A completed checkpoint covers the restored position.
@@ -110,7 +110,7 @@ class BufferReader:
         self._ask()
 
     def snapshot(self) -> BufferSplit:
-        """The position with the rows of each partition, which would be too large to copy at every batch."""
+        """The position with the row counts by partition, which are too many to copy at every batch."""
         return replace(self.position, rows=dict(self._rows))
 
     def confirm(self, position: BufferSplit) -> None:
@@ -128,7 +128,7 @@ class BufferReader:
             self._report = None
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
-        """The next rows, at most `max_rows`; `None` when there are none right now."""
+        """The next rows, at most `max_rows`; `None` if none has arrived."""
         if not self._batches and not self._open_frame():
             return None
         batch = self._batches.popleft()
@@ -166,7 +166,7 @@ class BufferReader:
         return True
 
     def _ask(self) -> None:
-        # Looking at a future is free; `ray.wait` in every poll took a fifth of a waiting reader's time.
+        # Checking a future is free; `ray.wait` in every poll took a fifth of a waiting reader's time.
         first, known = self._next_frame, self._known
         self._call = RepeatedCall[Chunk | str](
             lambda: self._buffer.read.remote(first, known, _CHUNK_BYTES, _READ_PATIENCE),
@@ -197,14 +197,14 @@ class BufferReader:
             self._ask()
 
 
-#: Seconds until a reader without frames checks again: the first and the maximum pause.
+#: Seconds between two checks of a reader without frames: the first and the longest pause.
 _PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.016
 
 
 @dataclass(frozen=True)
 class SparkSource:
-    """The rows of a DataFrame; receive buffers find its program by the id of the transfer."""
+    """The rows of a DataFrame; receive buffers find its program by the id `transfer`."""
 
     only_reads: ClassVar[bool] = True
 

@@ -1,11 +1,11 @@
-"""`TransferService`: serves the jobs that read one DataFrame, in a thread of the program that has it.
+"""`TransferService`: serves the jobs that read one DataFrame, in a thread of the program that owns it.
 
 The thread waits at the rendezvous until all readers of a job have registered, and then transfers the rows to
 their receive buffers (`JobBuffers`). A DataFrame is transferred by one Spark job, a streaming DataFrame by a
 query that runs as long as the job.
 
-The program owns the rendezvous, an actor, which ends with it. Receive buffers then learn that no program can
-serve them any more.
+The rendezvous is an actor that ends with the program. Receive buffers then learn that no program serves
+them any more.
 
 Spark numbers micro-batches without gaps and never repeats one that it has committed. So a number that does
 not follow the job's newest one means that the job and the checkpoint location do not belong together.
@@ -99,7 +99,7 @@ def _between(first: int, last: int) -> str:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for the receive buffers to answer a check, or a report of a failure.
+#: Maximum seconds for the receive buffers to answer a check or the report of a failure.
 _LOOK: Final = 10.0
 
 
@@ -114,7 +114,7 @@ class JobBuffers:
     schema: bytes
 
     def transfer(self, df: DataFrame, epoch: int) -> bool:
-        """Push all rows of a DataFrame as one epoch, and close it; false if it was closed before.
+        """Push all rows of a DataFrame as one epoch, and close it; false if the epoch was closed before.
 
         Raises:
             TransferError: The received rows differ from Spark's counts.
@@ -130,7 +130,7 @@ class JobBuffers:
         if not all(self._ask([partial(buffer.begin.remote, epoch, run) for buffer in self.handles])):
             return False
         push = PushPartition(self.address, self.names, self.schema, epoch, run)
-        # PySpark looks columns up by name there, and finds none with a dot, and two that differ in case.
+        # `mapInArrow` looks columns up by name: it can't find a dotted name, or tell names apart by case.
         by_place = df.toDF(*(f"_{place}" for place in range(len(df.schema))))
         summaries = by_place.mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
@@ -149,7 +149,7 @@ class JobBuffers:
         if EpochStage.GAP.value in stages:
             raise left_out(epoch, min(self._ask([buffer.newest.remote for buffer in self.handles])))
         if {EpochStage.CLOSED.value, EpochStage.OPEN.value} <= set(stages):
-            raise inside_epoch(epoch)  # within one job, buffers that have not closed it have prepared it
+            raise inside_epoch(epoch)  # in one job, every buffer that has not closed it has prepared it
         if EpochStage.AHEAD.value in stages:
             logger.warning("%s", begins_later(self.job_id, epoch))
 
@@ -177,7 +177,7 @@ class JobBuffers:
         self._ask([buffer.finish.remote for buffer in self.handles])
 
     def fail(self, reason: str) -> None:
-        """Send the readers the reason why no more rows come; skips dead receive buffers."""
+        """Fail the readers with this reason; dead receive buffers are skipped."""
         calls = [RepeatedCall[None](partial(d.fail.remote, reason), self._who) for d in self.handles]
         deadline = time.monotonic() + _LOOK
         for call in calls:
@@ -187,7 +187,7 @@ class JobBuffers:
                 )
 
     def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
-        """Answers to calls, all of which may be repeated."""
+        """Answers to calls, which must be idempotent."""
         repeated = [RepeatedCall[Any](call, self._who) for call in calls]
         deadline = time.monotonic() + seconds
         return [call.answer(max(0.0, deadline - time.monotonic())) for call in repeated]
@@ -205,7 +205,7 @@ def _raise_problems(answers: Sequence[str | None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequest:
-    """All readers of a job have registered; their epochs are the micro-batches after which they continue."""
+    """Request of a job whose readers have all registered; each continues after its epoch in `epochs`."""
 
     job_id: str
     epochs: tuple[int, ...]
@@ -231,7 +231,7 @@ class Rendezvous:
             return ONE_JOB.format(*self._registered)
         known = self._registered.setdefault(job_id, {})
         if index in known:
-            # The rows of another incarnation went to a process that is gone.
+            # Earlier rows went to another incarnation, whose process has ended.
             return None if known[index][0] == instance else DIED
         known[index] = (instance, epoch)
         if len(known) == of:
@@ -244,7 +244,7 @@ class Rendezvous:
         return len(self._registered.get(job_id, {})) == of
 
     async def request(self, number: int, patience: float) -> TransferRequest | None:
-        """The request after `number` others; `None` if none comes within `patience` seconds. Idempotent."""
+        """Return request `number`, from 0; `None` if none comes within `patience` seconds. Idempotent."""
         deadline = time.monotonic() + patience
         while number >= len(self._requests):
             left = deadline - time.monotonic()
@@ -265,7 +265,7 @@ def start_rendezvous(transfer: str, *, one_job: bool) -> Any:
 _POLL: Final = 1.0
 #: Seconds that a call waits at the rendezvous for a request.
 _REQUEST: Final = 10.0
-#: Seconds between an error that the end of the program causes and that end.
+#: Maximum seconds from an error to the end of the program, if that end caused the error.
 _GRACE: Final = 2.0
 
 
@@ -276,9 +276,9 @@ Serve: TypeAlias = Callable[[JobBuffers], None]
 class TransferService:
     """Serves the requests of jobs, one after the other, as long as the session lives.
 
-    It costs the program a thread, and the cluster a process of about 80 MB, the rendezvous. It stays when its
-    jobs have ended, because another one may come. When idle it makes a call every ten seconds and checks the
-    session every second.
+    A service costs the program a thread, and the cluster a rendezvous process of about 80 MB. Both stay when
+    the jobs have ended, because another job may come. An idle service makes a call every ten seconds and
+    checks the session every second.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class TransferService:
                     taken += 1
                     self._take(request)
         except Exception as error:
-            # Mostly Ray or Spark is gone because the program ends.
+            # The usual cause: Ray or Spark has stopped because the program ends.
             if program_ends.wait(_GRACE) or not ray.is_initialized():
                 logger.debug("transfer %s ends: %s", self.id, error)
                 return

@@ -118,7 +118,7 @@ def rescale(
     timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
-    """Change the parallelism of a running job. Its state is saved, and its subtasks are deployed again."""
+    """Change the parallelism of a running job: save its state and deploy its subtasks again."""
     wanted = dict(map(_assignment, parallelism))
     begun = time.monotonic()
     handle = named_job(job, address)
@@ -138,7 +138,7 @@ def inspect(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a snapshot contains. It also shows how long its subtasks took for it. Runs no job."""
+    """Show the contents of a snapshot and the time that each subtask took for it. Runs no job."""
     opened = open_snapshot(absolute_location("snapshot", snapshot), open_location)
     codec = ValueCodec(allow_pickle=allow_pickle)
     summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)

@@ -1,9 +1,9 @@
 """The archive of ended jobs: the last report of each, as JSON.
 
-It is kept in two places. Ray's cluster-wide key-value store ends with the cluster; there `penstock list`
-finds jobs without knowing where their checkpoints are. `<job>/status.json` beside the checkpoints stays.
+Each report is stored in two places. `penstock list` finds it in Ray's cluster-wide key-value store, which
+ends with the cluster. The file `<job>/status.json` beside the job's checkpoints outlives the cluster.
 
-A report that was read from JSON is checked, because `from_dict` accepts values of other types.
+The types of a report from JSON are checked, because `from_dict` accepts values of other types.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 
 
 def check_types(value: object, kind: Any, where: str = "") -> None:
-    """Raise a `TypeError` that names the first part of another type than declared.
+    """Raise a `TypeError` that names the first value that is not of its declared type.
 
-    A whole number is a valid `float`; a number that is not finite never is.
+    An `int` is a valid `float`; infinities and NaN are not.
     """
     if isinstance(kind, type) and is_dataclass(kind):
         if not isinstance(value, kind):
@@ -114,7 +114,7 @@ _FILE: Final = "status.json"
 
 
 def report_from(data: dict[str, Any]) -> JobReport:
-    """A report from its plain values; raises an exception of any type when they make none."""
+    """Build a report from its plain values; may raise any exception if they are invalid."""
     if data["format"] != FORMAT:
         msg = f"it has format {data['format']!r:.20}; this version of Penstock reads {FORMAT}"
         raise ValueError(msg)
@@ -147,7 +147,7 @@ def load_from_cluster(job_id: str) -> JobReport | None:
 
 
 def list_cluster() -> tuple[list[JobReport], list[UnreadableReport]]:
-    """The last reports of all jobs that this cluster has seen, oldest job first, and those unreadable."""
+    """The last report of every job that this cluster has run, oldest first, and the unreadable ones."""
     reports: list[JobReport] = []
     unreadable: list[UnreadableReport] = []
     for key in internal_kv._internal_kv_list(_PREFIX, namespace=_NAMESPACE):
@@ -162,7 +162,7 @@ def list_cluster() -> tuple[list[JobReport], list[UnreadableReport]]:
 
 
 def remember_cancellation(job_id: str) -> None:
-    """Note in the cluster, for good, that a job is to be cancelled; later reports keep the note."""
+    """Record permanently in the cluster that a job is to be cancelled; later reports do not erase this."""
     internal_kv._internal_kv_put(_CANCELLED + job_id.encode(), b"", overwrite=True, namespace=_NAMESPACE)
 
 
@@ -175,7 +175,7 @@ def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:
 
 
 def keep_beside_checkpoints(storage: SnapshotStorage, report: JobReport) -> None:
-    """Keep the report beside the job's checkpoints. A failure is logged only: the cluster has the report."""
+    """Keep the report beside the job's checkpoints. A failure is only logged: the cluster has the report."""
     try:
         save_to_storage(storage, report)
     except Exception:  # no error here may affect the job's end
@@ -210,13 +210,12 @@ def open_proven(
 ) -> SnapshotStorage | Fenced:
     """Open the storage of a job, and write the proof by which its nodes recognize the same storage.
 
-    Returns `Fenced` when the job is new, and another process was its JobMaster meanwhile; then nothing was
-    written.
+    Returns `Fenced`, and writes nothing, if the job is new and another process has become its JobMaster.
 
     Args:
-        is_new: Whether the job was just submitted. The log of another submission under its id then belongs
+        is_new: Whether the job was just submitted. A log of another submission under its id then belongs
             to another job.
-        timeout: Seconds without progress after which a call is given up.
+        timeout: Seconds without progress after which a call fails.
 
     Raises:
         JobIdTakenError: The job is new, and the storage has another job's log under its id; nothing was
@@ -246,7 +245,7 @@ def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str
 
 
 def _to_keep(report: JobReport) -> dict[str, Any]:
-    """Return plain values without processes: no program can reach those of an ended job."""
+    """Return plain values; those of an ended job name no process, because it can't be reached."""
     if report.status.is_terminal:
         subtasks = tuple(replace(subtask, process=None) for subtask in report.subtasks)
         report = replace(report, master=None, subtasks=subtasks)

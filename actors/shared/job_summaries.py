@@ -1,13 +1,13 @@
 """Sums of a job's report: work of its vertices, fill of its edges, and its bottleneck.
 
 A vertex is as slow as its slowest subtask, so shares of time have an average and a maximum. Sums of rates
-leave out subtasks that have none yet.
+leave out subtasks whose rates are not known yet.
 
 **The bottleneck.** A subtask that can't keep up is busy nearly all of the time. Its senders run out of
-credits and are back-pressured; theirs are, too, up to the sources. Such a vertex is not the cause: it would
-like to send. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has a
-back-pressured vertex in front of it. A vertex that is busy nearly all of the time limits the job as well,
-although no subtask waits for it: a source, for example. The busiest of several is named.
+credits and are back-pressured, and so are their senders, up to the sources. A back-pressured vertex is not
+the cause, because it waits. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has
+a back-pressured vertex in front of it. A vertex that is busy nearly all of the time limits the job as well,
+although no subtask waits for it: a source, for example. Among several, the busiest is the bottleneck.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.actors.shared.job_report import SubtaskInfo
     from penstock.runtime.task.statistics import OutputFill
 
-#: Share of its time from which a subtask that others wait for counts as busy.
+#: Minimum share of time at work of a busy subtask that others wait for.
 BUSY: Final = 0.5
 #: The same limit for a subtask that no other waits for.
 BUSY_ALONE: Final = 0.9
-#: Share of its time from which a subtask counts as back-pressured.
+#: Minimum share of time without credits of a back-pressured subtask.
 BACKPRESSURED: Final = 0.1
 
 
@@ -39,7 +39,7 @@ class VertexSummary:
     Attributes:
         parallelism: Number of its subtasks.
         running: Number of its running subtasks.
-        busy: Average share of the time at work; `None`, as all rates, before any is known.
+        busy: Average share of the time at work; `None`, like all rates, until one is known.
         busy_max: Share of the busiest subtask.
         backpressured: Average share of the time in which an output had no credit.
         backpressured_max: Share of the most back-pressured subtask.
@@ -202,7 +202,7 @@ def find_bottleneck(graph: GraphInfo, vertices: Iterable[VertexSummary]) -> Bott
 
 
 def _waiting_for(vertex: str, graph: GraphInfo, known: Mapping[str, VertexSummary]) -> tuple[str, ...]:
-    """Back-pressured vertices from which back-pressured vertices only lead to this one, the nearest first."""
+    """Back-pressured vertices that reach this one through back-pressured vertices only, nearest first."""
     found: dict[str, None] = {}
     layer = [vertex]
     while layer:

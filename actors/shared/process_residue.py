@@ -1,21 +1,21 @@
-"""`ProcessResidue`: detects remains of users' code in a process that forbid another job there.
+"""`ProcessResidue`: detects changes by users' code after which a process must not run another job.
 
-A process that has served one job may serve the next one of the same program. It keeps what is loaded: the
-interpreter, libraries, and the user's own modules with their globals. So a module's counter or cache
-continues from job to job, as it does in the workers of Ray and Spark. When a role is given back, this looks
-for changes that a later job must not meet:
+A process that has served one job may serve the next one of the same program. It keeps its interpreter, the
+loaded libraries, and the user's own modules with their globals. So a module's counter or cache continues from
+job to job, as it does in the workers of Ray and Spark. At the end of a role, this class looks for changes
+that must not affect a later job:
 
 - a user's module whose file has changed since it was loaded: the next job needs the new one;
 - environment variables, the working directory or `sys.path`, if they differ from the start of the process;
 - settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
   handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
-- functions and classes of Python, numpy, Arrow or Penstock that were exchanged;
+- functions and classes of Python, numpy, Arrow or Penstock that were replaced;
 - threads that still run, uploads of state among them;
-- child processes, open files, and ports that are listened on.
+- child processes, open files, and listening ports.
 
-With any of these the process ends: nothing is set back, because something may depend on the new value. Only
+After any of these the process ends. Nothing is reset, because other code may depend on the new value. Only
 random numbers are seeded anew for each role. Files are checked again before the next role is taken, because
-notebooks edit a module between two jobs. Changes that can't be seen from here stay: settings of other
+notebooks edit a module between two jobs. Some changes are not detected and stay: settings of other
 libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is for jobs that can't
 accept that.
 """
@@ -48,9 +48,9 @@ _THREAD_ENDS: Final = 0.2
 
 
 class ProcessResidue:
-    """Compares a process with its state at the start; to be made before the first role is taken.
+    """Compares a process with its state at the start; create it before the first role is taken.
 
-    Open files in the folder `own_files` are ignored: that of Ray's session.
+    Open files in `own_files`, the folder of Ray's session, are ignored.
     """
 
     def __init__(self, own_files: str | None = None) -> None:
@@ -90,7 +90,7 @@ class ProcessResidue:
             self._files.setdefault(file, stamp if is_older else (0, 0))
 
     def left(self) -> str | None:
-        """Return why no other job may run here; `None` when one may. Call it after a role's end."""
+        """Return the reason why no other job may run here, or `None`. Call it after a role's end."""
         changed = sorted({name for name, _ in _environment().items() ^ self._environment.items()})
         if changed:
             return f"environment variables have changed: {', '.join(changed)}"
@@ -138,9 +138,9 @@ class ProcessResidue:
         return None if changed is None else f"{changed} has changed"
 
     def _new_module_changed(self) -> str | None:
-        """Note the modules that this role has loaded.
+        """Watch the files of modules that this role has loaded; return the reason if one has changed.
 
-        A file that was written after the role was taken may have been loaded before it was written.
+        A file that was written after the start of the role may differ from the loaded module.
         """
         for file in _users_files(set(sys.modules) - self._modules):
             if file in self._files:
@@ -176,7 +176,7 @@ def _is_installed(module: str) -> bool:
     return isinstance(file, str) and os.path.realpath(file).startswith(INSTALLED)
 
 
-#: The function at the start of the process: a job may replace it.
+#: The original `time.time`, because a job may replace it.
 _now: Final = time.time
 
 

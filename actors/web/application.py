@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 PAGE: Final = Path(__file__).with_name("page")
 #: Maximum size of a request, in bytes.
 _LARGEST: Final = 64 * 1024
-#: HTTP status by class of error; the first that fits counts.
+#: HTTP status by class of error; the first matching class counts.
 _STATUS: Final = (
     (JobTimeoutError, 503),
     (DeploymentError, 409),
@@ -96,7 +96,7 @@ def _handler(server: WebServer, route: Route) -> _Handler:
 
 
 def _guard(server: WebServer) -> Any:
-    """Checks and headers of every request, including those for files and for paths that do not exist."""
+    """Middleware that checks every request and sets headers, also for files and for unknown paths."""
 
     @web.middleware
     async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -128,7 +128,7 @@ def _errors(status: int, text: str) -> web.Response:
     return web.json_response({"errors": [text]}, status=status)
 
 
-#: Ports that are tried when none was given, from this one on: 8265 and 8266 are often Ray's dashboard.
+#: First port to try when none is given; 8265 and 8266 are often Ray's dashboard.
 FIRST_PORT: Final = 8275
 
 _TRIED: Final = 20
@@ -146,7 +146,7 @@ class ServerOptions:
 
     Attributes:
         port: `None` for the first free one from 8275 on, 0 for any.
-        ends_with_input: End when standard input is closed: the program that holds its other end has ended.
+        ends_with_input: Stop when standard input closes, because the program at its other end has ended.
     """
 
     host: str = "127.0.0.1"
@@ -159,7 +159,7 @@ class ServerOptions:
 
 
 def serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `on_ready` gets the address, and the one that begins a session."""
+    """Serve until SIGINT or SIGTERM; `on_ready` gets the server's address, and the login address."""
     check_bind(options.host, options.token)
     asyncio.run(_serve(options, on_ready))
 
@@ -179,7 +179,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, ended.set)
     if options.ends_with_input:
-        loop.add_reader(sys.stdin.fileno(), ended.set)  # no process writes, so readable input is its end
+        loop.add_reader(sys.stdin.fileno(), ended.set)  # only its end makes it readable
     try:
         await web.SockSite(runner, bound).start()
         on_ready(address, f"{address}#token={access.new_login()}")

@@ -1,8 +1,8 @@
-"""Describes the paths of the server to programs (OpenAPI 3.1), made of the routes and their types.
+"""OpenAPI 3.1 description of the server, generated from the routes and their types.
 
-The forms of a job's report are made of its dataclasses, so they can't differ from them. Most parts of a
+The schemas of a job's report are generated from its dataclasses, so the two can't differ. Most parts of a
 report are dataclasses as `asdict` writes them. Where `to_dict` writes something else, `_form` takes the
-dataclass and says what differs. Handlers answer plain dicts, so the types here are dicts for mypy.
+dataclass and the differences. Handlers return plain dicts, so the types here are dicts for mypy.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _As:
 
 
 def _form(kind: type[Any], name: str = "", /, *, _without: tuple[str, ...] = (), **changed: Any) -> Any:
-    """The form of a dataclass, with the name `name` in OpenAPI.
+    """The schema of a dataclass, with the name `name` in OpenAPI.
 
     Args:
         _without: Attributes that are not written.
@@ -243,13 +243,13 @@ _CHECKPOINT = _form(CheckpointRecord, "Checkpoint", **_NAMES_OF_FLINK)
 
 
 class AlignmentOfSubtask(TypedDict):
-    """Seconds that barriers were aligned, and bytes of data between subtasks that the checkpoint holds."""
+    """Seconds of barrier alignment, and bytes of in-flight data in the checkpoint."""
 
     duration: float
     persisted: int
 
 
-#: Seconds that stopped the task, and seconds beside it.
+#: Seconds that blocked the task, and seconds in the background.
 CheckpointParts = TypedDict("CheckpointParts", {"sync": float, "async": float})
 
 _SUBTASK_CHECKPOINT = _form(

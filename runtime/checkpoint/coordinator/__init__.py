@@ -8,7 +8,7 @@
 - `pending_checkpoint`: one running checkpoint and its acknowledgements.
 - `completion`: metadata, record, and notification of a completed checkpoint.
 - `operator_states`: the state of a completed checkpoint, also of finished subtasks.
-- `aborts`: aborted checkpoints, and when they fail the job.
+- `aborts`: aborted checkpoints, and the failure of the job after too many of them.
 - `files`: files of completed checkpoints, and deletion.
 - `history`: checkpoints for display.
 

@@ -1,13 +1,13 @@
 """The history of a job's checkpoints, for display and for metrics.
 
 A new JobMaster continues the history from two sources. The job's record, written every two seconds, has the
-last checkpoints, also failed and running ones. The metadata of retained checkpoints has their final
+last checkpoints, including failed and running ones. The metadata of retained checkpoints has their final
 statistics, which may be newer. Metrics of failed checkpoints are lost, and so are checkpoints that ended
-after the job's last record and are not retained. They are counted, because each retained checkpoint stores
-the job's counters.
+after the job's last record and are not retained. Lost checkpoints are still counted, because each
+retained checkpoint stores the job's counters.
 
 Failed checkpoints and savepoints are rare, so some of them stay in the history longer than others. Otherwise
-a job with a checkpoint each second would lose a failure within minutes, when a user asks for it.
+a job with a checkpoint each second would drop a failure within minutes, before a user asks for it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def is_rare(record: CheckpointRecord) -> bool:
 def newest_and_rare(
     records: Sequence[CheckpointRecord], newest: int, rare: int
 ) -> tuple[CheckpointRecord, ...]:
-    """The newest records, and before them the last `rare` failed checkpoints and as many savepoints."""
+    """The last `newest` records, and before them the last `rare` failed checkpoints and savepoints each."""
     chosen: list[CheckpointRecord] = []
     left = {is_failed: rare, is_savepoint: rare}
     completed, plain = CheckpointStatus.COMPLETED, SnapshotKind.CHECKPOINT
@@ -148,7 +148,7 @@ class CheckpointHistory:
         self._counters = earlier.counters
 
     def recover(self, retained: Sequence[CompletedCheckpoint], highest_id: int) -> None:
-        """Correct the history of earlier JobMasters by the log, once; `retained` is oldest first."""
+        """Correct the history of earlier JobMasters from the log, once; `retained` is oldest first."""
         if self._is_recovered:
             return
         self._is_recovered = True
@@ -248,7 +248,7 @@ class CheckpointHistory:
     def details(
         self, *, newest: int | None = None, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The `newest` checkpoints, or those of one id, with the metrics of each subtask."""
+        """The last `newest` checkpoints, or those with this id, with the metrics of each subtask."""
         chosen: Iterable[CheckpointRecord] = self._records
         if checkpoint_id is not None:
             chosen = (record for record in self._records if record.checkpoint_id == checkpoint_id)
@@ -275,7 +275,7 @@ class CheckpointHistory:
 def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
     """The record of a retained checkpoint, from its metadata.
 
-    As in Flink, its duration ends with the last acknowledgement, without the writing of the metadata.
+    As in Flink, its duration ends with the last acknowledgement and excludes writing the metadata.
     """
     known = checkpoint.statistics
     subtasks = 0 if known is None else known.subtasks
@@ -297,7 +297,7 @@ def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
 def _recovered_records(
     records: Iterable[CheckpointRecord], retained: Iterable[CompletedCheckpoint], highest_id: int
 ) -> list[CheckpointRecord]:
-    """The records of earlier JobMasters, corrected by the log, in the order of their start."""
+    """The records of earlier JobMasters, corrected from the log, in the order of their start."""
     certain = {(c.checkpoint_id, c.attempt): _recovered_record(c) for c in retained}
     found = []
     for record in records:
@@ -313,7 +313,7 @@ def _recovered_records(
 def _recovered_counters(
     counters: CoordinatorStatistics, retained: Sequence[CompletedCheckpoint]
 ) -> CoordinatorStatistics:
-    """The counters of earlier JobMasters, whose checkpoints without a completion have failed."""
+    """The counters of earlier JobMasters; checkpoints that did not complete count as failed."""
     known = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
     completed = max(counters.completed, len(retained), *(statistics.completed for statistics in known))
     triggered = max(counters.triggered, completed, *(statistics.triggered for statistics in known))

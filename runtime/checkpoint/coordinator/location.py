@@ -1,10 +1,10 @@
-"""The location of a snapshot: can it be written, and which id does the checkpoint get?
+"""Prepares a snapshot: checks that its location can be written, and assigns the id of its checkpoint.
 
 *The location.* A storage that can't be written fails every subtask of a checkpoint, after barriers have
 blocked the job. A synchronous savepoint would even end the job's data. So `SnapshotLocation` writes a small
 file first. In a user's folder it deletes the file again, even after a failed write, which may have stored it.
-The name is always the same, so the next savepoint into the folder removes the file of a dead JobMaster. A
-location that only other nodes can't write stays undetected; their subtasks decline the checkpoint.
+The name is always the same, so the next savepoint into the folder removes the file of a dead JobMaster. If
+only other nodes can't write there, the check succeeds, and their subtasks decline the checkpoint.
 
 *The id.* Master hooks put the id of a checkpoint into external systems, as the mark of an externally induced
 source. The mark stays when the JobMaster dies before the checkpoint is complete. If another JobMaster gave
@@ -20,8 +20,8 @@ unique by the decision log.
    whatever was deleted meanwhile.
 2. An attempt that finds the file of an older attempt takes the next id. One that finds the file of a newer
    attempt is fenced.
-3. An attempt that finds its own file has lost the answer, or its earlier start was refused. No hook has got
-   that id.
+3. An attempt that finds its own file has lost the answer, or its earlier start was refused. No hook has
+   received that id.
 
 It must never delete the file of the newest id, even after a failed write, because another attempt may have
 written it. The next JobMaster, or the end of the job, removes old files.
@@ -166,7 +166,7 @@ class WriteProbe:
     ) -> None:
         """Run `work`; exactly one callback follows, at the latest after the timeout.
 
-        The error after the timeout names `where`. A second work beside the first is a `RuntimeError`.
+        The error after the timeout names `where`. A call while other work runs raises a `RuntimeError`.
         """
         if self.is_running:
             msg = f"a trial of {where} can't begin: the work of the last one still runs"
