@@ -16,7 +16,7 @@ class UserLocation:
     """A line of the user's program.
 
     Attributes:
-        line: From 1.
+        line: Line number, from 1.
         function: The function around the line.
 
     Example:
@@ -74,7 +74,7 @@ class GraphError(PenstockError):
 
 
 class ConfigurationError(PenstockError, ValueError):
-    """A setting has a value that is not allowed; the message says what is."""
+    """A setting has a value that is not allowed; the message says which are."""
 
 
 class OperatorError(PenstockError):
@@ -119,7 +119,7 @@ class CodecError(PenstockError):
 
 
 class KeyTypeError(PenstockError, TypeError):
-    """A value can't be a key: it is mutable, equals nothing reliably, or has no stable form."""
+    """A value can't be a key: it is mutable, has no reliable equality, or has no stable form."""
 
 
 class KeyGroupError(PenstockError, ValueError):
@@ -135,7 +135,7 @@ class ObjectNotFoundError(StorageError):
 
 
 class ObjectExistsError(StorageError):
-    """A put-if-absent lost: something is already stored under this path."""
+    """A put-if-absent failed: something is already stored under this path."""
 
 
 class StorageTimeoutError(StorageError):
@@ -167,11 +167,11 @@ class BadInputError(PenstockError):
 
 
 class LostInputError(SuppressRestartsError):
-    """Input is gone that was read and that no checkpoint covers."""
+    """Input that was read is lost, and no checkpoint covers it."""
 
 
 class LostOutputError(SuppressRestartsError):
-    """Output is gone that was written and that no attempt will write again."""
+    """Output that was written is lost, and no attempt will write it again."""
 
 
 class StreamCorruptError(PenstockError):
@@ -210,7 +210,7 @@ class RequestLostError(PenstockError):
 
 
 class RescaleError(PenstockError):
-    """A job could not be brought to another parallelism and continues as it was; the message says why."""
+    """A job could not be rescaled and continues as before; the message says why."""
 
 
 class RestoreError(PenstockError):

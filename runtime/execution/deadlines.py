@@ -1,13 +1,13 @@
-"""Limits of a silence: of a call (`RetryDeadline`), and of the JobMaster (`Lease`).
+"""Time limits for unanswered calls (`RetryDeadline`), and for a silent JobMaster (`Lease`).
 
-The cluster reports a process that gives no answer in one of two ways. It has died: that is final, unless
-something restarts it under the same name. Or it is unreachable, mostly because a connection broke. Then it is
-unknown whether the process lives, or whether it has executed the call. So only idempotent calls may be
+The cluster reports a process that does not answer as dead or as unreachable. Death is final, unless the
+process is restarted under the same name. A process is mostly unreachable because a connection broke. Then it
+is unknown whether the process lives, or whether it has executed the call. So only idempotent calls may be
 repeated.
 
-One absence begins with the first call that fails and ends with a call that lasts. The pauses between calls
-grow, so that not all callers reach a receiver at once when it comes back. Retries are decided here only:
-blocking threads, event loops and polls all ask this class.
+An absence begins with the first call that fails and ends with a call that lasts. The pauses between calls
+grow, so that not all callers reach a receiver at once when it returns. This class alone decides on retries,
+for blocking threads, event loops and polls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Seconds between a failed call and the next one: `first`, and each `factor` times the one before."""
+    """Seconds between a failed call and the next: `first`, then each `factor` times the previous pause."""
 
     first: float
     factor: float = 1.0
@@ -34,7 +34,7 @@ class Pauses:
         return min(pause, self.longest)
 
 
-#: Between two calls of an actor.
+#: Pauses between two calls of an actor.
 BETWEEN_CALLS: Final = Pauses(first=0.1, factor=2.0, longest=0.5)
 
 
@@ -42,7 +42,7 @@ class RetryDeadline:
     """Follows the failed calls of one receiver.
 
     Args:
-        present_after: A call that lasted this many seconds before it failed had reached its receiver.
+        present_after: Seconds; a call that lasted longer before it failed had reached its receiver.
     """
 
     def __init__(self, pauses: Pauses = BETWEEN_CALLS, present_after: float = inf) -> None:
@@ -52,7 +52,7 @@ class RetryDeadline:
         self._failures = 0
 
     def failed(self, asked_at: float, now: float, patience: float = inf) -> float | None:
-        """Count a failed call; return the seconds until the next one, `None` for a receiver that is gone.
+        """Count a failed call; return the seconds until the next one, or `None` to give up.
 
         Args:
             asked_at: Time of the call, in monotonic seconds.
@@ -67,10 +67,10 @@ class RetryDeadline:
 
 
 class Lease:
-    """Counts silence, in the time in which the process could have heard something.
+    """Counts silence, but only time in which the process could have received calls.
 
-    No orphan stays, whatever died first: a process ends itself when its lease expires. But a process may have
-    been unable to run (SIGSTOP, a suspended machine, user code that held the interpreter). When it continues,
+    A process ends itself when its lease expires, so no orphan stays. But a process may have been unable to
+    run (SIGSTOP, a suspended machine, user code that held the interpreter). When it continues,
     much time has passed, and the JobMaster's calls are still unread. So the time between two checks counts
     for at most two intervals, and incoming calls are read before the next check.
 
@@ -94,12 +94,12 @@ class Lease:
         return self._silent
 
     def renew(self, now: float) -> None:
-        """The JobMaster gave a sign: earlier silence no longer counts."""
+        """Reset the silence after a call of the JobMaster."""
         self._silent = 0.0
         self._looked_at = now
 
     def change(self, timeout: float, now: float) -> None:
-        """The JobMaster gave a sign, and another timeout from now on."""
+        """Reset the silence, and use another timeout from now on."""
         self._timeout = timeout
         self.renew(now)
 

@@ -1,16 +1,16 @@
 """The processes of a job, as its JobMaster reaches them.
 
-`Processes` is the port. `Replies` waits for the answers of several calls, and only so long.
+`Processes` is the port. `Replies` waits a limited time for the answers of several calls.
 
-A call is answered once, later, by its reply: with the process's answer, or with a `CallFailure`. Failures are
-values with three cases that every caller distinguishes. The process has died, it can't be reached, or the
+Each call is answered once, later, by its `reply`: with the process's answer or with a `CallFailure`. Failures
+are values with three cases that every caller distinguishes: the process has died, it can't be reached, or the
 call raised.
 
 `Deliveries` answers the `deliver` calls of senders. A `deliver` call carries a frame of one channel. Its
 return is the sender's credit, so the call waits until the subtask has consumed everything below the call's
 last number. Calls come in any order, and more than once when a connection broke. Consumed elements never
-reach the subtask again. When the attempt ends, all calls are answered alike: as consumed when it has
-finished, because nothing after the end is missing; else as stale. Calls of another role or of an older
+reach the subtask again. When the attempt ends, all calls get the same answer: consumed when it has
+finished, because nothing after the end is missing; else stale. Calls of another role or of an older
 attempt don't get here (`RoleHolder`).
 """
 
@@ -49,8 +49,8 @@ class SubtaskFailed:
     Attributes:
         error: One paragraph for people: what happened, where, what to do.
         recoverable: Whether another attempt may succeed.
-        is_damage: Whether the state that it was to restore is damaged.
-        is_bad_input: Whether a source can't read what is stored; the same failure would come again.
+        is_damage: Whether the state to restore is damaged.
+        is_bad_input: Whether a source can't read its input; a restart would repeat the failure.
     """
 
     error: str
@@ -83,23 +83,23 @@ SubtaskOutcome: TypeAlias = SubtaskFinished | SubtaskStopped | SubtaskFailed
 
 T = TypeVar("T")
 
-#: Inputs that every process has room for.
+#: Minimum number of inputs that a process has room for.
 _ROOM_FOR_INPUTS: Final = 64
 
-#: Names a process; says nothing about its role.
+#: Name of a process, independent of its role.
 ProcessId: TypeAlias = str
 
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process is gone for good."""
+    """The process has died; this is final."""
 
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The process could not be reached; the call may have been carried out all the same."""
+    """The process could not be reached; it may still have executed the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class ProcessSpec:
 
     @classmethod
     def of(cls, subtask: ExecutionSubtask) -> ProcessSpec:
-        """The needs of a subtask, with room for more inputs than it has.
+        """The needs of a subtask, with room for extra inputs.
 
-        So its process also serves the subtask after a rescale, or a subtask of another job.
+        So the process can also serve the subtask after a rescale, or a subtask of another job.
         """
         inputs = max(len(subtask.inputs), _ROOM_FOR_INPUTS)
         vertex = subtask.vertex
@@ -135,7 +135,7 @@ class ProcessSpec:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """The resources that it occupies by Ray's names, CPUs and GPUs first."""
+        """Occupied resources by Ray's names, CPUs and GPUs first."""
         return {"CPU": self.num_cpus, "GPU": self.num_gpus, **self.resources}
 
     @property
@@ -143,7 +143,7 @@ class ProcessSpec:
         return any(self.amounts.values())
 
     def fit(self, wanted: ProcessSpec) -> bool:
-        """Whether a process that was started with these serves a subtask that needs `wanted`.
+        """Whether a process that was started with this spec can serve a subtask that needs `wanted`.
 
         Example:
             >>> [ProcessSpec(cpus, 0, 64).fit(ProcessSpec(0, 0, 2)) for cpus in (0, 1)]
@@ -157,8 +157,8 @@ class Place:
     """The place of a process.
 
     Attributes:
-        started: When it started, as the kernel of its node counts; distinguishes it from a later process with
-            the same id. 0 when it is not known.
+        started: Start time in the unit of the node's kernel; 0 if unknown. Distinguishes the process from a
+            later one with the same pid.
     """
 
     pid: int
@@ -185,7 +185,7 @@ class LongCall:
     """A call of a user's function that has not returned for a while.
 
     Attributes:
-        what: What is called, and where it stands: `map function parse (job.py:12)`.
+        what: Name and place of the function: `map function parse (job.py:12)`.
     """
 
     what: str
@@ -211,7 +211,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The cluster's resources by Ray's names, and those that are free."""
+    """Total and free resources of the cluster, by Ray's names."""
 
     total: Mapping[str, float]
     free: Mapping[str, float]
@@ -233,35 +233,35 @@ class Processes(Protocol):
     def claim(self, spec: ProcessSpec) -> ProcessId | None:
         """Claim a warm process that fits; `None` when there is none.
 
-        It has served this program before and holds no role, but it may have died, and it may refuse the role.
+        The process has served this program before and holds no role. It may have died, or refuse the role.
         """
         ...
 
     def start(self, spec: ProcessSpec) -> ProcessId:
-        """Start a process; calls wait until it is there."""
+        """Start a process; calls to it wait until it has started."""
         ...
 
     def end(self, process: ProcessId, why: str = "") -> None:
-        """End a process at once, whatever it does; `why`, if given, is a warning for the log.
+        """End a process at once, whatever it does; answer its open calls with `Died`.
 
-        Its open calls are answered with `Died`, and `why` if it was given.
+        `why`, if given, is logged as a warning and becomes the detail of `Died`.
         """
         ...
 
     def forget(self, process: ProcessId) -> None:
-        """This process is not of this job any more; it lives on."""
+        """Remove a process from this job; the process continues."""
         ...
 
     def offer(self, process: ProcessId) -> None:
-        """This process has given its role back and is not of this job any more: another job may claim it."""
+        """Remove a process that has given its role back from this job; another job may claim it."""
         ...
 
     def room(self) -> Room:
-        """The cluster's resources, for a message; none when the cluster does not answer."""
+        """The cluster's resources, for a message; empty when the cluster does not answer."""
         ...
 
     def ask(self, process: ProcessId, reply: Reply[CurrentRole]) -> None:
-        """Ask a process what it holds. That renews the lease of one that holds no role."""
+        """Request the role of a process; this renews the lease of a process without one."""
         ...
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
@@ -275,7 +275,7 @@ class Processes(Protocol):
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
     ) -> None:
-        """Build and restore the subtask of an attempt; `None` when that went well."""
+        """Build and restore the subtask of an attempt; `None` on success."""
         ...
 
     def run(
@@ -303,9 +303,9 @@ class Processes(Protocol):
     def processor_times(
         self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
     ) -> None:
-        """Read on a node the processor time of its living processes, in seconds.
+        """Read the processor time of living processes of a node, in seconds.
 
-        None of the processes takes part in this, so that it works when they hang.
+        The processes take no part in this, so it also works when they hang.
         """
         ...
 
@@ -324,7 +324,7 @@ K = TypeVar("K", bound=Hashable)
 class Replies(Generic[K, T]):
     """Collects one answer for each key; calls `done` once, when all are there or after `timeout` seconds.
 
-    A key that is missing in the answers has not answered in time.
+    A key without an entry in the answers has not answered in time.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ class Replies(Generic[K, T]):
         self._done = done
         self._answers: dict[K, T | CallFailure] = {}
         self._is_over = False
-        # Without a key there is nothing to wait for, and `done` is called all the same: later, never at once.
+        # Without keys `done` is called as well: later, never at once.
         self._timer = timers.call_later(timeout if keys else 0.0, self._end)
 
     def reply(self, key: K) -> Reply[T]:
@@ -364,10 +364,10 @@ class Replies(Generic[K, T]):
 
 
 class DeliveryAnswer(Enum):
-    """The receiver's answer to a `deliver` call; its value travels, because Ray would pickle a member.
+    """The receiver's answer to a `deliver` call; its value is sent, because Ray would pickle a member.
 
     Attributes:
-        CONSUMED: Everything was consumed: the credits are back.
+        CONSUMED: Everything was consumed: take the credits back.
         STALE: The receiver does not hold the role, or has moved on to a newer attempt: stop sending.
         NOT_YET: The receiver has not been deployed for this attempt: send again a little later.
     """
@@ -381,9 +381,9 @@ class SenderStep(Enum):
     """The sender's step after a `deliver` call.
 
     Attributes:
-        SEND_AGAIN: The same elements with the same numbers, a little later; the receiver drops duplicates.
-        END_CHANNEL: Nothing more is sent, and a sender that leaves does not wait for this receiver. It has
-            finished, or the JobMaster sees its death itself.
+        SEND_AGAIN: Send the elements with the same numbers a little later; the receiver drops duplicates.
+        END_CHANNEL: Send nothing more, and do not wait for this receiver at the end. The receiver has
+            finished, or the JobMaster notices its death.
     """
 
     TAKE_CREDIT = "take the credit"
@@ -411,7 +411,7 @@ class Deliveries:
         self._closed_with: DeliveryAnswer | None = None
 
     def wait(self, channel: int, next_sequence_number: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
-        """Answer when everything below this number is consumed; false if that happened at once."""
+        """Answer when everything below this number is consumed; return false if it has answered at once."""
         if self._closed_with is not None:
             answer(self._closed_with)
         elif self._consumed.get(channel, 0) >= next_sequence_number:
@@ -431,7 +431,7 @@ class Deliveries:
             heapq.heappop(waiting)[2](DeliveryAnswer.CONSUMED)
 
     def close(self, answer: DeliveryAnswer) -> None:
-        """Answer every call, now and from now on, the same way."""
+        """Give this answer to all waiting and all later calls."""
         self._closed_with = answer
         waiting, self._waiting = self._waiting, {}
         for calls in waiting.values():

@@ -30,7 +30,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One subtask of one job, in one process; attempt 0 stands before the first deployment."""
+    """One subtask of one job, in one process; the attempt is 0 before the first deployment."""
 
     job_id: str
     subtask: SubtaskId
@@ -44,7 +44,7 @@ class Role:
         return replace(self, attempt=attempt)
 
     def is_same_taking(self, other: Role) -> bool:
-        """Whether both are the same taking of a role, in whatever attempts."""
+        """Whether both have the same token, in any attempts."""
         return self.token == other.token
 
 
@@ -76,7 +76,7 @@ class RoleHolder:
         return True
 
     def give_back(self, role: Role) -> bool:
-        """Give a role back; `False` when the process does not hold it. Nothing of it may run any more."""
+        """Give a role back; `False` when the process does not hold it. Nothing of the role may still run."""
         if not self.holds(role):
             return False
         self.role = None
@@ -93,7 +93,7 @@ class RoleHolder:
         return True
 
     def may_deploy(self, role: Role) -> bool:
-        """Whether this attempt may begin; asked again when an older one has been stopped for it."""
+        """Whether this attempt may begin; check again after an older one was stopped for it."""
         return self.holds(role) and role.attempt > self._past
 
     def begin(self, role: Role) -> None:

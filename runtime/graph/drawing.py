@@ -1,17 +1,17 @@
 """Draws a `GraphInfo` as SVG.
 
-Lines and letters have the colour of the text around them (`currentColor`), so the picture is light or dark
-as the page is. The font has a fixed width, so the room of a text is known without the font. All text of users
-is escaped, and the picture has no script, no link and no reference to another file.
+Lines and letters have the colour of the surrounding text (`currentColor`), so the picture matches a light or
+dark page. The font has a fixed width, so the width of a text is known without the font. All text of users is
+escaped, and the picture has no script, no link and no reference to another file.
 
 1. Layers: a vertex lies one layer below its lowest producer, and a source right above its highest reader. An
    edge that passes layers gets a *bend* in each of them. So every link joins two neighbouring layers.
 2. Order: the order with the fewest crossings is NP-hard to find. The median heuristic comes near. Layer by
    layer, down and up, a node moves to the median place of its neighbours. The best order on the way is kept.
    Ties keep their order, so the same graph always gives the same picture.
-3. Places: a node wants to be at the mean of its neighbours, and the nodes of a layer keep their order and
-   distance. The places nearest to the wanted ones, by the sum of squares, are those of an isotonic
-   regression. Some sweeps down and up bring the layers into agreement.
+3. Places: the ideal place of a node is the mean of its neighbours, and the nodes of a layer keep their order
+   and distance. An isotonic regression finds the places nearest to the ideal ones, by the sum of squares.
+   Some sweeps down and up bring the layers into agreement.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Layered:
     vertices: int
 
     def neighbours(self, *, above: bool) -> dict[int, list[int]]:
-        """The nodes in the layer above or below that each node is linked with."""
+        """For each node, the linked nodes in the layer above or below."""
         found: dict[int, list[int]] = {}
         for route in self.routes:
             for upper, lower in pairwise(route):
@@ -128,7 +128,7 @@ def crossings(order: Sequence[Sequence[int]], below: Mapping[int, Sequence[int]]
 
 
 def _sort(layer: list[int], fixed: Sequence[int], neighbours: Mapping[int, Sequence[int]]) -> None:
-    """Sort a layer by the places of its neighbours in the fixed layer; others stay near their place."""
+    """Sort a layer by the places of its neighbours in the fixed layer; nodes without any stay near their place."""
     place = {node: index for index, node in enumerate(fixed)}
     scale = len(fixed) / len(layer)
     wanted = {
@@ -144,7 +144,7 @@ _PLACE_SWEEPS: Final = 8
 def place_nodes(
     graph: Layered, order: Sequence[Sequence[int]], widths: Mapping[int, float], gap: float
 ) -> dict[int, float]:
-    """The middle of each node, from the left edge of the picture; `gap` is the least distance of two nodes.
+    """The middle of each node, from the left edge of the picture; `gap` is the minimum distance of two nodes.
 
     Example:
         >>> place_nodes(into_layers(3, [(0, 1), (0, 2)]), [[0], [1, 2]], {0: 10, 1: 10, 2: 10}, gap=20)
@@ -168,7 +168,7 @@ def place_nodes(
 
 
 def nearest_in_order(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
-    """The nearest places whose distances are at least those of the offsets: an isotonic regression."""
+    """The places nearest to `wanted` whose distances are at least those of the offsets."""
     pools: list[tuple[float, int]] = []  # sum and number of nodes that move together
     for place, offset in zip(wanted, offsets, strict=True):
         total, count = place - offset, 1
@@ -212,7 +212,7 @@ class Layout:
     """A picture without its text.
 
     Attributes:
-        curves: The points of each edge from top to bottom; it passes each of them straight down.
+        curves: The points of each edge from top to bottom; the edge is vertical at each of them.
     """
 
     width: float
@@ -286,7 +286,7 @@ _LETTER: Final = 7.3
 _LINE: Final = 18.0
 _PADDING: Final = 12.0
 _MARGIN: Final = 6.0
-#: Letters of a line that are shown; the whole text is shown when the mouse is over it.
+#: Maximum letters of a line; a tooltip shows the whole text.
 _LONGEST: Final = 56
 _FONT: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
@@ -356,14 +356,14 @@ def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int)
         x, y = to_x, to_y
     yield f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.5"/>'
     yield f'<path d="M{x - 4:.1f},{y - 8:.1f}h8l-4,8z" fill-opacity="0.5"/>'
-    # Labels of edges side by side take turns in their height.
+    # Labels of neighbouring edges alternate between two heights.
     label = _label(edge)
     height = y - 18 if position % 2 == 0 else y - 34
     yield _text(x + 8, height, label, 'font-size="11" opacity="0.75"', title=edge_label(edge))
 
 
 def _label(edge: EdgeInfo) -> str:
-    """The short label of an edge; `edge_label` is the whole one."""
+    """The short label of an edge; `edge_label` makes the whole one."""
     key = "" if edge.key is None else f" by {edge.key}"
     tag = "" if edge.side_output is None else f", {edge.side_output!r}"
     return _cut(f"{edge.partitioning}{key}{tag}")
@@ -379,7 +379,7 @@ def _cut(text: str) -> str:
 
 
 def graph_page(what: str, build: Callable[[], JobGraph], note: str = "") -> str:
-    """A picture with a caption; if `build` raises an error of Penstock's, its text instead."""
+    """A picture with a caption, or the text of the `PenstockError` that `build` raises."""
     try:
         graph = graph_info(build())
     except PenstockError as error:  # a cell that shows an object must not fail

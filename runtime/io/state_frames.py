@@ -63,7 +63,7 @@ _GROUP: Final = "key_group"
 
 
 def table_of_blocks(blocks: Iterable[ColumnBlock]) -> pa.Table:
-    """One table of all blocks of a state; only `key_group` without blocks."""
+    """One table of all blocks of a state; without blocks its only column is `key_group`."""
     tables: list[pa.Table] = []
     names: tuple[str, ...] = ()
     keys: dict[str, TypedColumns] = {}
@@ -100,7 +100,7 @@ def parts_of_columns(
     codec: ValueCodec,
     files: PartFiles,
 ) -> dict[int, OperatorSubtaskState]:
-    """Write a table as the state of a draft in columns, by subtask; blocks."""
+    """Write a table as the columnar state of a draft, by subtask; blocks."""
     names = _key_names(table, keys)
     extra = sum(_is_extra(name) for name in names[1:])
     if any(map(_is_extra, names[1 : len(names) - extra])):
@@ -181,7 +181,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 class PandasFrame(Protocol):
-    """A `pandas.DataFrame`; pandas is otherwise not needed."""
+    """Protocol of a `pandas.DataFrame`, so that pandas need not be installed."""
 
     @property
     def columns(self) -> Any: ...
@@ -219,13 +219,13 @@ def read_state(
         encoded: Keep values as bytes of the value codec, for values without an Arrow type.
         columns: Return the state of an aggregation over columns unchanged: a column for each part of the key
             and of the value, beside `key_group`. `write_state(kind="columns")` accepts it.
-        classes: Classes of values that can't be found through a module that is imported here.
+        classes: Classes of values that are not found in an imported module.
         allow_pickle: Unpickle values and import modules that the snapshot names; only for trusted snapshots.
 
     Raises:
         RestoreError: The snapshot does not exist or is incomplete.
-        ConfigurationError: The snapshot lacks this operator or state; names the existing ones.
-        NoArrowTypeError: No Arrow type fits the keys or values; names one.
+        ConfigurationError: The snapshot lacks this operator or state; the message names the existing ones.
+        NoArrowTypeError: No Arrow type fits the keys or values; the message names one.
         CorruptSnapshotError: A file is damaged, or a value can't be decoded here.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
@@ -263,19 +263,19 @@ def write_state(
 ) -> str:
     """Make a savepoint whose state is the rows of a table.
 
-    Without `base` the savepoint holds this one state. With it, it also holds all state of the base; this
-    state replaces the one of the same name. Several states are written by successive calls.
+    Without `base` the savepoint holds this one state. With a base, it also holds all state of
+    the base, but this state replaces the one of the same name. Several states need several calls.
 
     Args:
-        table: Has the columns `key` and `value` (list state: `value`); others are ignored.
+        table: A table with the columns `key` and `value` (list state: `value`); others are ignored.
         savepoint: Path or URL of the new savepoint's folder, which must not hold one.
         operator: Id of the operator that gets the state.
         state: `"reduce"` for the state of `reduce(...)`, else the name given to `value_state`.
         kind: `"keyed"` for one value a key. `"map"` for a `MapState`: a row for each entry, with the column
             `map_key`. `"list"` for a `ListState`: a row for each element, in the order of `position`, or of
-            the rows. Or how a list state of an operator is redistributed. `"columns"` is for the state of an
-            aggregation over columns: the table has a column for each part of key and value. State with a TTL
-            has the column `last_used`.
+            the rows. `"split_distribute"`, `"union"` or `"broadcast"` for a list state of an operator.
+            `"columns"` for an aggregation over columns: a column for each part of key and value. State with a
+            TTL has the column `last_used`.
         base: A snapshot to extend; it stays unchanged.
         parallelism: Number of subtasks whose files hold the state; by default the base's, or 1. A job may
             start from it at any parallelism.
@@ -285,7 +285,7 @@ def write_state(
         value: Converts each value of the table to the state's value, for example `lambda v: Account(**v)`.
         encoded: Whether values are bytes of the value codec, as from `read_state(encoded=True)`.
         keys: With `kind="columns"` the key columns; not needed for a table made by `read_state`.
-        classes: As in `read_state`.
+        classes: See `read_state`.
         allow_pickle: Whether values without a codec may be pickled.
 
     Returns:

@@ -1,7 +1,7 @@
 """`InputGate`: all incoming channels of a subtask, polled in turn.
 
-Channels are numbered through over all inputs of the subtask (see `InputChannelSpec`). Flink splits this into
-input gates and a union of them; barriers are aligned over all channels in both.
+Channels are numbered consecutively over all inputs of a subtask (see `InputChannelSpec`). Flink splits this
+into input gates and a union of them; barriers are aligned over all channels in both.
 
 Polling is fair and takes the same time for any number of channels. A queue holds the channels that have
 something ready; the first one gives one element and goes to the back if it has more. A blocked channel drops
@@ -34,7 +34,7 @@ class ArrivalWatcher(Protocol):
     """Receives elements when they arrive, before they are consumed."""
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """A barrier has arrived ahead of elements that stand in front of it; it will arrive in order, too."""
+        """A barrier was announced before the elements in front of it arrived; it also arrives in order."""
         ...
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None: ...
@@ -46,7 +46,7 @@ class InputGateStatistics:
 
     Attributes:
         channels: One entry per channel.
-        blocked: Channels that are not polled until a barrier has arrived elsewhere.
+        blocked: Channels that are not polled until barriers of other channels have arrived.
         finished: Channels whose end has been consumed.
     """
 
@@ -60,7 +60,7 @@ class InputGate:
 
     Args:
         channels: The channels, numbered 0, 1, 2, ... in this order.
-        gap_timeout: Seconds for which an element may be missing while later ones are there.
+        gap_timeout: Seconds for which an element may be missing after later ones have arrived.
     """
 
     def __init__(self, channels: Iterable[InputChannel], gap_timeout: float = 30.0) -> None:
@@ -103,7 +103,7 @@ class InputGate:
         return self._channel(channel).waiting
 
     def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
-        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives."""
+        """Put in-flight elements of a checkpoint in front; call it before anything arrives."""
         restored = self._channel(channel)
         restored.restore(elements)
         if restored.has_restored:
@@ -123,10 +123,10 @@ class InputGate:
                 self._watcher.elements_arrived(channel, arrived)
 
     def poll(self) -> tuple[int, StreamElement] | None:
-        """Consume one element of the channel whose turn it is; `None` when no channel can give any.
+        """Consume one element of the channel whose turn it is; `None` when no channel is ready.
 
-        What was restored comes first, on all channels: after a restart at another parallelism, records that
-        follow each other may come on different channels.
+        Restored elements come first, on all channels: after a restart at another parallelism, consecutive
+        records may come on different channels.
         """
         if self._restored:
             return self._poll_restored()
@@ -168,11 +168,11 @@ class InputGate:
             self._enqueue_if_ready(self._channels[channel])
 
     def consumed(self, channel: int) -> int:
-        """Number of the next element to be consumed on a channel: calls below it are answered."""
+        """Number of the next element to be consumed on a channel; `deliver` calls below it are answered."""
         return self._channel(channel).consumed
 
     def take_progressed(self) -> list[int]:
-        """Channels that have consumed something since the last call, in order."""
+        """Channels with elements that were consumed since the last call, in order."""
         if not self._progressed:
             return []
         progressed = sorted(self._progressed)
@@ -227,7 +227,7 @@ class InputGate:
 
     def _enqueue_if_ready(self, channel: InputChannel) -> None:
         index = channel.index
-        if channel.has_restored:  # it is queued when these are gone
+        if channel.has_restored:  # queued when these are consumed
             return
         if not self._is_queued[index] and channel.has_ready and index not in self._blocked:
             self._is_queued[index] = True

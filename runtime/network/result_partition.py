@@ -3,7 +3,7 @@
 Selectors choose the channels of records, a batch at a time (Flink's `StreamPartitioner`s). An Arrow batch is
 split by key without a Python object for any row. The keys' hashes give key groups, and a table gives the
 channel of each group. The rows of a channel keep their order: records of one key must not pass each other.
-For a few channels each one's rows are looked up and taken. For more, a stable sort of the channel numbers
+For few channels, the rows of each one are searched and taken. For more, a stable sort of the channel numbers
 brings the rows of each channel together; they are taken once and cut. The numbers are small: numpy has a
 radix sort for them.
 """
@@ -80,14 +80,14 @@ class ArrowSplitter:
         groups: NDArray[Any]
         if count & (count - 1):
             groups = (hashes % np.uint64(count)).astype(np.uint16)
-        else:  # the remainder is the low bits, and the last bytes are all that has to be read
+        else:  # the remainder is the low bits, so only the last bytes have to be read
             groups = hashes.astype(np.uint8 if count <= 256 else np.uint16)
             groups &= count - 1
         targets: NDArray[Any] = self._owners.take(groups)
         return targets
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        """Refuse keys that have no hash, also where nothing needs to be hashed."""
+        """Refuse keys that have no hash, even where no hash is needed."""
         if batch.schema is not self._checked and batch.schema != self._checked:
             self._key.columns(batch.slice(0, 0))
         self._checked = batch.schema
@@ -104,7 +104,7 @@ class ChannelSelector(Protocol):
 
 
 class SingleChannelSelector:
-    """Everything goes to channel 0: forward, global, and every edge to a single subtask."""
+    """Sends everything to channel 0: forward, global, and every edge to a single subtask."""
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         return [(0, batch)]
@@ -131,8 +131,8 @@ class KeyGroupSelector:
     """Sends each record to the subtask that owns the key group of its key.
 
     The subtask of a key is looked up in a bounded cache. So a record costs one call of the key selector, one
-    dictionary look-up and one append. An Arrow batch stays one where columns name the key; for a function it
-    becomes rows.
+    dictionary look-up and one append. An Arrow batch stays one if the key is named by columns; for a
+    key function it becomes rows.
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
@@ -202,18 +202,18 @@ def channel_selector(
     return SingleChannelSelector()
 
 
-#: Encoded elements that a barrier has overtaken on a channel, first one first.
+#: Encoded elements that a barrier has overtaken on a channel, oldest first.
 Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
-    """Sizes of the data plane: those of buffers are limits in rows, and intended limits in bytes.
+    """Sizes of the data plane; a buffer has a hard limit in rows and a soft limit in bytes.
 
     Attributes:
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
-        debloat_target: Seconds that a receiver is meant to need for all outstanding buffers of a channel; 0
-            leaves them as large as they may be. Arrow batches have no such target.
+        debloat_target: Intended seconds for a receiver to process all outstanding buffers of a channel; 0
+            keeps buffers at their limits. Arrow batches have no such target.
     """
 
     credits: int = 8
@@ -234,7 +234,7 @@ class ResultPartition:
     """The output of one operator on one edge (Flink's `RecordWriter` and `ResultPartition` in one).
 
     Args:
-        send: Hands a frame over: position of the channel in `spec.channels`, first number, elements.
+        send: Sends a frame; takes the position in `spec.channels`, the first number and the elements.
     """
 
     def __init__(
@@ -295,10 +295,10 @@ class ResultPartition:
             subpartition.add_event(event)
 
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Put a barrier on every channel: ahead of what waits if it is unaligned, else behind it.
+        """Put a barrier on every channel: ahead of waiting elements if it is unaligned, else behind them.
 
-        It stays behind on an edge that does not support unaligned checkpoints. Returns what it has overtaken,
-        by channel.
+        It stays behind on an edge that does not support unaligned checkpoints. Returns the overtaken
+        elements, by channel.
         """
         if not (barrier.options.unaligned and self._lets_overtake):
             self.broadcast_event(barrier)

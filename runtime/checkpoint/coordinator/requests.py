@@ -47,7 +47,7 @@ class CheckpointRequest:
         drain: Advance event time to its end before a synchronous savepoint (Flink's
             `advanceToEndOfEventTime`).
         target: URL of the folder in which a savepoint gets a folder; `None` for the job's checkpoint storage.
-        tried: The checkpoint of the last, aborted try, which subtasks may know.
+        tried: Id of the last checkpoint that was aborted for this request; subtasks may know it.
     """
 
     number: int = 0
@@ -92,7 +92,7 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decider's answer: the periodic timer's new delay, and the delay of the next poll."""
+    """The decider's answer; its delays are those of the periodic timer and of the next poll."""
 
     execute: CheckpointRequest | None = None
     refused: tuple[RefusedRequest, ...] = ()
@@ -177,7 +177,7 @@ class CheckpointSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The answer to a refused request, without a `checkpoint_id`, or to one whose checkpoint failed."""
+    """The answer to a refused or failed request; `checkpoint_id` is `None` if no checkpoint began."""
 
     reason: Reason
     detail: str = ""
@@ -255,7 +255,7 @@ class CheckpointRequests:
 
     @property
     def starting(self) -> CheckpointRequest | None:
-        """The only request whose checkpoint is being started."""
+        """The request whose checkpoint is being started; at most one."""
         return self._starting
 
     @property
@@ -304,7 +304,7 @@ class CheckpointRequests:
             on_answer(answer)
 
     def refuse(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
-        """Refuse a request for which no checkpoint was started, at least in the last try."""
+        """Refuse a request whose last try did not start a checkpoint."""
         self.refused += 1
         if request.tried is None:
             self.answer(request, answer)
@@ -366,7 +366,7 @@ class CheckpointRequests:
             as_seconds(self._config.min_pause),
         )
         if now.is_triggering:
-            # The timeout of its location, then its own.
+            # The timeout counts twice: for its location, and for the checkpoint.
             why, at_most = "another one is being started", 2 * timeout + pause
         elif now.pending >= self._config.max_concurrent:
             limit = self._config.max_concurrent

@@ -107,7 +107,7 @@ class DataStream(RecordOperations[T_co]):
     def process(
         self, id: str, function: ProcessFunction[T_co, R], **options: Unpack[OperatorOptions]
     ) -> DataStream[R]:
-        """Run a `ProcessFunction`, which has side outputs, counters and the watermark.
+        """Run a `ProcessFunction`, which can use side outputs, counters and the watermark.
 
         Args:
             function: An object; each subtask works with a copy of it.
@@ -142,8 +142,8 @@ class DataStream(RecordOperations[T_co]):
     ) -> DataStream[T_co]:
         """Give each record a timestamp, and let event time advance with the timestamps.
 
-        `KeyedStream.window` needs event time. Call this before records are spread over subtasks, as only
-        there they come in the order that the strategy expects.
+        `KeyedStream.window` needs event time. Call this before records are redistributed: only
+        there they arrive in the order that the strategy expects.
 
         Args:
             strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp
@@ -186,7 +186,7 @@ class DataStream(RecordOperations[T_co]):
                 function from a record to its key; Arrow batches then become dicts.
         """
         from penstock.runtime.graph.streams.keyed_stream import (
-            KeyedStream,  # only programs with keys pay for it
+            KeyedStream,  # loaded only for programs with keys
         )
 
         selector = _key_selector(key)
@@ -198,17 +198,17 @@ class DataStream(RecordOperations[T_co]):
         """Group all records by windows, without keys, in one subtask.
 
         Args:
-            assigner: As for `KeyedStream.window`.
+            assigner: See `KeyedStream.window`.
         """
         return self._all_windowed(WindowSettings.of("window_all", assigner))
 
     @_plain
     def count_window_all(self, size: int, slide: int | None = None) -> AllWindowedStream[T_co]:
-        """Group all records by number, without keys, in one subtask.
+        """Group all records by count, without keys, in one subtask.
 
         Args:
             size: Number of records in a full window.
-            slide: As for `KeyedStream.count_window`.
+            slide: See `KeyedStream.count_window`.
         """
         return self._all_windowed(WindowSettings.of_counts("count_window_all", size, slide))
 
@@ -246,7 +246,7 @@ class DataStream(RecordOperations[T_co]):
         """Split the stream: each record goes to the first predicate that is true for it.
 
         Args:
-            predicates: Functions of a record, or expressions of columns, by the name of the stream. With
+            predicates: Functions of a record, or expressions of columns, by the name of the result. With
                 expressions Arrow batches stay Arrow batches. Null is not true.
             **options: See `OperatorOptions`.
 
@@ -268,7 +268,7 @@ class DataStream(RecordOperations[T_co]):
 
     @_plain
     def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:
-        """A side output of the operator that emits this stream.
+        """Return a side output of the operator that emits this stream.
 
         A source emits unreadable records under `dead_letters`, and a window late records under
         `late_records`. A process function emits the values that it gives to `ctx.output`.
@@ -291,7 +291,7 @@ class DataStream(RecordOperations[T_co]):
 
     @_plain
     def dead_letters(self) -> DataStream[DeadLetter]:
-        """The records that the source could not read, with the reasons.
+        """Return the records that the source could not read, with the reasons.
 
         A setting of the source decides whether it emits bad records here or fails.
         """

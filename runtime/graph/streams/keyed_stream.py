@@ -46,7 +46,7 @@ _any = checked_call(takes_others=True)
 class KeyedStream(GroupedStream, Generic[T, K]):
     """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
 
-    Its methods keep state for each key. Results of stateless methods (`map`, `filter`, ...) would not stay
+    The methods keep state for each key. Results of stateless methods (`map`, `filter`, ...) would not stay
     grouped, so call these before `key_by`, or after `reduce`, `process` and `transform`.
     """
 
@@ -63,7 +63,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
-            function: Takes the result so far and the next record, returns the new result. A key's first
+            function: Takes the result so far and the next record, and returns the new result. A key's first
                 record is its first result.
             **options: See `OperatorOptions`.
         """
@@ -103,7 +103,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         With an `AggregateFunction` every record emits a result. With named functions of columns, as in
         `aggregate("sums", total=Sum("amount"))`, the stream must be keyed by the names of columns, and
         records are Arrow batches or dicts. A record of the result has the key's columns and one column for
-        each function. Values that a record does not have are null.
+        each function. Missing values of a record are null.
 
         Args:
             id: The operator's id; a restore finds the operator's state by this id.
@@ -175,7 +175,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
 
     @_plain
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream[T, K]:
-        """Group each key's records by number, in the order in which they come.
+        """Group each key's records by count, in the order of arrival.
 
         A window that is not full at the end of the input emits nothing.
 

@@ -39,7 +39,7 @@ OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
 
 
 def checked_setting(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
-    """Return the value of a setting when it is one of those allowed."""
+    """Return `value` if it is allowed; raise a `ConfigurationError` otherwise."""
     if value not in allowed:
         msg = f"{name}={value!r} is not a setting: use one of {', '.join(map(repr, allowed))}"
         raise ConfigurationError(msg)
@@ -47,7 +47,7 @@ def checked_setting(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 
 
 class BadRecords:
-    """Takes the bad records of one poll."""
+    """Skips or collects the bad records of one poll, or fails."""
 
     def __init__(self, on_error: OnError) -> None:
         self._on_error = on_error

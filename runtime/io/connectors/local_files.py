@@ -33,7 +33,7 @@ _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
 
 
 class LocalOutputFile:
-    """A new file in an existing folder; an `OSError` if the name is taken."""
+    """A new file in an existing folder; raises an `OSError` if the name is taken."""
 
     def __init__(self, path: str) -> None:
         self._path = path

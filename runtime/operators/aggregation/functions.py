@@ -1,4 +1,4 @@
-"""Aggregate functions of users over one column: `Count`, `Mean`, `Min`, `Max`, `First`, `Last`, `StdDev`."""
+"""Aggregate functions over one column: `Count`, `Mean`, `Min`, `Max`, `First`, `Last`, `StdDev`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Mean(PartialAggregate):
     def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
         for name, column in accumulators.items():
             more, valid = column.arrays_of(partial[name])
-            with np.errstate(over="ignore", invalid="ignore"):  # as of floats; see `Sum`
+            with np.errstate(over="ignore", invalid="ignore"):  # as floats do; see `Sum`
                 column.values[slots] = numbers(column, slots) + np.where(valid, more, 0)
             column.valid[slots] = True
 
@@ -145,7 +145,7 @@ class _Extreme(PartialAggregate):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The best value; of equal ones the one whose type comes first by name, in any order of records."""
+        """The best value; among equal ones that whose type has the first name, in any order of records."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         for column in sorted(columns, key=lambda column: str(column.kind)):
             for row, value in values_in(column, slots):
@@ -224,7 +224,7 @@ class _AtEnd(PartialAggregate):
 
 @dataclass(frozen=True)
 class First(_AtEnd):
-    """The first value that is not null. Records of one channel have an order, those of several do not."""
+    """The first value that is not null. Only records of the same channel have a defined order."""
 
     column: str
     _function, _place = "first", "min"
@@ -232,7 +232,7 @@ class First(_AtEnd):
 
 @dataclass(frozen=True)
 class Last(_AtEnd):
-    """The last value that is not null. Records of one channel have an order, those of several do not."""
+    """The last value that is not null. Only records of the same channel have a defined order."""
 
     column: str
     _function, _place = "last", "max"
@@ -242,12 +242,12 @@ class Last(_AtEnd):
 class StdDev(PartialAggregate):
     """The standard deviation of a column of numbers, as a double.
 
-    Partial results merge without a difference of large sums. Source: Chan, Golub and LeVeque, Updating
+    The merge of partial results subtracts no large sums. Source: Chan, Golub and LeVeque, Updating
     Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
     Attributes:
-        ddof: Subtracted from the number of values: 1 for a sample, 0 for a whole population. With no more
-            values than that the result is null.
+        ddof: Number subtracted from the number of values: 1 for a sample, 0 for a population. If there are
+            no more values than that, the result is null.
     """
 
     column: str

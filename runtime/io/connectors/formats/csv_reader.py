@@ -1,6 +1,6 @@
 """Reads CSV files: `CsvReader` as dicts of texts or converted values, `ColumnarCsvReader` as typed columns.
 
-A quoted field may hold newlines. Rows can't be found from the middle of a file, so a file is one split.
+A quoted field may hold newlines, so rows can't be found from the middle of a file. Each file is one split.
 The position is still an exact byte offset. `csv.reader` consumes only the lines of the current row, so the
 number of consumed lines locates the end of the row. The lines of the current poll are kept. After an error in
 a poll, they are read again row by row to find the bad row.
@@ -58,14 +58,14 @@ from penstock.runtime.trust.data import read_schema
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """The reading of CSV files.
+    """Settings for reading CSV files.
 
     Attributes:
         columns: Names of all columns (without a header), or of the wanted ones (with a header).
-        types: For some columns the function that converts a text; with `in_columns` an Arrow type.
+        types: Functions that convert texts, by column; with `in_columns`, Arrow types by column.
         in_columns: Whether Arrow parses the files into typed columns.
-        infers: With `in_columns`, whether the types of the other columns are inferred from a sample; else
-            they are text.
+        infers: Whether the types of the other columns are inferred from a sample; else they are text. Used
+            with `in_columns` only.
         path_columns: Columns encoded in the path, which a file may lack.
         block_bytes: Bytes requested by one read.
     """
@@ -243,7 +243,7 @@ class CsvReader:
             self._blocks.popleft()
 
     def _read_header_and_skip(self) -> Polled[Any] | None:
-        """Go to the first row; returns the poll's result when that is not reached yet."""
+        """Go to the first row; return the poll's result if the row is not reached yet."""
         if not self._source.find_start():
             return Polled()
         if self._plan is None:
