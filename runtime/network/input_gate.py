@@ -34,7 +34,7 @@ class ArrivalWatcher(Protocol):
     """Receives elements when they arrive, before they are consumed."""
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """A barrier was announced before the elements in front of it arrived; it also arrives in order."""
+        """A barrier has arrived, but elements in front of it are missing; it arrives again in order."""
         ...
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None: ...

@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class LocatedOperators:
-    """Calls operators, and turns whatever one raises into an error that names it."""
+    """Calls operators, and turns their exceptions into errors that name the operator."""
 
     def __init__(self, operators: Sequence[tuple[OperatorLocation, Operator]]) -> None:
         self.locations = tuple(location for location, _ in operators)
@@ -115,14 +115,14 @@ Emit: TypeAlias = Callable[[int, str | None, Batch], None]
 #: Called with a watermark or a status that has passed all operators.
 EmitTime: TypeAlias = Callable[[Watermark | StreamStatus], None]
 
-#: Work that can be left after any step: resumed with `next`, given up with `close`.
+#: Work that can pause after any step: `next` resumes it, `close` abandons it.
 Work: TypeAlias = Generator[None, None, None]
 
 _END: Final = object()
 
 
 class _Running(NamedTuple):
-    """An operator in the middle of something, and the watermark or status that it receives, if any."""
+    """A running call of an operator, and the watermark or status that it processes, if any."""
 
     operator: int
     outputs: Iterator[Output]
@@ -138,9 +138,9 @@ class OperatorChain:
 
     Args:
         operators: Location (its `operator` is the id) and operator, in order; may be empty.
-        emit: Takes what leaves the chain: the last operator's main output and all side outputs. The index of
-            an operator counts the source. What leaves a chain without operators is the source's output.
-        emit_time: Takes watermarks after everything that they fired, and statuses.
+        emit: Takes the last operator's main output and all side outputs. Indices of operators include the
+            source. A chain without operators emits the source's output.
+        emit_time: Takes statuses, and watermarks after all output that they fired.
         source: The source in front of the operators; the caller opens and polls it.
     """
 
@@ -187,7 +187,7 @@ class OperatorChain:
         """Put a batch through the chain; yields after every batch that left it.
 
         Raises:
-            OperatorError: An operator failed; names it, the user's line and the record.
+            OperatorError: An operator failed; the message names it, the user's line and the record.
         """
         if self._last < 0:
             self._emit(self._first_index - 1, None, batch)
@@ -198,8 +198,8 @@ class OperatorChain:
     def process_watermark(self, watermark: Watermark) -> Work:
         """Pass event time to the operators in order; the outputs of each go down before the next one.
 
-        The watermark leaves the chain at the end, unless an operator makes its own: only the end of time
-        passes that.
+        The watermark leaves the chain at the end, unless an operator makes its own: then only the end of
+        time does.
         """
         if self._last < 0:
             self._emit_time(watermark)
@@ -228,14 +228,14 @@ class OperatorChain:
 
     @property
     def flush_at(self) -> float | None:
-        """Monotonic time at which an operator wants to emit what it keeps back; `None` for never."""
+        """Monotonic time at which the next operator has to emit buffered output; `None` for never."""
         if not self._flushing:
             return None
         times = (self._operators[index].flush_at for index in self._flushing)
         return min((at for at in times if at is not None), default=None)
 
     def flush(self, now: float) -> Work:
-        """Let operators whose time has come emit what they keep back; `now` is in monotonic seconds."""
+        """Let the operators that are due emit buffered output; `now` is in monotonic seconds."""
         for index in self._flushing:
             at = self._operators[index].flush_at
             if at is not None and at <= now:
@@ -243,14 +243,14 @@ class OperatorChain:
 
     @property
     def tick_at(self) -> float | None:
-        """Time at which an operator wants `tick`, in seconds on the clock of `InputTime`."""
+        """Time at which the next operator needs a `tick`, in seconds on the clock of `InputTime`."""
         if not self._ticking:
             return None
         times = (self._operators[index].tick_at for index in self._ticking)
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> Work:
-        """Pass time to the operators that asked for it: `now`, in seconds on the clock of `InputTime`."""
+        """Pass time to the operators that are due; `now` is in seconds on the clock of `InputTime`."""
         for index in self._ticking:
             at = self._operators[index].tick_at
             if at is not None and at <= now:
@@ -284,7 +284,7 @@ class OperatorChain:
         return taken
 
     def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
-        """The raw state of the operators that have any, by operator id; after `snapshot`."""
+        """The raw state of the operators that have any, by operator id; call it after `snapshot`."""
         found = self._located.call_all(lambda operator: operator.snapshot_raw(checkpoint_id))
         return {operator: raw for operator, raw in found.items() if raw}
 
@@ -320,7 +320,7 @@ class OperatorChain:
         begin: Callable[[Operator], Iterator[Output]],
         passing: Watermark | StreamStatus | None = None,
     ) -> Work:
-        """Pull everything out of what `begin` starts in operator `start`, down through the chain.
+        """Pull all output of the generator that `begin` starts in operator `start` through the chain.
 
         `passing` is the watermark or status that the first operator receives, if any.
         """
@@ -377,7 +377,7 @@ class OperatorChain:
             self._push(stack, index + 1, partial(_process_time, passing), passing)
 
     def _emit_from(self, index: int, output: Any) -> None:
-        """Emit a batch; blames one that can't be sent on the operator that emitted it."""
+        """Emit a batch; the error of one that can't be sent names the operator that emitted it."""
         tag, batch = (output.tag, output.batch) if isinstance(output, Tagged) else (None, output)
         try:
             if not isinstance(batch, RowBatch | ArrowBatch):

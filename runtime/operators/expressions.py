@@ -29,7 +29,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 #: Names from a column down to a nested field.
 FieldPath: TypeAlias = tuple[str, ...]
 
-#: In front of the first message of Arrow's file format.
+#: Number of bytes in front of the first message of Arrow's file format.
 _MAGIC_BYTES: Final = 8
 #: Positions of fields in Flatbuffers' tables.
 _HEADER_OF_MESSAGE: Final = 2
@@ -179,7 +179,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def shown(expressions: Mapping[str, pc.Expression]) -> str:
-    """Expressions in names of operators and in messages.
+    """Text of expressions for names of operators and messages.
 
     Example:
         >>> shown({"double": pc.field("v") * 2})

@@ -1,17 +1,17 @@
 """`SourceCoordinator`: the operator coordinator of a source with an enumerator (Flink's class and FLIP-27).
 
 A plain `Source` lists its splits when the job starts, and each subtask gets a fixed share. An *enumerator*
-decides as it goes. One enumerator for the whole source lives in the JobMaster. Readers without work request
-splits, and it assigns some or signals that there are no more. `OnRequest` makes such a source of any bounded
-one.
+assigns splits at run time. One enumerator for the whole source lives in the JobMaster. Readers without work
+request splits, and it assigns some or signals that there are no more. `OnRequest` turns any bounded source
+into such a source.
 
 The coordinator stands between the user's enumerator and the readers, and is hosted like any other coordinator
 (`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives back the splits of a failed
 reader. An error of the enumerator fails the job and names the source.
 
-Why no split is lost or doubled. The enumerator's snapshot is taken in one step. Everything assigned before
-has arrived at its reader in front of the barrier, everything assigned later is taken behind it. So a split is
-in exactly one of the two snapshots.
+Why no split is lost or doubled. The enumerator's snapshot is taken in one step. A split that is assigned
+before this step reaches its reader in front of the barrier; later splits arrive behind it. So a split is in
+exactly one of the two snapshots.
 
 A failed reader restarts from the state of an older checkpoint, which lacks the splits assigned since.
 `SplitAssignments` (Flink's `SplitAssignmentTracker`) remembers them, and the enumerator gets them back. A
@@ -45,7 +45,7 @@ from penstock.runtime.operators.user_code.failure import operator_error
 T = TypeVar("T")
 
 #: The event of a reader that has nothing to read. The coordinator answers with a tuple of splits, or with
-#: `NO_MORE_SPLITS`: the reader finishes when it has read the splits that it has.
+#: `NO_MORE_SPLITS`: the reader then finishes after its last split.
 SPLIT_REQUEST: Final = "request"
 
 NO_MORE_SPLITS: Final = None
@@ -59,7 +59,7 @@ class OnRequest(Generic[T], metaclass=NearestNames):
     read is not fixed. Readers get one split at a time.
 
     Args:
-        source: Any source; it lists its splits once, when the job starts from nothing.
+        source: Any source; it lists its splits once, when the job starts without a snapshot.
 
     Example:
         >>> from penstock.runtime.graph.collection_source import CollectionSource
@@ -113,7 +113,7 @@ class OnRequestEnumerator:
         return self._is_listed, list(self._unassigned)
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Do nothing."""
 
     def _listed(self, splits: list[Any]) -> None:
         self._is_listed = True
@@ -172,7 +172,7 @@ class SplitAssignments:
         self._before = {known: splits for known, splits in self._before.items() if known > checkpoint_id}
 
     def take_back(self, subtask: int, checkpoint_id: int | None) -> list[Any]:
-        """Splits unknown to a reader that is restored from this checkpoint (`None`: from nothing)."""
+        """Remove and return the splits that this checkpoint lacks; `None` means no checkpoint."""
         restored = -1 if checkpoint_id is None else checkpoint_id
         forgotten: list[Any] = []
         for known in sorted(self._before):
@@ -326,5 +326,5 @@ class SourceCoordinatorProvider:
             raise PenstockError(msg)
 
     def must_arrive(self, event: Any) -> bool:
-        """Splits would be lost with the event; a finished reader may miss `NO_MORE_SPLITS`."""
+        """Return true for splits, which would be lost; a finished reader may miss `NO_MORE_SPLITS`."""
         return event is not NO_MORE_SPLITS

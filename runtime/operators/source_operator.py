@@ -1,10 +1,10 @@
-"""`SourceOperator`: the reader of one subtask, its splits in snapshots, and its errors located.
+"""`SourceOperator`: polls the reader of one subtask, saves its splits, and names the source in its errors.
 
-It is not an `Operator`, since it has no input. The subtask polls it and passes its records to the chain.
+A source has no input, so it is no `Operator`. The subtask polls it and passes its records to the chain.
 
 `RequestedSplits` is the reader of a source whose splits come from its coordinator. It reads an assignment
-with the source's own reader, and requests more splits at its end. Splits that come meanwhile wait for their
-turn; they are in every snapshot, behind the ones that are being read.
+with the source's own reader, and requests more splits at its end. Splits that arrive meanwhile wait; every
+snapshot has them behind the splits that are being read.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class SourceOperator:
     """Reads a source's splits in one subtask.
 
     Attributes:
-        mark: The checkpoint whose mark the reader has met, until it is taken or aborted.
-        change: Changes in event time of the last poll.
+        mark: The checkpoint whose mark the reader has reached, until it is taken or aborted.
+        change: Changes in event time by the last poll.
         isolates: Whether records are copied unless they are immutable, or the reader has just made them.
     """
 
@@ -230,10 +230,10 @@ class SourceOperator:
         return self._watermarks is not None and self._watermarks.holds_reader and not self._is_awaited
 
     def await_mark(self, *, is_awaited: bool) -> None:
-        """Note whether a checkpoint waits for its mark.
+        """Set whether a checkpoint waits for its mark.
 
-        The reader then reads up to the mark, even when it is ahead of its alignment group. Slower sources may
-        wait for that checkpoint.
+        If so, the reader reads up to the mark, even when it is ahead of its alignment group, because slower
+        sources may wait for that checkpoint.
         """
         if is_awaited != self._is_awaited:
             self._is_awaited = is_awaited
@@ -356,7 +356,7 @@ def _checked(polled: Any) -> Polled[Any]:
 
 
 def _check_rows(batch: RowBatch) -> None:
-    """Refuse iterators, which an examination of the records would use up."""
+    """Refuse iterators, which would be exhausted by examining the records."""
     rows, stamps = batch.rows, batch.timestamps
     if type(rows) is not list and not hasattr(rows, "__len__"):
         what = f"poll returned a RowBatch whose rows are of type {type(rows).__name__}"

@@ -1,15 +1,15 @@
-"""`SourceWatermarks`: event time of one source subtask, which is that of the slowest of its splits.
+"""`SourceWatermarks`: event time of one source subtask, which is the event time of its slowest split.
 
 Records of two splits have no common order. With one newest timestamp for both, the records of a slower split
 would be late. So each split has a watermark, and the subtask's watermark is the lowest of them (Flink:
 `WatermarkOutputMultiplexer`).
 
-* A split counts from the moment that the reader has it, also before its first record. Until then it has no
-  watermark and holds the others up.
+* A split counts from the moment that the reader has it. Before its first record it has no watermark and holds
+  the others up.
 * A split that waits for its turn counts as well. Idleness does not apply to it.
-* An idle split does not count until its next record. If it is behind the others then, the subtask's watermark
+* An idle split does not count until its next record. If it is then behind the others, the subtask's watermark
   waits for it.
-* A split that was read to its end does not count any more. Its last watermark counts before that.
+* A split that was read to its end no longer counts, after its last watermark has counted.
 * When all splits are idle, the subtask is idle. Its watermark is the highest of any split, including ended
   ones. So it does not depend on which split became idle or ended first. `WatermarkValve` has the same rule
   between channels.
@@ -26,7 +26,7 @@ limit up to which it may read: the lowest watermark of the group plus its own dr
 subtask beyond it reads nothing until another answer allows it. Flink's coordinators announce by a timer. Here
 the JobMaster needs no timer, and the next report replaces a lost answer.
 
-It never stops for good:
+Alignment never stops a source for good:
 
 * The slowest of a group is within its own drift, so it reads. A paused subtask continues reporting.
 * A subtask that is idle or has ended reports that, and does not count any more. The JobMaster forgets the

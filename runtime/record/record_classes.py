@@ -1,24 +1,24 @@
 """Values of users' classes: found by name, rebuilt from their fields, or pickled.
 
-**Names.** Nothing that the data names is run. A class of Penstock has a name of its own in data
-(`stable_names.py`). Any other class is looked for among those that were handed in (a job's own `__main__`
-classes are known there only), then in its module. Lookups read namespaces directly: no module-level
-`__getattr__`, no descriptor, no call. `trust/data.py` says when a module may be imported.
+**Names.** Code that the data names is never run. A class of Penstock has a name of its own in data
+(`stable_names.py`). Any other class is looked up among the given classes (the only place of a job's own
+`__main__` classes), then in its module. Lookups read namespaces directly: no module-level `__getattr__`, no
+descriptor, no call. `trust/data.py` says when a module may be imported.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
 `__new__` or `__post_init__`. A value that went through a channel must be what it was, not what a constructor
-makes of it. So a class has a shape only when its fields are all there is to it. A class has none if it brings
+makes of it. So a class has a shape only when its fields are its whole state. A class has none if it brings
 its own pickling, its own `__new__`, a `__del__` or a builtin base with content of its own.
 
 Field names are written beside the values. A class that changed between a savepoint and its restore is matched
 by name. A new field takes its default. A removed field is an error, because its data would be lost. An
 instance may have attributes beside its fields, and those are kept, too.
 
-**Pickle** is the last resort. A value may pickle and not unpickle, such as an exception whose `__init__`
-takes other arguments than it pickles. A checkpoint with it could never be read. So every pickle is read once
-when it is written, and a value that can't be read is refused there. That doubles the time of writing one;
-decision 34 has figures. Classes that the directory knows by a name of their own have that name in pickles,
-too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.
+**Pickle** is the last resort. Some values can be pickled but not unpickled, such as an exception whose
+`__init__` takes other arguments than it pickles. A checkpoint with it could never be read. So every pickle is
+read once when it is written, and a value that can't be read is refused there. That doubles the time of
+writing one; decision 34 has figures. Classes that the directory knows by a name of their own have that name
+in pickles, too. So a pickle that may name a module of Penstock is made a second time, by a slower pickler.
 """
 
 from __future__ import annotations
@@ -137,12 +137,12 @@ def _class_in(module: ModuleType | None, qualname: str) -> type | None:
 
 
 _set = object.__setattr__
-#: Methods that decide what an instance's state is; a class with its own version of one has no shape.
+#: Methods that define an instance's state; a class with its own version of one has no shape.
 _PLAIN_METHODS: Final[Mapping[str, tuple[Any, ...]]] = {
     "__reduce_ex__": (object.__reduce_ex__,),
     "__reduce__": (object.__reduce__,),
     "__getattribute__": (object.__getattribute__, tuple.__getattribute__),
-    # The second is what a dataclass with slots=True and frozen=True gets.
+    # A dataclass with slots=True and frozen=True has the second one.
     "__getstate__": (object.__getstate__, getattr(dataclasses, "_dataclass_getstate", None)),
 }
 
@@ -155,7 +155,7 @@ class RecordShape:
 
     Attributes:
         defaults: Plain default values by field.
-        harmless: Attributes that are known to hide no method; grows.
+        harmless: Cache of attributes that hide no method.
     """
 
     cls: type
@@ -171,8 +171,8 @@ class RecordShape:
     def state_of(self, record: Any) -> tuple[Any, ...] | dict[str, Any] | None:
         """Field values of an instance.
 
-        A dataclass whose attributes are not exactly its fields gives all its attributes by name. A named
-        tuple with attributes beside its fields gives `None`.
+        For a dataclass whose attributes are not exactly its fields, all its attributes by name. For a named
+        tuple with other attributes, `None`.
         """
         if not self.has_dict or vars(record).keys() == self.in_dict:
             try:
@@ -196,7 +196,7 @@ class RecordShape:
             return None
 
     def hides_method(self, names: Collection[str]) -> str | None:
-        """`hidden_method` of these attributes; remembers those that hide none."""
+        """Return the `hidden_method` of these attributes; cache those that hide none."""
         if self.harmless.issuperset(names):
             return None
         hidden = hidden_method(self.cls, self.names, names)
@@ -230,7 +230,7 @@ class RecordShape:
         if self.is_tuple:
             return list(map(partial(tuple.__new__, self.cls), states))
         records: list[Any] = list(map(object.__new__, repeat(self.cls, len(states))))
-        # The builtin is twice as fast where the class leaves it alone; a frozen class does not.
+        # `setattr` is twice as fast, but calls `__setattr__`, which a frozen class overrides.
         assign = setattr if getattr(self.cls, "__setattr__", None) is _set else _set
         for name, column in zip(self.names, zip(*states, strict=True), strict=False):
             deque(map(assign, records, repeat(name), column), maxlen=0)  # runs the map, keeps nothing
@@ -335,7 +335,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 _PROTOCOL: Final = 5
 #: Prefix of the names of Penstock's modules.
 _OUR_MODULES: Final = f"{OURS}.".encode()
-#: Pickle makes values of their subclasses by `__new__`, whose arguments may mean something else.
+#: Pickle recreates values of their subclasses by `__new__`, which may interpret arguments differently.
 _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 
 
@@ -391,7 +391,7 @@ class PickleFallback:
         )
 
     def _check_same(self, cls: type, values: list[Any], back: list[Any]) -> None:
-        """Refuse another type, and a subclass of `int` and the like whose `__new__` makes another value."""
+        """Refuse values of another type, and changed values of subclasses of `int` and the like."""
         for kind in map(type, back):
             if kind is not cls:
                 raise self._unreadable(cls, f"it comes back as a value of type {describe_type(kind)}")
@@ -419,7 +419,7 @@ class PickleFallback:
         self._policy.check_reading()
         try:
             return self._read(data)
-        except BaseException as error:  # anything: the bytes decide what goes wrong
+        except BaseException as error:  # any error: it depends on the bytes
             msg = f"a pickled value can't be read: {error_text(error)}"
             raise CodecError(msg) from error
 

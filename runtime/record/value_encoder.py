@@ -1,13 +1,13 @@
-"""Values to bytes: every value is *lowered* to what msgpack keeps apart, then packed in one call.
+"""Values to bytes: every value is *lowered* to types that msgpack distinguishes, then packed in one call.
 
 msgpack alone would write a tuple as a list, a bytearray as bytes and an int subclass as an int. So lowering
-goes by exact type. Native values stay, and so do containers of nothing but native values. Everything else
-becomes an extension. Nothing here decides by `isinstance`.
+depends on the exact type, never on `isinstance`. Native values stay, and so do containers of only native
+values. All other values become extensions.
 
 Lists are lowered as *columns*: many tuples, dicts or records of one kind are transposed. So their kind, their
 keys and their class are written once, and their items are handled at C speed.
 
-Identity is not kept: a list that is in a value twice is decoded to two lists.
+Identity is not kept: a list that occurs twice in a value is decoded to two lists.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Lower: TypeAlias = Callable[[Any, int], Any]
 LowerColumn: TypeAlias = Callable[[Sequence[Any], int], Any]
 
 _ONLY_STRINGS: Final = {str}
-#: From this many on, joining strings is faster than packing each.
+#: Minimum number of strings for which joining them is faster than packing each.
 _MANY_STRINGS: Final = 8
 
 _SURROGATES: Final = "surrogatepass"
@@ -153,7 +153,7 @@ class ValueEncoder:
 
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if not set(map(type, value)) <= NATIVE_TYPES:
-            # As a map, two keys that are different here could become equal bytes and one would be lost.
+            # In a map, two different keys could get equal bytes, and one would be lost.
             keys, values = self.column(list(value), depth), self.column(list(value.values()), depth)
             return self.extension(ExtensionCode.DICT, [keys, values])
         if set(map(type, value.values())) <= NATIVE_TYPES:
@@ -172,7 +172,7 @@ class ValueEncoder:
             return None
         try:
             columns = list(zip(*values, strict=True))
-        except ValueError:  # not of one length
+        except ValueError:  # of different lengths
             return None
         return self.extension(code, [self.column(column, depth) for column in columns])
 
@@ -182,7 +182,7 @@ class ValueEncoder:
             return None
         try:
             columns = list(zip(*map(dict.values, values), strict=True))
-        except ValueError:  # not of one length
+        except ValueError:  # of different lengths
             return None
         if not _have_keys(values, keys):
             return None
@@ -306,7 +306,7 @@ def extension_of(code: int, data: bytes) -> ExtType:
 
 
 def _have_keys(values: Sequence[dict[Any, Any]], keys: list[Any]) -> bool:
-    """Return whether all dicts, which are of one length, have these keys in this order, also by type."""
+    """Return whether all dicts, of equal length, have these keys, of equal types and in this order."""
     if all(map(is_, chain.from_iterable(values), cycle(keys))):
         return True
     same = list(map(list, values)).count(keys) == len(values)

@@ -33,11 +33,11 @@ from penstock.runtime.ports import Disk, DiskFolder
 from penstock.runtime.snapshot.paths import check_folder
 from penstock.runtime.trust.paths import check_path
 
-#: Separates the name of an object from the token of the call that writes it; no name has it.
+#: Separates the name of an object from the token of the call that writes it; no name contains it.
 STAGED: Final = "#"
 #: Maximum number of folders that are kept open because the names of all folders above are durable.
 _MOST_OPEN: Final = 32
-#: Number of times that a put makes a folder again after another writer has removed it as empty.
+#: Maximum number of times that a put makes a folder again after another writer has removed it as empty.
 _TRIES: Final = 10
 
 

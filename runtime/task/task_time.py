@@ -60,7 +60,7 @@ class TaskTimers:
         return self._heap[0][0] if self._heap else None
 
 
-#: Maximum seconds that one step counts for.
+#: Maximum seconds that a step adds to `InputTime`.
 _MOST_OF_A_STEP: Final = 0.1
 
 
@@ -83,12 +83,12 @@ class InputTime:
         return self._seconds
 
     def end(self, now: float, *, available: bool) -> None:
-        """End a step; `available` says whether all outputs take more."""
+        """End a step; `available` is whether all outputs have credits."""
         self._seconds += min(now - self._begun, _MOST_OF_A_STEP)
         self._waits_since = now if available else None
 
     def monotonic_at(self, seconds: float, now: float) -> float:
-        """The monotonic time at which the clock shows `seconds`, unless it stands still before."""
+        """The monotonic time at which the clock shows `seconds`, if it does not stop before."""
         return now + max(0.0, seconds - self._seconds)
 
 
@@ -98,7 +98,7 @@ class TimeAccount:
     The task thread writes it; any thread may read it.
 
     Attributes:
-        backpressured: Time in which an output had no credit, before the step that runs.
+        backpressured: Time in which an output had no credit, without the current wait.
         begun: Monotonic time at which the running step began; `None` between two steps.
     """
 

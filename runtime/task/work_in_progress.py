@@ -8,13 +8,13 @@ An unfinished generator is in no snapshot. So an aligned checkpoint waits until 
 unaligned one must not wait for credits: it *settles* the work, which runs the current generator to its end
 and ignores credits. That is at most a slice. Its output waits in the outputs and becomes part of the
 checkpoint there; so do the pending slices. Settling again before the outputs have moved does nothing, so
-consecutive checkpoints don't accumulate data. A user's function may emit without end for one record. So
+consecutive checkpoints don't accumulate data. A user's function may emit endlessly for one record. So
 `settle` emits a bounded number of records for a batch. Work beyond that continues as credits allow, and the
 checkpoint waits for its end.
 
 **Slices.** Between slices of about ten milliseconds a subtask serves barriers and control. The size follows
 the measured time per row: whole batches for cheap operators, a few rows for a slow function. A list slice has
-at most a few thousand rows: more would gain nothing, leave the processor's cache and wake Python's cycle
+at most a few thousand rows: more would gain nothing, exceed the processor's cache and start Python's cycle
 collector. An Arrow batch is a few objects whatever its size, so it may be larger.
 
 A slice has a fixed cost, too. An Arrow batch wakes every operator of the chain, and a model may need most of
@@ -82,7 +82,7 @@ class SliceCosts:
 #: Maximum records of a slice of a list of records.
 MOST_ROWS: Final = 4_096
 
-#: Minimum time for rows beside the fixed cost of a slice.
+#: Minimum time for rows, as a multiple of the fixed cost of a slice.
 _TIMES_FIXED: Final = 4
 
 
@@ -217,7 +217,7 @@ class WorkInProgress:
         self._following = work
 
     def go_on(self, begun: float) -> None:
-        """Work until everything is done, the time is over, an output has no credit, or a checkpoint can come.
+        """Work until all is done, the time is over, an output has no credit, or a checkpoint can be taken.
 
         `begun` is the monotonic time at which the step began.
         """
@@ -243,7 +243,7 @@ class WorkInProgress:
     def settle(self) -> bool:
         """Finish started work now, regardless of time and credits, unless it emits too much.
 
-        Return whether it has ended. If not, it continues in its turn; call again in a later step.
+        Return whether the work has ended. If not, it continues later; call again in a later step.
         """
         monotonic = self._clock.monotonic
         while self._work is not None or (self._whole_batches and self._remainder is not None):
@@ -287,7 +287,7 @@ class WorkInProgress:
         return self._work
 
     def _exhaust(self, work: Work) -> bool:
-        """Finish work; return whether it stays within the limit of records."""
+        """Work to the end or to the limit of records; return whether the work has ended."""
         while self._settled < MOST_SETTLED:
             before = self._outputs.records
             if next(work, _END) is _END:

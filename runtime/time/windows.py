@@ -9,7 +9,7 @@ timestamp to one gap later. Windows that overlap become one. So a session ends o
 record, and all records of it lie less than a gap apart.
 
 Two windows that only touch stay two. A watermark may have fired the first one before the second begins, so
-anything else would depend on when watermarks come. Flink joins windows that touch.
+the result of joining them would depend on the time of watermarks. Flink joins windows that touch.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class TimeWindow(NamedTuple):
 class WindowAssigner(Protocol):
     """Assigns a timestamp to windows of one size. The same timestamp always gives the same windows.
 
-    A timestamp that belongs to no window is late everywhere. If windows begin at a fixed interval in
-    microseconds, an attribute `slide` may declare it: then the assigner is not called for every record. With
-    it, an `offset` in microseconds shifts their starts. A job whose open windows have another slide or offset
-    does not start from them. A subclass of another assigner with its own `starts` is called for every record,
+    A timestamp that belongs to no window is late everywhere. If windows begin at a fixed interval, an
+    attribute `slide` may declare it in microseconds: then the assigner is not called for every record. An
+    `offset` beside it, in microseconds, shifts the starts. A job does not start from open windows of another
+    slide or offset. A subclass of another assigner with its own `starts` is called for every record,
     and its `slide` and `offset` are ignored.
     """
 
@@ -92,7 +92,7 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
 
     Args:
         size: A `timedelta`, or seconds.
-        offset: Shifts where windows begin, for days of another time zone, say.
+        offset: Shift of the starts of windows, for example for days of another time zone.
 
     Example:
         >>> minutes = TumblingEventTimeWindows(timedelta(minutes=1))
@@ -118,7 +118,7 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
     Args:
         size: A `timedelta`, or seconds.
         slide: A `timedelta`, or seconds; at most the size.
-        offset: Shifts where windows begin.
+        offset: Shift of the starts of windows.
 
     Example:
         >>> windows = SlidingEventTimeWindows(size=10, slide=5)
@@ -155,7 +155,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
     Attributes:
         is_event_time: Whether the windows are spans of event time; otherwise they are of processing time.
-        is_merging: Whether windows of a key that overlap become one.
+        is_merging: Whether overlapping windows of a key become one.
         is_endless: Whether a window never ends.
 
     Example:
@@ -192,7 +192,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
 
 class AlignedWindows(RecordWindowAssigner[Any]):
-    """Windows of one size, which a timestamp alone decides.
+    """Windows of one size, determined by the timestamp alone.
 
     Example:
         >>> AlignedWindows(TumblingEventTimeWindows(10)).windows("a", 12_000_000)
@@ -268,9 +268,9 @@ class SlidingProcessingTimeWindows(AlignedWindows):
 
 
 class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
-    """Windows that begin together and end every `step`, up to a largest size (`CUMULATE` of Flink SQL).
+    """Windows that begin together and end every `step`, up to a maximum size (`CUMULATE` of Flink SQL).
 
-    For example, with a largest size of a day and a step of an hour, the first window of a day is its first
+    For example, with a maximum size of a day and a step of an hour, the first window of a day is its first
     hour. The last one is the whole day.
 
     Args:
@@ -317,7 +317,7 @@ class CumulativeProcessingTimeWindows(CumulativeEventTimeWindows):
     is_event_time = False
 
 
-#: The window that holds everything.
+#: The window that holds all records.
 GLOBAL_WINDOW: Final = TimeWindow(-(1 << 63), (1 << 63) - 1)
 
 

@@ -94,10 +94,10 @@ class ProcessOperator(_HasSideOutputs):
             yield result if type(result) is GeneratorType else iterable_of(result)
 
 
-#: Name in the statistics of the number of timers that are set.
+#: Name of the number of set timers in the statistics.
 TIMERS: Final = "timers"
 
-#: Number of keys that are remembered as checked.
+#: Maximum number of keys that are remembered as checked.
 _MOST_CHECKED: Final = 1 << 16
 
 
@@ -247,7 +247,7 @@ def process_operator(
 ) -> ProcessOperator | KeyedProcessOperator:
     """Make the operator with a copy of the function object, as if it had been pickled for the subtask.
 
-    Subtasks of a simulation live in one process.
+    Subtasks of a simulation share one process, but must not share the object.
     """
     own = copy.deepcopy(function)
     return ProcessOperator(own) if key_selector is None else KeyedProcessOperator(key_selector, own)

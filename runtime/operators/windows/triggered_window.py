@@ -4,24 +4,24 @@
 record without a trigger. This operator calls the trigger for each record, and supports all other windows.
 Both keep the same contents of a window (`window_contents.py`).
 
-*A record.* The assigner returns its windows. A merging assigner's window is first joined with those of its
-key that it overlaps. A window of event time whose life has ended accepts no record. A record that no window
+*A record.* The assigner returns its windows. A merging assigner's window is first joined with the overlapping
+windows of its key. A window of event time whose life has ended accepts no record. A record that no window
 accepts is late, and goes to the side output. Otherwise it is added to the contents, and the trigger decides
 whether to emit.
 
-*A timer.* It fires for the trigger if the trigger has set it. If it is also the window's last moment, the
-window is deleted after that. The life of a window of event time ends with its last microsecond plus the
-lateness. That of processing time ends with its last microsecond.
+*A timer.* The trigger is called if it has set the timer. At the window's last moment, the window is deleted
+after that. A window of event time lives until its last microsecond plus the lateness, a window of processing
+time until its last microsecond.
 
-*A merge.* The new window's entry takes the place of the old ones: their contents merged, the earlier window
+*A merge.* The new window's entry replaces the old ones. It has their merged contents, the earlier window
 first, and the state that `on_merge` merges. Timers of the old windows are deleted; `on_merge` sets new ones.
 All this happens before the record is added. So a session grows with each record, and is never half merged.
 
 *Many timers* fire in portions: the watermark is held while `flush` fires some at a time
 (`held_watermark.py`).
 
-*The end.* At the end of the input all windows of event time fire, and those of processing time as well. No
-record can come to them any more. In Flink the latter are lost. Timers that are set then are ignored.
+*The end.* At the end of the input all windows of event time fire, and those of processing time as well,
+because no more records can come. Flink drops the latter. Timers that are set during this are ignored.
 
 A window must never emit a record twice because of a failure, nor be deleted before its trigger was called at
 its last moment. Whether a record is late must not depend on the place of a restart (`held_watermark.py`).
@@ -68,7 +68,7 @@ from penstock.runtime.user_location import function_location
 #: Name of the state table that holds the windows.
 TRIGGERED_WINDOWS: Final = "triggered_windows"
 
-#: Name in the statistics of the number of windows that are open.
+#: Name of the number of open windows in the statistics.
 OPEN_WINDOWS: Final = "windows"
 
 _SECOND: Final = 1_000_000
@@ -86,7 +86,7 @@ class WindowPlan:
 
 
 class TriggeredWindowOperator(RowWindowOperator):
-    """Folds records by key and window, and emits a window whenever its trigger says so."""
+    """Folds records by key and window, and emits a window whenever its trigger fires."""
 
     _windows: WindowState
     _calls: CurrentTrigger

@@ -2,19 +2,19 @@
 
 A *cut* puts some processes on an island. Calls between the island and the rest wait: the operating system
 sends their packets again until the cut is healed. If it lasts, the cluster declares all processes on the
-island dead. Calls from the rest to the island then fail, and will always fail. But the island lives on: its
-processes step, send each other frames, and reach the storage and the systems behind the sinks. They are
-*zombies*. After the healing their own calls arrive. A while later the cluster ends them.
+island dead. Calls from the rest to the island fail from then on. But the island continues: its processes
+step, send each other frames, and reach the storage and the systems behind the sinks. They are *zombies*.
+After the healing their own calls arrive. A while later the cluster ends them.
 
-One process may be believed dead without a cut. It is an island of its own, and its calls go through.
+A process may also be declared dead without a cut. It is then an island of its own, but its calls arrive.
 
 The network of one attempt holds the frames on their way and their answers. A frame is a call from one process
 to another. It arrives after a while, perhaps twice, perhaps after a later one. Its answer takes a while, too.
-The code of real senders handles the answer.
+The production code of senders handles the answer.
 
 Every frame that a simulated job sends is checked against the invariants of the data plane. Sequence numbers
-have no gaps. Nothing follows the end of a channel. A channel never has more elements
-outstanding than it has credits. An aligned barrier ends its frame, and barrier ids only grow.
+have no gaps. Nothing follows the end of a channel. A channel never has more elements outstanding than it has
+credits. An aligned barrier ends its frame, and barrier ids only grow.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Links:
         self._gone: dict[str, int] = {}
         self._islands = count(1)
         self._waiting: list[tuple[Happening, Callable[[], None], tuple[object, ...]]] = []
-        #: Whether every process can reach every other one, and always could.
+        #: Whether every process can reach every other one.
         self.is_whole = True
 
     @property
@@ -85,7 +85,7 @@ class Links:
         lose: Callable[[], None],
         *what: object,
     ) -> None:
-        """Deliver a call or its answer when the way is open; `lose` it if its receiver counts as dead."""
+        """Call `arrive` when the way is open, or `lose` if the receiver counts as dead."""
         if self.is_whole:
             arrive()
             return
@@ -199,7 +199,7 @@ class ChannelRules:
             if kind is ElementKind.BARRIER:
                 barrier = decode_element(elements[position - 1])
                 assert isinstance(barrier, CheckpointBarrier), "its kind says so"
-                if barrier.options.unaligned:  # those overtake older ones, which come later then
+                if barrier.options.unaligned:  # unaligned barriers overtake older ones
                     continue
                 if position < len(kinds):
                     return f"{barrier} in the middle of a frame"
@@ -219,7 +219,7 @@ COUNTS_AS_DEAD: Final = Died("the cluster has declared its node dead")
 #: Answer of calls to a process that died before it sent the answer.
 _DIED: Final = Died("killed by the simulation")
 
-#: Seconds after which a receiver that was not there is called again.
+#: Seconds after which a frame is sent again to a receiver that was not ready or not reached.
 RESEND_DELAY: Final = 0.2
 
 

@@ -1,8 +1,8 @@
 """The parts of a simulated process that are lost with it: timers, background work, files, databases.
 
 A `Suspension` models SIGSTOP and SIGCONT, a virtual machine that is moved, or C code that holds the
-interpreter. The process runs no step, no timer and no background work. Frames that it sent before are on
-their way. The operating system keeps arriving frames until the process wakes up. A frozen process can be
+interpreter. A suspended process runs no step, no timer and no background work. Frames that it sent before
+still arrive. The operating system keeps arriving frames until the process wakes up. A frozen process can be
 killed.
 """
 
@@ -52,7 +52,7 @@ class Suspension:
 
 
 class ProcessTimers(ManualTimers):
-    """Timers that fire in the order in which they are due, one in a move, until their owner is gone."""
+    """Timers that fire in the order in which they are due, one per move, until their owner has ended."""
 
     def __init__(self, world: World, clock: ManualClock, suspension: Suspension, name: str) -> None:
         super().__init__(clock)

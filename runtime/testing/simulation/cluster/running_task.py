@@ -1,7 +1,7 @@
 """`RunningTask`: one attempt of one subtask in a simulated process; the counterpart of `Attempt` in an actor.
 
-As in its actor, it takes a step only if the last step left more to do, something arrived, or its timer is
-due. So a missing wake-up shows as a job that makes no progress. Its process may die before any external
+As in an actor, the task takes a step only if the last step left more to do, something arrived, or its timer
+is due. So a missing wake-up shows as a job that makes no progress. Its process may die before any external
 effect: a sent frame, a report, a written file, a commit. Earlier effects remain, later ones never happen.
 """
 
@@ -345,7 +345,7 @@ class RunningTask:
             )
 
     def _wake(self, at: float) -> None:
-        """Step at the time that the last step asked for, unless a later step has changed it."""
+        """Step at the time that the last step requested, unless a later step has changed it."""
         if self._result.wake_at == at and not self._is_scheduled:
             self._take_turn()
 
@@ -373,7 +373,7 @@ class RunningTask:
             storing.discard(self.id)
 
     def _end(self, state: TaskState, failure: BaseException | None) -> None:
-        """Close the subtask, and report how it ended; raises `ProcessDied` if the process dies first."""
+        """Close the subtask, and report its outcome; raises `ProcessDied` if the process dies first."""
         self.state = state
         self._count_alignments()
         self._world.storing.discard(self.id)
