@@ -82,7 +82,7 @@ class OperatorError(PenstockError):
 
     Attributes:
         cause_text: The user's traceback as text; the cause itself may not survive a pickle.
-        what: What happened, without the place.
+        what: The failure, without the place.
         raised_at: The user's line that raised, if it is known.
     """
 
@@ -131,11 +131,11 @@ class StorageError(PenstockError):
 
 
 class ObjectNotFoundError(StorageError):
-    """Nothing is stored under this path."""
+    """No object is stored under this path."""
 
 
 class ObjectExistsError(StorageError):
-    """A put-if-absent failed: something is already stored under this path."""
+    """A put-if-absent failed: an object is already stored under this path."""
 
 
 class StorageTimeoutError(StorageError):

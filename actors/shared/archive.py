@@ -141,7 +141,7 @@ def save_to_cluster(report: JobReport) -> None:
 
 
 def load_from_cluster(job_id: str) -> JobReport | None:
-    """The last report of a job; `None` when the cluster knows none."""
+    """The last report of a job; `None` when the cluster has none."""
     data = internal_kv._internal_kv_get(_PREFIX + job_id.encode(), namespace=_NAMESPACE)
     return None if data is None else report_from(json.loads(data))
 

@@ -1,4 +1,4 @@
-"""Barrier handling at the input of a subtask: the start of a checkpoint, and the channels that wait for it.
+"""Barrier handling at the input of a subtask: the start of checkpoints, and the blocking of channels.
 
 * `handler`: base of the barrier handlers, their listener, and the count of barriers.
 * `tracker`: at least once. `aligner`: exactly once with aligned barriers.

@@ -47,7 +47,7 @@ class SubtaskFailed:
     """A subtask has failed.
 
     Attributes:
-        error: One paragraph for people: what happened, where, what to do.
+        error: A paragraph for users: the failure, its place, and what to do.
         recoverable: Whether another attempt may succeed.
         is_damage: Whether the state to restore is damaged.
         is_bad_input: Whether a source can't read its input; a restart would repeat the failure.
@@ -297,7 +297,7 @@ class Processes(Protocol):
         ...
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
-        """Renew the lease of a process, and request its counters; `guards` holds until the next renewal."""
+        """Renew a lease and request counters; with `guards`, guard the JobMaster until the next renewal."""
         ...
 
     def processor_times(

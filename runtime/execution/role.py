@@ -30,7 +30,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One subtask of one job, in one process; the attempt is 0 before the first deployment."""
+    """A subtask of a job, held by one process; the attempt is 0 before the first deployment."""
 
     job_id: str
     subtask: SubtaskId

@@ -153,7 +153,7 @@ class KeyGroupSelector:
         return self._select_rows(rows_of(batch))
 
     def _unsplit(self, batch: ArrowBatch) -> Sequence[tuple[int, Batch]]:
-        """Everything for the only channel; checks one key."""
+        """All rows for the only channel, after a check of one key."""
         return [(0, batch)] if self._select_rows(rows_of(batch.slice(0, 1))) else []
 
     def _select_rows(self, batch: RowBatch) -> Sequence[tuple[int, Batch]]:

@@ -172,7 +172,7 @@ class SplitAssignments:
         self._before = {known: splits for known, splits in self._before.items() if known > checkpoint_id}
 
     def take_back(self, subtask: int, checkpoint_id: int | None) -> list[Any]:
-        """Remove and return the splits that this checkpoint lacks; `None` means no checkpoint."""
+        """Remove and return a subtask's splits that this checkpoint lacks; `None` means no checkpoint."""
         restored = -1 if checkpoint_id is None else checkpoint_id
         forgotten: list[Any] = []
         for known in sorted(self._before):

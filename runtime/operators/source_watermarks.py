@@ -26,7 +26,7 @@ limit up to which it may read: the lowest watermark of the group plus its own dr
 subtask beyond it reads nothing until another answer allows it. Flink's coordinators announce by a timer. Here
 the JobMaster needs no timer, and the next report replaces a lost answer.
 
-Alignment never stops a source for good:
+Alignment never stops a source permanently:
 
 * The slowest of a group is within its own drift, so it reads. A paused subtask continues reporting.
 * A subtask that is idle or has ended reports that, and does not count any more. The JobMaster forgets the
@@ -72,7 +72,7 @@ class WatermarkReported:
 
 @dataclass(frozen=True, slots=True)
 class WatermarksAligned:
-    """Limit up to which a source subtask may read; `None` as long as a subtask has no watermark."""
+    """Limit up to which a source subtask may read; `None` as long as one of the group has no watermark."""
 
     number: int
     allowed: int | None

@@ -91,7 +91,6 @@ class ValueEncoder:
             raise CodecError(msg) from error
 
     def lower(self, value: Any, depth: int) -> Any:
-        """Lower one value at a nesting depth."""
         kind = type(value)
         if kind in NATIVE_TYPES:
             return value
@@ -104,7 +103,7 @@ class ValueEncoder:
         return handler(value, depth + 1)
 
     def column(self, values: Sequence[Any], depth: int) -> Any:
-        """Lower a list whose items are at a nesting depth; the result decodes to a list."""
+        """Lower a list whose items are at nesting depth `depth`; the result decodes to a list."""
         kinds = set(map(type, values))
         if kinds <= NATIVE_TYPES:
             if kinds == _ONLY_STRINGS and len(values) >= _MANY_STRINGS:

@@ -20,7 +20,7 @@ from penstock.runtime.ports import Clock
 
 
 class _Timer:
-    """One future call; cancelled by removing its callback."""
+    """A future call; `cancel` removes its callback."""
 
     __slots__ = ("callback",)
 

@@ -132,7 +132,7 @@ _Measured: TypeAlias = Mapping[SubtaskId, CheckpointMetrics] | CompletedCheckpoi
 
 
 class CheckpointHistory:
-    """The last checkpoints, `detailed` ones with metrics by subtask, and counters over all of them."""
+    """The last checkpoints, metrics by subtask for the last `detailed` ones, and counters over all."""
 
     def __init__(self, capacity: int = CAPACITY, detailed: int = 20) -> None:
         self._records = CheckpointRecords(capacity)

@@ -235,7 +235,7 @@ class Sender(Protocol):
 
 
 class SimulatedFrame:
-    """One deliver call to the process that held the receiver's role when the sender was started."""
+    """A `deliver` call to the process that held the receiver's role when the sender was started."""
 
     __slots__ = ("channel", "elements", "end", "first", "network", "receiver", "role")
 
@@ -272,7 +272,7 @@ class Receiver(Protocol):
 
 
 class SimulatedChannel:
-    """One outgoing channel of an attempt.
+    """An outgoing channel of an attempt.
 
     Attributes:
         to: The process that holds the receiver's role, and the role; `None` when no process does.

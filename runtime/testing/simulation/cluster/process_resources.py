@@ -93,8 +93,6 @@ class ProcessTimers(ManualTimers):
 
 
 class SimulatedWork:
-    """One piece of background work."""
-
     def __init__(self) -> None:
         self.is_cancelled = False
 

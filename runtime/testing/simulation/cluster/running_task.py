@@ -112,7 +112,7 @@ _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
 
 
 class RunningTask:
-    """One attempt of one subtask (`RunningAttempt`), and the subtask's gateway; see the module's text."""
+    """An attempt of a subtask (`RunningAttempt`), and the subtask's gateway; see the module's text."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class RunningTask:
         self.receive(lambda subtask: subtask.frame_consumed(channel, first))
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
-        """End a channel whose receiver is gone; only a subtask that waits for it has something to do."""
+        """End a channel whose receiver has ended; wake the subtask only if it is leaving."""
         if self._process.holds(Happening.CREDIT, lambda: self.receiver_gone(channel), "an end"):
             return
         if self.state is TaskState.STARTED:

@@ -1,4 +1,4 @@
 """The shared parts of a simulated run: chance, time, the agenda, failures, storage and the trace.
 
-`world` puts the others together. Knows no job and no process; imports the floors below `testing` only.
+`world` combines the others. This package knows no job and no process, and imports only lower floors.
 """
