@@ -158,7 +158,7 @@ class JobBuffers:
         _raise_problems(self._ask([partial(buffer.close.remote, epoch) for buffer in self.handles]))
 
     def are_there(self) -> bool:
-        """Whether all receive buffers are alive; they end with their job.
+        """Return whether all receive buffers are alive; they end with their job.
 
         A silent buffer, or one that Ray can't reach, counts as alive: a later call gets its own error.
         """
@@ -177,7 +177,7 @@ class JobBuffers:
         self._ask([buffer.finish.remote for buffer in self.handles])
 
     def fail(self, reason: str) -> None:
-        """Fail the readers with this reason; dead receive buffers are skipped."""
+        """Fail the readers with this reason; skip dead receive buffers."""
         calls = [RepeatedCall[None](partial(d.fail.remote, reason), self._who) for d in self.handles]
         deadline = time.monotonic() + _LOOK
         for call in calls:

@@ -104,7 +104,7 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The call itself failed."""
+    """The call raised an exception."""
 
     cause: FailureCause
 
@@ -197,7 +197,7 @@ class LongCall:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counters of a subtask; attempt 0 stands for none, which has no statistics."""
+    """Counters of a subtask; attempt 0 means that none exists, and has no statistics."""
 
     attempt: int
     statistics: SubtaskStatistics | None

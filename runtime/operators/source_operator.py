@@ -232,7 +232,7 @@ class SourceOperator:
     def await_mark(self, *, is_awaited: bool) -> None:
         """Set whether a checkpoint waits for its mark.
 
-        If so, the reader reads up to the mark, even when it is ahead of its alignment group. Slower sources may
+        The reader then reads up to the mark, even when it is ahead of its alignment group. Slower sources may
         wait for that checkpoint.
         """
         if is_awaited != self._is_awaited:
