@@ -58,7 +58,7 @@ class ArrowSplitter:
         self._checked: pa.Schema | None = None
 
     def split(self, batch: ArrowBatch) -> Sequence[tuple[int, ArrowBatch]]:
-        """Pairs of channel and the rows that go there, in the batch's order; no empty ones."""
+        """Pairs of a channel and its rows, in the batch's order; omits channels without rows."""
         if not len(batch):
             return []
         if self._channels == 1:
@@ -99,7 +99,7 @@ def _rows(batch: ArrowBatch, places: NDArray[np.intp]) -> ArrowBatch:
 
 class ChannelSelector(Protocol):
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """Pairs of channel and the rows that go there, each in the batch's order; no empty ones."""
+        """Pairs of a channel and its rows, each in the batch's order; omits channels without rows."""
         ...
 
 
@@ -279,7 +279,7 @@ class ResultPartition:
                 self.subpartitions[channel].add_rows(part.rows, part.timestamps)
 
     def _broadcast(self, batch: Batch) -> None:
-        """Encode once, send everywhere; the slowest receiver decides how many rows a buffer has."""
+        """Encode once, send to all channels; the slowest receiver determines the rows of a buffer."""
         parts: Iterator[Batch] = (
             batch.slices(min(s.buffer_rows for s in self.subpartitions))
             if isinstance(batch, RowBatch)

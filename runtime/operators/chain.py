@@ -72,7 +72,7 @@ class LocatedOperators:
             self.call(index, self.operators[index].open, context)
 
     def close(self) -> None:
-        """Close all operators that were opened, the last one first; raises the first failure."""
+        """Close all operators that were opened, the last one first; raise the first failure."""
         failures: list[OperatorError] = []
         interrupt: OperatorInterrupt | None = None
         for index in sorted(self._to_close, reverse=True):
@@ -184,7 +184,7 @@ class OperatorChain:
         self._located.open(contexts)
 
     def process(self, batch: Batch) -> Work:
-        """Put a batch through the chain; yields after every batch that left it.
+        """Put a batch through the chain; yield after every batch that left it.
 
         Raises:
             OperatorError: An operator failed; the message names it, the user's line and the record.
