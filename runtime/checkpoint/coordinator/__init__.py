@@ -8,7 +8,7 @@
 - `pending_checkpoint`: one running checkpoint and its acknowledgements.
 - `completion`: metadata, record, and notification of a completed checkpoint.
 - `operator_states`: the state of a completed checkpoint, also of finished subtasks.
-- `aborts`: aborted checkpoints, and the failure of the job after too many of them.
+- `aborts`: aborted checkpoints, and the decision whether they fail the job.
 - `files`: files of completed checkpoints, and deletion.
 - `history`: checkpoints for display.
 
