@@ -1,11 +1,11 @@
-"""State of a snapshot as a DataFrame, and a savepoint made of one; the rows stay in the Spark executors.
+"""State of a snapshot as a DataFrame, and a savepoint made from one; the rows stay in the Spark executors.
 
 Reading: each subtask's range of key groups is one partition, which a task reads from the storage. Without a
 schema a first pass over the state finds the types of the columns.
 
 Writing: Python workers hash the keys, and Spark sends the rows to one partition per subtask. Each task writes
-the files of its subtasks, and the program writes the metadata. A task that is retried or speculated writes
-files of other names. Only files that Spark's result names become part of the savepoint; the others are
+the files of its subtasks, and the program writes the metadata. A retried or speculative task writes files
+with other names. Only files that are named in Spark's result become part of the savepoint. The others are
 deleted.
 """
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Schemas of the tasks' reports, as Spark writes schemas.
+#: Schemas of the tasks' reports, in Spark's DDL format.
 TYPES: Final = "schema binary"
 
 ROWS: Final = "data binary"
@@ -80,8 +80,8 @@ class ReadParts:
     """Reads parts of a state, or the schema of each part.
 
     Attributes:
-        parts: All parts of the state; an input row is the number of one.
-        schema: `None` to read the schemas of parts with rows.
+        parts: All parts of the state; an input row is the index of a part.
+        schema: Schema of the rows; `None` to return the schema of each part with rows.
     """
 
     query: StateQuery
@@ -104,7 +104,7 @@ class ReadParts:
 
 @dataclass(frozen=True, slots=True)
 class RouteRows:
-    """Adds to each row the column `subtask`, which owns its key."""
+    """Adds to each row the column `subtask`: the index of the subtask that owns its key."""
 
     place: StatePlace
     conversion: Conversion
@@ -228,13 +228,13 @@ def read_state(
     allow_pickle: bool = False,
     schema: pa.Schema | None = None,
 ) -> DataFrame:
-    """One state of one operator as a DataFrame, one partition for each subtask that wrote it.
+    """Return one state of an operator as a DataFrame, with one partition for each subtask that wrote it.
 
-    The arguments are those of `penstock.state.read_state`; the snapshot must be where the executors see it.
+    Other arguments are as in `penstock.state.read_state`. The executors must be able to read the snapshot.
 
     Args:
         spark: The session whose executors read the state.
-        schema: Arrow types of all columns; without it the state is read again to find them.
+        schema: Arrow types of all columns; without it an extra pass over the state finds them.
 
     Raises:
         RestoreError: The snapshot does not exist, or is incomplete.
@@ -276,13 +276,12 @@ def write_state(
 ) -> str:
     """Make a savepoint whose state is the rows of a DataFrame; a job can start from it.
 
-    The arguments are those of `penstock.state.write_state`; the folder must be where the executors see it.
-    Keyed state is written by the executors, in `parallelism` tasks. List state, which is small, comes through
-    this program.
+    Other arguments are as in `penstock.state.write_state`. The executors must be able to write to the folder.
+    They write keyed state, in `parallelism` tasks. This program writes list state, which is small.
 
     Args:
         df: A DataFrame with the columns `key` and `value` (list state: `value`); others are ignored.
-        kind: `"keyed"`, or how a list state is redistributed.
+        kind: `"keyed"`, or the redistribution mode of list state.
 
     Returns:
         The savepoint's URL.
@@ -290,7 +289,7 @@ def write_state(
     Raises:
         ConfigurationError: The folder holds a snapshot already, or an argument does not fit the base.
         UnsupportedTypeError: A column has a type that can't be transferred.
-        Exception: Spark's, when a task fails: for a duplicate or an invalid key, for example.
+        Exception: A Spark task failed, for example on a duplicate or an invalid key.
     """
     if kind in ("columns", "list", "map"):
         msg = f'kind="{kind}" is not for DataFrames: give an Arrow table to penstock.state.write_state'
@@ -312,7 +311,7 @@ def write_state(
 def _written(
     df: DataFrame, draft: SavepointDraft, conversion: Conversion, files: PartFiles
 ) -> Mapping[int, OperatorSubtaskState]:
-    """The state of each subtask; this program writes list state, and state without rows."""
+    """Write and return the state of each subtask; this program writes list state, and state without rows."""
     if draft.mode is None:
         written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
         if parts := written_parts(draft.place, written):

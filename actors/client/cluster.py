@@ -8,8 +8,8 @@ rewrite too.
 
 Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
 not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine: to
-addresses in the command lines of their processes. Any user can write any address into the command line of a
-process of theirs. So only processes of this user and of root are read.
+addresses in the command lines of their processes. Any user can put any address on the command line of their
+own process. So Penstock reads only the processes of this user and of root.
 
 Ray's own notices go to the logger `penstock.ray` and to `penstock logs` (`ray_notices`), unless the user asks
 for `log_to_driver`.
@@ -59,9 +59,9 @@ _LOOK_AGAIN: Final = 0.5
 def connect() -> None:
     """Make sure that this process is in a Ray cluster.
 
-    A process that is in one stays there. Otherwise it joins the cluster of `RAY_ADDRESS`, which `ray job
-    submit` sets, or the one that `ray start` has started on this machine. Without any of them, a local
-    cluster on loopback is started for this process.
+    A process that is already in a cluster stays there. Otherwise it joins the cluster of `RAY_ADDRESS`, which
+    `ray job submit` sets, or the one that `ray start` has started on this machine. Without either, it starts
+    a local cluster on loopback.
 
     Raises:
         DeploymentError: The cluster named by `RAY_ADDRESS` can't be reached.
@@ -83,9 +83,9 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
     """Start a local cluster that lives as long as this process and listens on loopback only.
 
     Args:
-        fork_workers: Whether workers are forked from a template, in a fifth of the time of a normal
-            start. Only on Linux; workers with a runtime environment of their own are never forked.
-        **options: For `ray.init`, such as `num_cpus`.
+        fork_workers: Fork workers from a template, which takes a fifth of the time of a normal start.
+            Only on Linux; workers with a runtime environment of their own are never forked.
+        **options: Arguments of `ray.init`, such as `num_cpus`.
     """
     template = workers_from_template() if fork_workers else nullcontext()
     notices = notices_are_taken(not options.get("log_to_driver"))
@@ -157,7 +157,7 @@ def _join(address: str, what: str, advice: str) -> None:
     try:
         with _as_single_machine(), _without_authentication_notice(), notices_are_taken():
             ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
-    except Exception as error:  # Ray raises many kinds; its text says which
+    except Exception as error:  # Ray raises many types; the text has the reason
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         msg = f"the Ray cluster at {what} can't be joined ({reason}): {advice}"
         raise DeploymentError(msg) from error
@@ -180,7 +180,7 @@ def _use_token_of_this_machine() -> None:
 
 @contextmanager
 def _as_single_machine() -> Iterator[None]:
-    """Make Ray keep loopback addresses: here, and by the environment in processes that it starts."""
+    """Make Ray keep loopback addresses, in this process and in those that Ray starts."""
     before = ray_constants.ENABLE_RAY_CLUSTER
     in_environment = os.environ.get(_CLUSTER_SWITCH)
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -197,7 +197,7 @@ def _as_single_machine() -> Iterator[None]:
 
 @contextmanager
 def _patient_with_new_nodes() -> Iterator[None]:
-    """Wait longer for a node that is started inside; Ray gives up after 30 s, without a setting."""
+    """Wait longer for a node that starts inside the block; Ray gives up after a fixed 30 s."""
     look: Callable[..., Any] = services.get_node
 
     def look_patiently(*args: Any) -> Any:
@@ -205,7 +205,7 @@ def _patient_with_new_nodes() -> Iterator[None]:
         while True:
             try:
                 return look(*args)
-            except RuntimeError:  # it has not registered, or the cluster's store does not answer yet
+            except RuntimeError:  # the node has not registered, or the store does not answer yet
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_LOOK_AGAIN)
@@ -219,7 +219,7 @@ def _patient_with_new_nodes() -> Iterator[None]:
 
 @contextmanager
 def _without_authentication_notice() -> Iterator[None]:
-    """Drop Ray's warning that authentication is on; a warning that it is off still comes."""
+    """Drop Ray's warning that authentication is on, but not the one that it is off."""
 
     def is_worth_saying(record: logging.LogRecord) -> bool:
         return "authentication is enabled" not in record.getMessage()
@@ -232,9 +232,9 @@ def _without_authentication_notice() -> Iterator[None]:
         ray_logger.removeFilter(is_worth_saying)
 
 
-#: Seconds for the process to end when it is asked to.
+#: Seconds for the server's process to end after its standard input is closed.
 _PATIENCE: Final = 10.0
-#: The servers of this program. Each stays open when no variable holds it, as with `env.run(ui=True)`.
+#: The servers of this program. Each stays open even if no variable refers to it, as with `env.run(ui=True)`.
 _OPEN: Final[list[UserInterface]] = []
 
 
@@ -243,8 +243,8 @@ class UserInterface:
     """A server of `penstock ui` that this program has started, in a process that ends with the program.
 
     Attributes:
-        login: The address that begins a session, once, with the page of the job.
-        process: Ends when its standard input is closed, also when this program is killed.
+        login: One-time address that begins a session at the job's page.
+        process: The server's process; ends when its standard input closes, also when this program is killed.
     """
 
     address: str
@@ -272,7 +272,7 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
     """Start a server beside this program, and show a job.
 
     Raises:
-        DeploymentError: The server does not start; the message says why.
+        DeploymentError: The server does not start; its stderr says why.
     """
     command = [sys.executable, "-m", "penstock.actors.command_line", "ui", "--json", "--with-parent"]
     command += ["--job", job_id, "--open" if open_browser else "--no-open"]

@@ -1,9 +1,9 @@
 """`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`).
 
 `ship_script_modules`: Ray puts the folder of the driver's script on the workers' path. In a job with a
-`working_dir`, workers have that folder instead. So modules beside a script in a subfolder travel by value, as
-the script itself does. The script of a notebook's kernel is an installed one, beside installed packages,
-which workers find by name.
+`working_dir`, workers have that folder instead. So modules beside a script in a subfolder are pickled by
+value, as the script itself is. The script of a notebook's kernel is installed beside packages that workers
+find by name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def ship_script_modules() -> None:
-    """Have modules beside the script pickled by value, unless workers find them by name."""
+    """Let cloudpickle pickle modules beside the script by value, unless workers find them by name."""
     folder = Path(sys.argv[0]).resolve().parent
     if folder == Path.cwd().resolve() or str(folder) not in sys.path or not _has_working_dir():
         return
@@ -72,7 +72,7 @@ def _is_beside(module: ModuleType, folder: Path) -> bool:
 
 
 def _has_working_dir() -> bool:
-    """Whether the program runs, or is about to run, in a Ray job with a `working_dir`."""
+    """Return whether the program runs, or is about to run, in a Ray job with a `working_dir`."""
     if ray.is_initialized():
         return "working_dir" in ray.get_runtime_context().runtime_env
     submitted = json.loads(os.environ.get(_JOB_CONFIG, "{}"))
@@ -81,7 +81,7 @@ def _has_working_dir() -> bool:
 
 logger = logging.getLogger(__name__)
 
-#: Environment variables: the snapshot that the program's job starts from; 1 if state may be left out.
+#: Environment variables: the snapshot that the program's job starts from; 1 if state may be dropped.
 RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
 
 ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
@@ -106,7 +106,7 @@ class RayExecutor:
         limit: int | None,
         timeout: Duration | None,
     ) -> list[Any]:
-        """Run the job of a preview and return its rows; the job has ended then.
+        """Run the job of a preview to its end, and return its rows.
 
         Args:
             limit: Number of rows after which the job is cancelled; `None` waits for its end.
@@ -119,11 +119,11 @@ class RayExecutor:
         return RayCollector()
 
     def interrupts_held(self) -> AbstractContextManager[None]:
-        """Hold Ctrl-C inside, until the job that is submitted there has a handle."""
+        """Return a context manager that holds Ctrl-C until the job submitted inside has a handle."""
         return InterruptsHeld()
 
     def _submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
-        """Start a job; an interrupt meanwhile ends it."""
+        """Start a job; holds an interrupt until the job has a handle."""
         with InterruptsHeld():
             return self._begin(job, config)
 
@@ -146,10 +146,10 @@ class RayExecutor:
 
 
 def with_storage(config: JobConfig) -> JobConfig:
-    """The settings with the checkpoint storage filled in and made absolute.
+    """Return the settings with the checkpoint storage filled in and made absolute.
 
-    The default, `~/.penstock/checkpoints`, serves one machine. Nodes of a larger cluster detect at deployment
-    that they do not see the same folder, and refuse to start.
+    The default, `~/.penstock/checkpoints`, suits one machine. Nodes of a larger cluster detect at deployment
+    that they do not share that folder, and refuse to start.
     """
     checkpointing = config.checkpointing
     if checkpointing is None:
@@ -159,9 +159,9 @@ def with_storage(config: JobConfig) -> JobConfig:
 
 
 def with_restore(job: JobGraph) -> JobGraph:
-    """The job with an absolute location to start from; by default the one in the environment.
+    """Return the job with an absolute location to start from.
 
-    `penstock restore` puts it there.
+    The default is in the environment, where `penstock restore` puts it.
     """
     if job.restore_from is not None:
         return replace(job, restore_from=absolute_location("restore_from", job.restore_from))
@@ -173,9 +173,9 @@ def with_restore(job: JobGraph) -> JobGraph:
 
 
 def make_job_id(name: str) -> str:
-    """A new id for a job of this name: readable, safe in paths, and with 128 random bits.
+    """Make an id for a job of this name: readable, safe in paths, and with 128 random bits.
 
-    With 32 bits, two of 10,000 jobs of one name had the same id in one case of a hundred.
+    With 32 bits, 10,000 jobs of one name would have a collision in one case of a hundred.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
     return f"{readable}-{secrets.token_hex(16)}"

@@ -1,8 +1,8 @@
 """Holds interrupts (Ctrl-C) of a program while it starts a job, so that no job is lost.
 
-A job is detached. Between the start of its JobMaster and the first line that holds its id, an interrupt would
-leave a job that no handle knows. So SIGINT is *held* while a job is begun and watched, and *delivered* where
-the program waits. There, a handle knows the job and ends it, or names it to the user.
+A job is detached. An interrupt between the start of its JobMaster and the first line that stores its id would
+leave a job without a handle. So SIGINT is *held* while a job is begun and watched, and *delivered* where the
+program waits. There, a handle can end the job, or name it to the user.
 
     with InterruptsHeld():
         job = begin()
@@ -14,8 +14,8 @@ the program waits. There, a handle knows the job and ends it, or names it to the
             raise
 
 The handler decides in the main thread, between two bytecodes. It stops delivery before it raises. So a second
-interrupt can't break the handling of the first one, unless that delivers interrupts itself. Other threads get
-no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) stays so.
+interrupt can't break the handling of the first one, unless that code delivers interrupts itself. Other
+threads get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) is left unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Held:
     """State of this process's handler of SIGINT; only the main thread touches it.
 
     Attributes:
-        depth: Number of `InterruptsHeld` around the current line.
+        depth: Number of `InterruptsHeld` blocks around the current line.
         is_open: Whether an interrupt is delivered at once.
     """
 
@@ -43,7 +43,7 @@ class _Held:
         self._before: Any = None
 
     def begin(self) -> bool:
-        """Hold interrupts from now on; `False` in a thread or program that gets none."""
+        """Hold interrupts from now on; return `False` in a thread or program that gets none."""
         if threading.current_thread() is not threading.main_thread():
             return False
         if self.depth == 0:
@@ -72,14 +72,14 @@ class _Held:
             return
         self.is_open = False
         self._before(number, frame)
-        self.is_open = True  # the handler is the user's own, and does not raise
+        self.is_open = True  # reached only if the user's handler does not raise
 
 
 _HELD: Final = _Held()
 
 
 class InterruptsHeld:
-    """A context manager that holds interrupts inside; it may be nested."""
+    """A context manager that holds interrupts inside its block; blocks may be nested."""
 
     def __init__(self) -> None:
         self._holds = self._was_open = False
@@ -101,7 +101,7 @@ class InterruptsHeld:
 
 @contextmanager
 def interrupts_delivered() -> Iterator[None]:
-    """Deliver interrupts inside, also a held one; without `InterruptsHeld` nothing changes."""
+    """Deliver interrupts inside the block, including a held one; outside `InterruptsHeld` it does nothing."""
     if not _HELD.depth or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -115,7 +115,7 @@ def interrupts_delivered() -> Iterator[None]:
 
 
 def name_job(stop: BaseException, job_id: str, what: str) -> None:
-    """Add the job that an interrupt has left running, and how to stop it; `what` is like `runs on`."""
+    """Add a note with the job that an interrupt left running, and how to stop it; `what`: `runs on`."""
     stop.add_note(
         f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.job({job_id!r}).cancel(), ends it"
     )

@@ -1,15 +1,15 @@
 """`MasterCalls`: calls of one job's JobMaster, which may be restarting, or have ended.
 
 Ray restarts a dead JobMaster under its old name, so a call is repeated until the next process answers. One
-that hangs is killed first (`ClientGuard`). After the job's end its last report answers.
+that hangs is killed first (`ClientGuard`). After the job's end, its last report has the answer.
 
-A call of a JobMaster can't be taken back. So the error of a passed `Deadline` says what continues, how to see
+A call of a JobMaster can't be withdrawn. So the error of a passed `Deadline` says what continues, how to see
 it, and what a repeated call would do.
 
-A JobMaster is guarded by some of its subtasks (`MasterGuard`). When these hang with it, or it has none yet,
-its clients are left to notice. A healthy JobMaster answers some calls late, such as a wait for the end of the
-job. So the guard calls it every few seconds. Only a JobMaster whose processor time stands still is killed,
-after the `heartbeat_timeout` in the job's last report.
+Some of the job's subtasks guard its JobMaster (`MasterGuard`). When these hang too, or none runs yet, only
+clients can notice. A healthy JobMaster answers some calls late, such as a wait for the end of the job. So the
+guard calls it every few seconds. Only a JobMaster whose processor time stands still is killed, after the
+`heartbeat_timeout` in the job's last report.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 
 class Deadline:
-    """A moment some seconds from now, or never.
+    """A point in time, some seconds from now or never, after which a wait fails.
 
     Args:
         timeout: Seconds, or a `timedelta`; `None` for ever.
@@ -64,14 +64,14 @@ class Deadline:
         return self._at is not None and time.monotonic() >= self._at
 
     def left(self, at_most: float | None = None) -> float | None:
-        """Return the seconds left, 0 when it has passed, `None` for ever; `at_most` is an upper limit."""
+        """Return the seconds left: 0 after the deadline, `None` for ever. `at_most` limits the result."""
         left = None if self._at is None else max(0.0, self._at - time.monotonic())
         if at_most is None or left is None:
             return at_most if left is None else left
         return min(left, at_most)
 
     def error(self, late: str | None = None, advice: str | None = None) -> JobTimeoutError:
-        """The error of a deadline that has passed; `late` names the event if more is known than at first."""
+        """Return the error of a passed deadline; `late` and `advice` replace the texts given at first."""
         what = f"{late or self._late} after {self._seconds or 0:g} s"
         return JobTimeoutError(f"{what}; {advice or self._advice}")
 
@@ -79,7 +79,7 @@ class Deadline:
 _SNAPSHOT_CONTINUES: Final = (
     "it continues: `penstock checkpoints {job}` shows how far it is and how it ends. "
 )
-#: Text of what is late, and advice to the user, by request to a job.
+#: The late event, and advice to the user, by request to a job.
 _LATE: Final = {
     "checkpoint": (
         "the checkpoint of job {job} is not complete",
@@ -158,13 +158,13 @@ class ClientGuard:
         try:
             self._question = find_master(self._job_id).answers.remote()
         except ValueError:
-            self._heartbeat.heard(time.monotonic())  # no JobMaster: no caller hangs
+            self._heartbeat.heard(time.monotonic())  # no JobMaster exists, so none hangs
 
     def _take_answer(self) -> None:
         if self._question is None or not _is_done(self._question):
             return
         question, self._question = self._question, None
-        with suppress(ray.exceptions.RayError):  # answered, or an error of Ray about the process
+        with suppress(ray.exceptions.RayError):  # an error of the process counts as an answer
             ray.get(question)
         self._heartbeat.heard(time.monotonic())
 
@@ -186,7 +186,7 @@ class ClientGuard:
             self._heartbeat.read(None)
 
     def _has_other_limits(self, report: JobReport) -> bool:
-        """Return whether the job sets other limits; the silence then counts from now on."""
+        """Return whether the job's own limits differ, and adopt them; the silence then counts from now on."""
         settings = report.settings
         if not settings:
             return False
@@ -229,7 +229,7 @@ _NAME_TIMEOUT: Final = 5.0
 
 
 class MasterCalls:
-    """Calls the JobMaster of one job. With `ended`, its last report, no cluster is needed."""
+    """Calls the JobMaster of one job. With `ended`, the job's last report, no cluster is needed."""
 
     def __init__(self, job_id: str, ended: JobReport | None = None) -> None:
         self._job_id = job_id
@@ -248,7 +248,7 @@ class MasterCalls:
 
         Args:
             timeout: Seconds after which a silent JobMaster is reported as stuck; `None` for never.
-            within: The user's deadline; it counts instead if it comes first.
+            within: The user's deadline; replaces `timeout` if it is earlier.
         """
         job_id = self._job_id
         advice = (
@@ -266,13 +266,13 @@ class MasterCalls:
         *,
         request: str = "",
     ) -> T:
-        """Call the JobMaster, repeatedly while it is restarted; an ended job's last report answers.
+        """Call the JobMaster, repeatedly while it is restarted; an ended job's last report has the answer.
 
         Args:
-            request: Name of the request, if an ended job's report does not say whether it was done.
+            request: Name of a request whose outcome the report of an ended job does not show.
 
         Raises:
-            RequestLostError: The JobMaster died with this `request`, and the job has ended since.
+            RequestLostError: The JobMaster died during this `request`, and the job has ended since.
             JobTimeoutError: The deadline has passed.
             DeploymentError: The job has no JobMaster, and the cluster has no report of its end.
         """

@@ -5,7 +5,7 @@ Elsewhere (a file, a pipe, the log of a CI run) a plain line is printed every tw
 stderr.
 
 A handle at the end of a notebook's cell is shown as a card. While the job runs, a thread redraws the card
-each second, in the same place. A saved notebook has the last one. Elsewhere the handle is text.
+each second, in the same place. A saved notebook keeps the last card. Outside notebooks the handle is text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.runtime.graph.executor import JobStatus
 
 #: Seconds between two plain lines.
 PLAIN_INTERVAL: Final = 2.0
-#: Seconds over which a rate is taken.
+#: Seconds over which a rate is averaged.
 _RATE_WINDOW: Final = 5.0
 
 _COLOURS: Final = {
@@ -52,7 +52,7 @@ _LONGEST_CAUSE: Final = 500
 
 
 class ProgressText:
-    """Makes the line: state, records in and out with their rates, last checkpoint, restarts, time.
+    """Formats the line: state, records in and out with their rates, last checkpoint, restarts, time.
 
     While a job restarts, the line ends with the cause. Counters restart with each attempt.
     """
@@ -178,7 +178,7 @@ class NotebookDisplay:
 
 
 class Progress:
-    """Shows the progress of one job for as long as the `with` block lasts."""
+    """Shows the progress of one job inside a `with` block."""
 
     def __init__(self, display: Display | None = None) -> None:
         self._display = display if display is not None else find_display()
@@ -215,7 +215,7 @@ _BOX: Final = (
 
 
 def card(report: JobReport, line: str, link: str | None = None) -> str:
-    """A job as HTML, with the text of `ProgressText`; everything that users wrote is escaped."""
+    """Return a job as HTML, with the text of `ProgressText`; escapes all text of users."""
     rows = [f"<b>{escape(report.name)}</b> <code>{escape(report.job_id)}</code>"]
     rows.append(escape(line.removeprefix(f"{report.name}: ")))
     bottleneck = report.bottleneck
@@ -229,7 +229,7 @@ def card(report: JobReport, line: str, link: str | None = None) -> str:
 
 
 class LiveCard:
-    """Draws the card of one job again and again, until the job has ended or does not answer."""
+    """Redraws the card of one job each second, until the job has ended or does not answer."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class LiveCard:
 
 
 def show_card(report: Callable[[], JobReport], link: Callable[[], str | None]) -> None:
-    """Show a card in the output of the cell that runs, and let it follow the job."""
+    """Show a card in the running cell's output, and update it until the job ends."""
     ipython: Any = importlib.import_module("IPython.display")
     shown: list[Any] = []
 

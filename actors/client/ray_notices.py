@@ -1,19 +1,19 @@
 """Keeps Ray's own notices to a program out of the program's output.
 
 A raylet notifies every driver of its cluster when a worker was killed, or when many were started. Ray's
-thread `ray_listen_error_messages` prints that on standard output, also with `log_to_driver=False`. There it
-stands between the lines of a live display, and inside the JSON that a command prints. Ray has no setting for
-it. So the thread of a connection that Penstock makes is marked. `print_to_stdstream`, which prints for it,
-hands the marked thread's notices to `take`.
+thread `ray_listen_error_messages` prints these notices on standard output, even with `log_to_driver=False`.
+They then break a live display, or the JSON that a command prints. Ray has no setting for that. So Penstock
+marks the thread of each connection that it makes. `print_to_stdstream`, which prints for the thread, hands
+the marked thread's notices to `take`.
 
 A user's connection serves other tasks, too. When a job is submitted over it, `take_notices_of_processes`
-takes only the deaths of Penstock's processes. A notice names node, process and port; Ray's table of actors
-names the owner. Ray prints all other notices as before. It prints everything with
-`start_local(log_to_driver=True)`, and where it names the two functions in another way.
+takes only notices of deaths of Penstock's processes. A notice names node, process and port; Ray's table of
+actors names the owner. Ray prints all other notices as before. It prints everything with
+`start_local(log_to_driver=True)`, and in versions that name the two functions differently.
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
 submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
-process get the same lines. No error of a file may reach Ray's thread: it would end, and with it all notices.
+process get the same lines. No error of a file may reach Ray's thread: that would end the thread's notices.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NoticeFiles:
         self._keys: dict[str, bytes] = {}
 
     def follow(self, job_id: str, key: bytes = b"") -> None:
-        """Write notices for a job from now on; its file begins with the first one."""
+        """Write notices for a job from now on; the first one creates the job's file."""
         with self._lock:
             self._jobs[job_id] = None
             self._keys[job_id] = key
@@ -72,7 +72,7 @@ class NoticeFiles:
                 self._close(job_id)
 
     def add(self, text: str) -> None:
-        """Write a notice for every job that is followed; a job whose file fails is left."""
+        """Write a notice for every followed job; stops following a job whose file fails."""
         with self._lock:
             for job_id, file in list(self._jobs.items()):
                 try:
@@ -114,7 +114,7 @@ def take(text: str, files: NoticeFiles = NOTICES) -> None:
 
 @contextmanager
 def notices_are_taken(taken: bool = True) -> Iterator[None]:
-    """Take the notices of a connection that is made inside, for as long as it lasts.
+    """Take the notices of a connection that is made inside the block, as long as the connection lasts.
 
     Args:
         taken: `False` leaves all of them to Ray, also those of Penstock's processes.
@@ -146,7 +146,7 @@ def _prints_as_expected() -> bool:
 
 
 def _hand_over_notices() -> None:
-    """Let Ray's printing hand over the notices that are taken; idempotent."""
+    """Wrap Ray's printing so that it hands over the notices that are taken; idempotent."""
     printing: Callable[..., None] = getattr(ray_worker, _PRINT)
     if hasattr(printing, "hands_over_notices"):
         return
@@ -175,13 +175,13 @@ def _is_of_penstock(notice: str) -> bool:
     node, port, pid = found.groups()
     try:
         actors = list(ray_state.actors().values())
-    except Exception as error:  # it must not reach Ray's thread
+    except Exception as error:  # no error may reach Ray's thread
         logger.info("the owner of process %s is unknown: %s", pid, error)
         return False
     for actor in actors:
         name, place = str(actor["Name"]), actor["Address"]
         is_ours = process_of(name) is not None or process_of_master(name) is not None
         is_there = (str(actor["Pid"]), place["NodeID"]) == (pid, node)
-        if is_ours and is_there and place["Port"] in (0, int(port)):  # one that Ray restarts has port 0
+        if is_ours and is_there and place["Port"] in (0, int(port)):  # a restarting actor has port 0
             return True
     return False

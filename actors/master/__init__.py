@@ -1,12 +1,12 @@
 """The process of JobMasters, and everything that runs in it.
 
 - `job_master`: the Ray actor and its calls. `master_process` runs jobs one after the other, and `job_runner`
-  one of them. `master_process` and `job_lifecycle` of `runtime/execution` decide for them.
+  runs one job. `master_process` and `job_lifecycle` of `runtime/execution` decide for them.
 - `job_assembly`: makes the runtime's `JobScheduler`, `JobExecution` and `Fleet`, which decide.
 - `cluster_calls`: questions to Ray's GCS, in a thread, so that a hanging GCS blocks no other work.
 - `ray_processes`: starts, calls and ends processes of subtasks, and turns Ray's errors into values.
 - `job_requests`: users' requests. `job_reporter` and `job_telemetry`: the state of the job, for readers.
 
-`job_master` alone is loaded wherever a handle of a JobMaster goes. So it imports the rest only when it
-starts. May import `subtask` and `shared`.
+Every process with a handle of a JobMaster loads `job_master`. So that module imports the rest only when a
+JobMaster starts. May import `subtask` and `shared`.
 """

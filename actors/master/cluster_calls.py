@@ -1,19 +1,19 @@
 """`ClusterCalls`: calls of the cluster's key-value store, in a thread beside a JobMaster's event loop.
 
-The store is in Ray's GCS, one process on the head node. When it hangs, a call blocks until it is back, or for
-a minute. On the event loop such a call would stop leases and checkpoints. Guards and clients would get no
-answer either, and would kill a healthy JobMaster.
+The store is in Ray's GCS, one process on the head node. When the GCS hangs, a call blocks until it answers
+again, or for a minute. On the event loop such a call would stop leases and checkpoints. Guards and clients
+would get no answer either, and would kill a healthy JobMaster.
 
 - Calls are made one at a time, in the order in which they were begun. So a process is noted before it is
   started, and the report of a job's end is written after all calls that end the job.
-- A job's report is written every two seconds. Only the newest waiting report is written, in the last place.
-- A caller waits for an answer with a bound, and gets a `ClusterTimeoutError` from a silent store. The call
+- A job's report is written every two seconds. Only the newest waiting one is written, at the queue's end.
+- A caller waits for an answer with a timeout, and gets a `ClusterTimeoutError` from a silent store. The call
   keeps its place: it is made when the store answers again.
 - A few decisions need their answer at once. Their calls overtake the waiting ones, and change nothing that
-  those depend on. Together they may block the event loop for two of ten seconds; further ones get a default.
+  those depend on. Together they may block the event loop for two of ten seconds. Further calls get a default.
 
 No call may be made on the event loop, and none may delay the end of a job for ever. The thread does not keep
-its process from ending.
+the process alive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 #: Seconds for which the event loop waits for answers that it needs at once. Usual ones take milliseconds.
 _AT_ONCE: Final = 2.0
-#: Seconds after which that time is available again.
+#: Seconds after which the event loop may spend that time again.
 _PERIOD: Final = 10.0
 #: Calls that take longer than this, in seconds, are logged.
 _LONG: Final = 5.0
@@ -51,8 +51,8 @@ class ClusterCall(Generic[T]):
     """A call that waits for its turn, is being made, or has been made.
 
     Args:
-        what: Its purpose, for messages: "keep the report of job words-1".
-        make: The call; it blocks.
+        what: Purpose of the call, for messages: "keep the report of job words-1".
+        make: Function that makes the call; blocks.
     """
 
     def __init__(self, what: str, make: Callable[[], T]) -> None:
@@ -64,8 +64,7 @@ class ClusterCall(Generic[T]):
         """Wait for the call's answer in an event loop; an error of the call is raised here.
 
         Raises:
-            ClusterTimeoutError: The call has no answer within this number of seconds; it is made all the
-                same.
+            ClusterTimeoutError: No answer came within `within` seconds; the call is still made.
         """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -161,7 +160,7 @@ class ClusterCalls:
         begun = time.monotonic()
         try:
             answer = call.make()
-        except BaseException as error:  # Ray's, when the store can't be reached, or the call's own
+        except BaseException as error:  # Ray's error about the store, or the call's own
             logger.warning("can't %s: %s: %s", call.what, type(error).__name__, error)
             call.future.set_exception(error)
         else:

@@ -2,14 +2,14 @@
 
 Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
 ended well waits for the next job of the same program, as the processes of subtasks do (`SubtaskActor`).
-`MasterRunner` decides that; `ProcessResidue` detects remains of users' code that forbid it.
+`MasterRunner` decides that; `ProcessResidue` detects leftovers of users' code that forbid it.
 
-Ray restarts a process that dies. It then finds its job in the cluster's key-value store (`registry.py`),
-because it may have taken another job since its start. It never repeats a job that has ended, because its key
-is emptied before the next program can claim it.
+Ray restarts a process that dies. The new process finds its job in the cluster's key-value store
+(`registry.py`), because the old one may have taken another job since its start. It never repeats a job that
+has ended: the process's key is emptied before the next program can claim the process.
 
 Only a starting process reads that store by itself, since no caller waits for it yet. Later `ClusterCalls`
-does that, so that a store that does not answer holds up nothing else.
+does that, so a silent store blocks nothing else.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds after which a process whose job has ended collects garbage; the last answers have left then.
+#: Seconds from the end of a job to the collection of its garbage; the last answers are sent by then.
 _SOON: Final = 0.05
 
 
 class MasterProcess:
-    """Carries the calls of one process, and is its `MasterHost`; to be made in the actor's event loop."""
+    """Serves the calls of one process, and is its `MasterHost`; must be made in the actor's event loop."""
 
     def __init__(self, process: str, first: SubmittedJob, chunks: tuple[bytes, ...]) -> None:
         spare_loaded_modules()
@@ -55,9 +55,9 @@ class MasterProcess:
         self._incarnation = secrets.token_hex(8)
         self._cluster = ClusterCalls()
         log_to_ray()
-        self._residue = ProcessResidue(session_folder())  # the thread of `ClusterCalls` is not a job's
+        self._residue = ProcessResidue(session_folder())  # after `ClusterCalls`: its thread is no job's
         self._tasks: set[asyncio.Task[None]] = set()
-        #: The key of the lines of the job that begins next.
+        #: Key of the log lines of the job that begins next.
         self._log_key = b""
         is_restart: bool = ray.get_runtime_context().was_current_actor_reconstructed
         timers = LoopTimers(self._loop, lambda callback: callback())
@@ -65,7 +65,7 @@ class MasterProcess:
             self, timers, is_restart=is_restart
         )
         if not is_restart:
-            # The program that submits the job gets an error of these calls.
+            # An error of these calls reaches the program that submits the job.
             self._register(first)
             self._runner.begin(first)
             return
@@ -92,7 +92,7 @@ class MasterProcess:
         return await answered
 
     def leave_if(self, incarnation: str) -> bool:
-        """End this actor for good. A process calls itself; `False` says that another process got the call."""
+        """End this actor for good. The process calls itself; `False` if another process got the call."""
         if incarnation == self._incarnation:
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         return False
@@ -152,7 +152,7 @@ class MasterProcess:
         logger.critical("this JobMaster ends, and Ray restarts it: %s", why)
         os._exit(1)
 
-    # -- how it is done -------------------------------------------------------------------------------------
+    # -- helpers --------------------------------------------------------------------------------------------
 
     def _ask(
         self, what: str, make: Callable[[], T], within: float, answer: Callable[[T | None], None]

@@ -24,7 +24,7 @@ EnumT = TypeVar("EnumT", bound=Enum)
 
 
 def location(name: str, value: object) -> str:
-    """A path or URL as text."""
+    """Return a path or URL as text."""
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.strip():
         msg = f"{name}={value!r}: give the path or URL, such as '/data/jobs' or 's3://bucket/jobs'"
@@ -33,7 +33,7 @@ def location(name: str, value: object) -> str:
 
 
 def whole_number(name: str, value: object, *, at_least: int) -> int:
-    """A whole number; a bool is none.
+    """Return a whole number; refuses a bool.
 
     Example:
         >>> whole_number("retain", 3, at_least=1)
@@ -46,7 +46,7 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
 
 
 def real_number(name: str, value: object, *, at_least: float, at_most: float = math.inf) -> float:
-    """A finite number within bounds, both included."""
+    """Return a finite number within bounds, both inclusive."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
         if math.isfinite(number) and at_least <= number <= at_most:
@@ -57,7 +57,7 @@ def real_number(name: str, value: object, *, at_least: float, at_most: float = m
 
 
 def truth(name: str, value: object) -> bool:
-    """`True` or `False`, and no other value."""
+    """Return `True` or `False`; refuses any other value."""
     if not isinstance(value, bool):
         msg = f"{name}={value!r}: give True or False"
         raise ConfigurationError(msg)
@@ -65,7 +65,7 @@ def truth(name: str, value: object) -> bool:
 
 
 def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
-    """A member of `kind`, given as such or by its value."""
+    """Return a member of `kind`, given as such or by its value."""
     if isinstance(value, kind):
         return value
     for member in kind:
@@ -111,7 +111,7 @@ class Settings(metaclass=NearestNames):
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Self:
-        """Build it from a mapping of its settings.
+        """Build the settings from a mapping.
 
         Raises:
             ConfigurationError: A setting is unknown (the nearest one is named), missing or not allowed.

@@ -2,14 +2,14 @@
 
 `FinalCheckpoint`: the last checkpoint of a bounded job. A subtask finishes only after a checkpoint that
 covers the end of its data. So one is triggered when every unfinished subtask has reported that end. A
-checkpoint in progress may suffice, so its end is awaited first. A failed one is tried again after a pause,
-and counts like any other. The periodic timer keeps running in case a subtask needs another checkpoint.
+checkpoint in progress may suffice, so its end is awaited first. A failed last checkpoint is retried after a
+pause, and counts as a failed checkpoint. The periodic timer keeps running for subtasks that need another.
 
 `SavepointFollowUp`: the checkpoint right after a savepoint. Users may move or delete a savepoint, but a
 restart needs it until a younger checkpoint is complete. So the request for the savepoint is answered when the
-follow-up is complete. A failed one is tried again a few times. It waits while the job restarts, stops or is
+follow-up is complete. A failed follow-up is retried a few times. It waits while the job restarts, stops or is
 rescaled. If no checkpoint completes, the answer says that the job still needs the savepoint. A job that ends
-needs it no more; the answer then comes before the end.
+no longer needs it; the request is then answered before the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Seconds between two checks of a pending checkpoint.
 POLL: Final = 0.1
 
-#: Seconds after which a failed last checkpoint is tried again.
+#: Seconds after which a failed checkpoint is tried again.
 RETRY_AFTER: Final = 1.0
 
 
@@ -102,7 +102,7 @@ class FinalCheckpoint:
         self._timer = self._timers.call_later(delay, again)
 
 
-#: Maximum number of tries, and of looks at a job that does not run.
+#: Maximum number of tries, and of checks of a job that does not run.
 TRIES: Final = 4
 
 WAITS: Final = 30

@@ -1,21 +1,21 @@
-"""The end of a job: its record, uncovered output, and the close of what operators have in the JobMaster.
+"""The end of a job: its record, uncovered output, and the close of coordinators and master hooks.
 
-`EndOfJob`: only the record in the decision log makes an end final. A JobMaster that restarts later finds it
-and does nothing. Unavailable storage is tried a few times; then the job ends anyway, with a note, and only
-its last report shows the end. Files are deleted after the record is written: until then the job could be
-restored from them. Coordinators and hooks are closed beside the deletions, and each part has a bound of its
-own. So neither a hook nor a storage that hangs holds the end up.
+`EndOfJob`: only the record in the decision log makes an end final. A JobMaster that restarts later finds the
+record and does nothing. Writes to an unavailable storage are retried a few times. Then the job ends anyway,
+with a note, and only its last report shows the end. Files are deleted after the record is written: until then
+the job could be restored from them. Coordinators and hooks are closed during the deletions, and each of the
+two has its own timeout. So neither a hook nor a storage that hangs delays the end.
 
 `UncoveredOutput`: removes output that can't be committed any more. Output can be committed only if a
 completed snapshot names it, and the newest snapshot names all of it. So everything else is removed, on two
 conditions:
 
 1. *The end of the job is in the log.* No checkpoint completes later. A process that is cut off and still runs
-   gets no permit to commit what was removed. What it writes afterwards stays.
+   gets no permit to commit the removed output. Output that it writes afterwards stays.
 2. *The newest snapshot could be read.* Otherwise nothing is removed.
 
-`ClosingOperators`: closes master hooks and coordinators. They are users' code: a call may fail, and a hook's
-may never return. The end is in the log by now, so the user only learns what was not closed, and why.
+`ClosingOperators`: closes master hooks and coordinators. They are users' code: a call may fail, and a call of
+a hook may never return. The end is in the log by then, so the user only learns what was not closed, and why.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class EndOfJob:
         ended_before: Callable[[EndedBefore], None],
         failure: FailureCause | None = None,
     ) -> None:
-        """Write the end; `storage_timeout` bounds the wait for it, with all tries.
+        """Write the end; `storage_timeout` limits the wait for all tries together.
 
         Args:
             then: Called once, with an empty note, or with a description of the error.
-            ended_before: Called instead if the log has another end.
+            ended_before: Called instead if the log already has an end.
         """
         job, timeout = self._job, self._job.ledger.storage_timeout
         pending: list[Cancellable | None] = [None]
 
         def settle(go_on: Callable[[], None]) -> None:
-            """The first outcome counts; a record that gets in later changes nothing any more."""
+            """Act on the first outcome; a record that is written later changes nothing."""
             if pending:
                 timer = pending.pop()
                 if timer is not None:
@@ -119,7 +119,7 @@ class EndOfJob:
         job = self._job
 
         def failed(error: BaseException) -> None:
-            # Waiting repairs no damage, and a storage that hangs has had its time.
+            # Waiting repairs no damage, and a storage that hangs has used up its timeout.
             is_final = isinstance(error, CorruptSnapshotError | StorageTimeoutError)
             if tried < len(RETRIES) and not is_final:
                 again = partial(self._try, write, written, give_up, tried + 1)
@@ -136,9 +136,9 @@ class EndOfJob:
     def _clear_away(
         self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]
     ) -> None:
-        """Close what operators have in the JobMaster, and delete files; continue when both are over.
+        """Close coordinators and hooks, and delete files; continue when both are over.
 
-        The wait for the files has a bound of its own, `storage_timeout`.
+        The deletion has its own timeout, `storage_timeout`.
         """
         job, timeout = self._job, self._job.ledger.storage_timeout
         notes: dict[str, str] = {}
@@ -146,7 +146,7 @@ class EndOfJob:
 
         def ended(part: str, note: str) -> None:
             if part in notes:
-                return  # its time is over
+                return  # it has timed out
             notes[part] = note
             if part == "files":
                 for timer in pending:
@@ -167,10 +167,10 @@ class EndOfJob:
         job.close_operators(closed)
 
     def _remove_uncovered(self, state: JobState, then: Callable[[str], None]) -> None:
-        """Remove uncommitted output; must come before the deletion of checkpoints, which say what is covered.
+        """Remove uncommitted output, before the deletion of the checkpoints that say what is covered.
 
-        A job that has finished in its first attempt has none. After a failed attempt, sinks remove it when a
-        checkpoint is complete. But an attempt that only commits may take none.
+        A job that finished in its first attempt has no such output. After a failed attempt, sinks remove it
+        when a checkpoint is complete. But an attempt that only commits may take no checkpoint.
         """
         job = self._job
         output = job.uncovered
@@ -268,7 +268,7 @@ CLOSE_TIMEOUT: Final = 5.0
 
 
 class ClosingOperators:
-    """Collects errors until all hooks are closed or the time is over.
+    """Collects errors until all hooks are closed or `CLOSE_TIMEOUT` is over.
 
     Args:
         hooks: Names of the hooks, with their operators, as users see them.

@@ -6,7 +6,7 @@ together (Flink's `RestartPipelinedRegionFailoverStrategy`).
 Subtasks that channels connect restart together: a failed subtask loses elements that others have sent or wait
 for. Every channel is pipelined, so a region is a connected component of the graph. All subtasks of a vertex
 belong to one region, even if no channel connects them. They share the splits of one source, their union list
-state, and the clean-up of one sink. So restarting a region touches nothing that another one uses.
+state, and the clean-up of one sink. So the restart of a region affects nothing that another region uses.
 
 Flink's regions are smaller: single subtasks where all edges are pointwise. Its sources and committers have
 coordinators that can restore one subtask.
@@ -44,7 +44,7 @@ _HASH_RANGE: Final = float(1 << 64)
 
 
 class FixedDelayStrategy:
-    """A number of restarts in a job's life.
+    """Allows a fixed number of restarts in a job's life.
 
     Example:
         >>> strategy = FixedDelayStrategy(FixedDelay(attempts=1, delay=5))
@@ -83,7 +83,7 @@ class FixedDelayStrategy:
 
 
 class ExponentialBackoffStrategy:
-    """Delays that grow until the job has run well for a while.
+    """Delays restarts by growing times, until the job has run for `reset_after` without a failure.
 
     The jitter comes from a hash of the job and its failures: different between jobs, repeatable in tests.
     """
@@ -99,13 +99,13 @@ class ExponentialBackoffStrategy:
         self._begun_at: float | None = None
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        """Count one more failure in a row, unless the attempt ran long enough."""
+        """Count one more failure in a row, or begin again at 0 if the attempt ran long enough."""
         begun = memory.times[-1] if memory.times else 0.0
         ran_well = age - begun >= self._reset_after + self._maximum
         return RestartMemory(memory.restarts + 1, 0 if ran_well else memory.in_a_row + 1, (age,))
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
-        """Continue to count failures in a row; the first death causes no delay."""
+        """Continue the count of failures in a row; the first death causes no delay."""
         self._restarts, self._failures = memory.restarts, memory.in_a_row
         if self._config.attempts is not None and self._failures > self._config.attempts:
             return self._give_up()
@@ -146,7 +146,7 @@ class ExponentialBackoffStrategy:
 
 
 class FailureRateStrategy:
-    """Gives up when failures come too fast (Flink's `FailureRateRestartBackoffTimeStrategy`)."""
+    """Gives up when the failure rate is too high (Flink's `FailureRateRestartBackoffTimeStrategy`)."""
 
     def __init__(self, config: FailureRate) -> None:
         self._borne = config.failures
@@ -210,7 +210,7 @@ def regions_of(graph: ExecutionGraph) -> Mapping[SubtaskId, Region]:
     return {subtask.id: regions[leader(subtask.id.vertex)] for subtask in graph.subtasks}
 
 
-#: Maximum number of secondary failures that are kept of one attempt.
+#: Maximum number of secondary failures that are kept for one attempt.
 MAX_SECONDARY: Final = 16
 
 
@@ -233,9 +233,9 @@ class FailureCause:
         traceback: The user's traceback, as `fit_text` makes it.
         recoverable: Whether another attempt may succeed. `False` fails the job at once.
         is_damage: The restored checkpoint is damaged; an older one may be intact.
-        operator: The operator that failed; `None` when it was none, or is not known.
+        operator: The operator that failed; `None` if no operator failed, or it is unknown.
         defined_at: The user's line that put the operator into the graph.
-        is_bad_input: A source can't read what is stored. `FailureHistory.known` says when that is final.
+        is_bad_input: A source can't read its stored data. `FailureHistory.known` says when that is final.
     """
 
     message: str
@@ -255,7 +255,7 @@ class FailureCause:
 
     @classmethod
     def of_operator(cls, error: OperatorError, traceback: str, *, recoverable: bool = True) -> FailureCause:
-        """The failure of an operator that no subtask has reported."""
+        """Return the cause for a failure of an operator in the JobMaster, without a subtask."""
         where = error.location
         return cls(
             str(error),
@@ -349,8 +349,8 @@ class FailureHistory:
     def known(self, cause: FailureCause) -> FailureCause:
         """Return the cause; not recoverable if an earlier attempt has failed on the same bad input.
 
-        A message about bad input names its place. The data there does not change, so every restart would fail
-        the same way. Failures of users' functions may heal and are never treated like this.
+        A message about bad input names its position. The data there does not change, so every restart would
+        fail the same way. Failures of users' functions may be transient and are never treated like this.
         """
         known = (failure for record in self._records for failure in (record.root, *record.secondary))
         repeated = (failure.is_bad_input and failure.message == cause.message for failure in known)

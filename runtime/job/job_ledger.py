@@ -44,13 +44,13 @@ class AttemptStart:
     Attributes:
         restore: The checkpoint that it starts from; `None` for a fresh start.
         highest_id: The highest id of a completed checkpoint, -1 for none.
-        assigned_id: The highest id that was given to any checkpoint, as far as it is known; -1 for none.
+        assigned_id: The highest known id that was given to any checkpoint; -1 for none.
         orphans: Files that earlier attempts have left behind.
         taken_over: The restart strategy's memory from the log; `None` unless this JobMaster has taken the job
             over.
         warning: A warning about `restore`, for the user.
         parallelism: Parallelism of the vertices that were rescaled since the job was submitted.
-        restarts: Restarts during the job's life, including this attempt if it is one.
+        restarts: Restarts during the job's life, including this attempt if it is a restart.
         was_stopped: Whether `restore` is the savepoint that the job was stopped with, so that no work is
             left.
     """
@@ -73,11 +73,11 @@ class EndedBefore:
     """The end of the job in the log.
 
     Attributes:
-        attempt: Its last attempt.
+        attempt: The job's last attempt.
         at: Wall-clock seconds.
         savepoint: URL of the savepoint that it was stopped with; `None` without one.
         drained: Whether event time advanced to its end before that savepoint.
-        failure: `None` when it did not fail, or when there is no failure behind `cause`.
+        failure: The failure behind `cause`; `None` if there is none.
         newest_checkpoint: The highest id of a completed checkpoint; -1 for none.
     """
 
@@ -99,7 +99,7 @@ class LostToOther:
 
 @dataclass(frozen=True, slots=True)
 class OnlyOlder:
-    """The newest checkpoint is damaged. A whole job may start from an older one, a region may not."""
+    """The newest checkpoint is damaged. A whole job may start from an older one; a region may not."""
 
 
 BeginOutcome: TypeAlias = AttemptStart | EndedBefore | LostToOther
@@ -110,11 +110,11 @@ class JobLedger:
 
     Args:
         checkpointing: `None` when no checkpoints are taken.
-        known_attempt: An attempt that is known to have begun; a log without it was deleted.
+        known_attempt: An attempt that is known to have begun; a log that lacks it was deleted.
         open_location: Opens storages of snapshots that are not in `storage`.
         restore_from: URL of the snapshot that the job starts from while it has none of its own.
-        is_new: Whether the job was only just submitted: a log under its id is then another job's.
-        monotonic: Seconds that never go backwards, from any thread.
+        is_new: Whether the job was only just submitted. A log under its id then belongs to another job.
+        monotonic: Seconds that never go backwards; any thread calls it.
         after_death: Counts the death of the JobMaster before this one as a restart.
         writer: A token that only this JobMaster's process has.
         submission: A token of the job's submission, which all its JobMasters have.
@@ -156,7 +156,7 @@ class JobLedger:
         )
         self._is_new = is_new
         self._after_death = after_death
-        #: Whether this JobMaster has taken the job over, and its strategy does not know the log's count yet.
+        #: Whether this JobMaster has taken the job over, and its strategy lacks the log's count so far.
         self._succeeds = False
         self._owned: int | None = None
         self._known_attempt = known_attempt
@@ -182,7 +182,7 @@ class JobLedger:
         restarts: RestartMemory,
         parallelism: Mapping[str, int] | None = None,
     ) -> BeginOutcome:
-        """Write a new attempt into the log and load what it starts from.
+        """Write a new attempt into the log, and load the checkpoint that it starts from.
 
         Args:
             now: Wall-clock seconds.
@@ -204,8 +204,8 @@ class JobLedger:
         """Write a new attempt, for a region that restarts while the others continue.
 
         Such a region starts from `newest` or not at all. Subtasks elsewhere have finished with that
-        checkpoint, and the coordinators of the region's sources have forgotten what it covers. Raises as
-        `begin_attempt` does.
+        checkpoint, and the coordinators of the region's sources have forgotten all that it covers. Raises
+        the errors of `begin_attempt`.
         """
         begun = self._write_attempt(now, restarts, None)
         if not isinstance(begun, AttemptBegun):
@@ -278,7 +278,7 @@ class JobLedger:
     ) -> EndedBefore | LostToOther | None:
         """Write the end of the job, unless its end is in the log already.
 
-        Returns `EndedBefore` if it ended before this JobMaster has begun an attempt.
+        Returns `EndedBefore` if the job ended before this JobMaster has begun an attempt.
 
         Raises:
             StorageError: The end could not be written.
@@ -329,20 +329,20 @@ class JobLedger:
         )
 
     def newest(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint or savepoint in the log; raises when it can't be read."""
+        """Return the newest completed checkpoint or savepoint in the log; raises if it can't be read."""
         record = self._log.view.newest
         if record is None:
             return None
         return check_own_location(read_metadata(self._storage, record.metadata), self.paths.job_id)
 
     def newer_attempt(self) -> int | None:
-        """An attempt that another JobMaster has begun since; may run beside another call."""
+        """Return an attempt that another JobMaster has begun since; may run beside another call."""
         return self._log.newer_attempt()
 
     def delete_at_end(self, state: JobState, paths: Iterable[str]) -> None:
-        """Delete `paths`, files of an ended job, and what its attempts have left behind.
+        """Delete `paths`, files of an ended job, and files that its attempts have left behind.
 
-        Files of an attempt that could not load its checkpoint stay: the user may repair it.
+        Files of an attempt that could not load its checkpoint stay: the user may repair the checkpoint.
 
         Raises:
             StorageError: The files could not be deleted.
@@ -371,7 +371,7 @@ class JobLedger:
             lost = "; ".join(self._log.lost or self._log.view.damage)
             if not lost:
                 raise
-            # A lost record may have completed a newer checkpoint, and the files of this one were deleted.
+            # A lost record may have completed a newer checkpoint, after which this one's files were deleted.
             msg = f"{error}. Records of the job's decision log were damaged before: {lost}"
             raise CorruptSnapshotError(msg) from error
 
@@ -421,7 +421,7 @@ class JobLedger:
         )
 
     def _lost(self) -> str:
-        """A warning about damaged records that were passed over; empty when there are none."""
+        """Return a warning about damaged records that were skipped; empty when there are none."""
         lost = "; ".join(self._log.lost)
         if not lost:
             return ""
@@ -431,7 +431,7 @@ class JobLedger:
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:
-        """The snapshot that the user has named, unless the job has a checkpoint of its own."""
+        """Return the snapshot that the user has named, unless the job has a checkpoint of its own."""
         if self._restore_from is None or view.highest_checkpoint_id >= 0:
             return None
         if self._open_location is None:

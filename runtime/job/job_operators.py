@@ -6,14 +6,14 @@ at the end of the job. A coordinator learns of failed subtasks. Sources of an al
 coordinator of their own: `AlignmentGroups` answers their reports.
 
 Hooks, enumerators and coordinators are users' code. Their errors must not be raised here: the scheduler would
-be in an unknown state. An error while the job runs fails the attempt; one at the end of the job is reported
-with it. Each names the operator.
+be in an unknown state. An error while the job runs fails the attempt. An error at the end of the job is
+reported with the end. Each error names the operator.
 
 `EventLink` carries the events of one coordinator to its subtasks (Flink's `SubtaskGateway`). A subtask is
 present from its start until it fails or its attempt ends. An event for an absent subtask waits: an enumerator
 may assign splits before anything is deployed. When a subtask fails, its waiting events are dropped, because
 the coordinator takes them back. An event that is lost on its way to a present subtask would be in no
-snapshot. So the loss counts as a failure of that subtask, and its splits come back.
+snapshot. So the loss counts as a failure of that subtask, and the coordinator gets its splits back.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
 
 
-#: Called for an event that is lost: its subtask, the event, and why.
+#: Called for a lost event, with its subtask, the event and the error.
 OnLost = Callable[[SubtaskId, EventOfCoordinator, BaseException], None]
 
 
@@ -113,7 +113,7 @@ class EventLink:
 class AlignmentGroups:
     """The progress of the sources of each alignment group, from the reports of the running attempt.
 
-    `operators/source_alignment.py` says how sources wait for each other. No snapshot has this progress.
+    `operators/source_alignment.py` says how sources wait for each other. Snapshots don't have this progress.
 
     Example:
         >>> from penstock import CollectionSource, WatermarkStrategy
@@ -218,7 +218,7 @@ class JobOperators:
     ) -> None:
         """Restore coordinators and hooks for a whole job that starts from a checkpoint, or from nothing.
 
-        `then` is called when the hooks are restored, before `start`, or with the failure of each hook.
+        `then` is called with `None` when all hooks are restored, and with the failure of each failed hook.
 
         Raises:
             PenstockError: The checkpoint does not fit.
@@ -269,9 +269,9 @@ class JobOperators:
     ) -> FailureCause | None:
         """Restore these subtasks' coordinators from a checkpoint, or from nothing, while others continue.
 
-        All subtasks of an operator come back together. A source's coordinator continues and takes back what
-        its readers forget. Any other coordinator goes back to the checkpoint, too. Returns why one could not
-        be restored.
+        All subtasks of an operator are restored together. A source's coordinator continues, and takes back
+        the splits that its readers forget. Any other coordinator is restored from the checkpoint, too.
+        Returns the cause if one could not be restored.
         """
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
         operators = {} if checkpoint is None else checkpoint.operators
@@ -374,7 +374,7 @@ class JobOperators:
         return CoordinatorHost(provider, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
-        """Fail the job: a coordinator can't continue. Before any progress, no restart helps."""
+        """Fail the job, because a coordinator can't continue; before any progress, without a restart."""
         job = self._job
         if self._closer is not None:  # nothing is left to fail
             self._closer.failed(str(cause))
@@ -389,8 +389,8 @@ class JobOperators:
     def _lost(self, subtask: SubtaskId, event: EventOfCoordinator, error: BaseException) -> None:
         """Fail the subtask that an event did not reach: its splits would be lost otherwise.
 
-        A finished subtask misses only what must arrive. While the job stops with a savepoint it misses
-        nothing: it has passed its barrier.
+        A finished subtask needs only events that must arrive. While the job stops with a savepoint it needs
+        none, because it has passed its barrier.
         """
         job = self._job
         if job.planner.status[subtask] is SubtaskStatus.FINISHED and (

@@ -72,9 +72,9 @@ class JobScheduler:
 
     Args:
         job_id: Lower-case letters, digits and `-`.
-        graph: Rescaled here alone; the gateway has the same object.
-        storage: Checkpoints and the decision log. Without checkpointing it may be `None`: the log is kept in
-            memory.
+        graph: Only the scheduler rescales it; the gateway has the same object.
+        storage: Storage of checkpoints and the decision log. Without checkpointing it may be `None`: the log
+            is kept in memory.
         known_attempt: An attempt that another JobMaster has begun, 0 for none. If the log lacks it, the log
             was deleted, and the job fails.
         open_location: Opens storages of snapshots that are not in `storage`.
@@ -83,13 +83,13 @@ class JobScheduler:
             to another job: this one fails and writes nothing there.
         writer: A token that only this JobMaster's process has. It identifies an attempt whose beginning was
             not answered.
-        submission: A token of the job's submission, which all its JobMasters have. By it the first JobMaster
-            notices, after a long sleep, that another one has taken its place.
+        submission: A token of the job's submission, which all its JobMasters have. After a long sleep, the
+            first JobMaster notices by this token that another one has taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
         note_request: Takes notes for the job's log about checkpoint requests that wait.
 
     Raises:
-        ConfigurationError: Checkpoints are wanted and there is no storage for them.
+        ConfigurationError: `config` asks for checkpoints, and `storage` is `None`.
     """
 
     def __init__(
@@ -199,13 +199,13 @@ class JobScheduler:
     ) -> None:
         """Take a checkpoint or savepoint now; only a running job takes one.
 
-        While a job is being stopped, its sources have ended for the savepoint. A later checkpoint would say
-        that they had read everything.
+        While a job is being stopped, its sources have ended for the savepoint. A later checkpoint would
+        record that they had read everything.
 
         Args:
             on_answer: Called once with the outcome.
             target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
-            full: Name no file of an earlier checkpoint.
+            full: Whether the snapshot is self-contained, without files of earlier checkpoints.
         """
         coordinator, answer = self._job.coordinator, on_answer or _nobody_asks
 
@@ -222,7 +222,7 @@ class JobScheduler:
         self._with_target(kind, target, trigger, answer)
 
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
-        """Take a savepoint, then a checkpoint; `on_answer` is called once, when that has ended.
+        """Take a savepoint, then a checkpoint; `on_answer` is called once, when the checkpoint has ended.
 
         Args:
             target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
@@ -337,14 +337,14 @@ class JobScheduler:
     def checkpoints(
         self, *, newest: int | None = None, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first; with an id only its own."""
+        """Return the last checkpoints, or one by its id, with each subtask's metrics; oldest first."""
         coordinator = self._job.coordinator
         if coordinator is None:
             return ()
         return coordinator.history.details(newest=newest, checkpoint_id=checkpoint_id)
 
     def newest_checkpoint(self) -> CheckpointDetails | None:
-        """The newest completed checkpoint with what each subtask measured; raises when it is damaged."""
+        """Return the newest completed checkpoint with each subtask's metrics; raises if it is damaged."""
         return None if self._job.coordinator is None else self._job.coordinator.history.newest_completed()
 
     @property
@@ -356,7 +356,7 @@ class JobScheduler:
         return self._job.attempt
 
     def attempt_of(self, subtask: SubtaskId) -> int:
-        """The attempt of a subtask; older than the job's when only another region restarted."""
+        """Return the attempt of a subtask; older than the job's if only another region has restarted."""
         return self._job.planner.attempt_of(subtask)
 
     @property
@@ -397,7 +397,7 @@ class JobScheduler:
     def _with_target(
         self, kind: SnapshotKind, target: str | None, then: Callable[[], None], on_answer: OnAnswer
     ) -> None:
-        """Continue when the target of a savepoint can be written."""
+        """Call `then` when the target of a savepoint is known to be writable."""
         coordinator, state = self._job.coordinator, self._job.state.name
         if target is None or coordinator is None or state is not JobState.RUNNING:
             then()

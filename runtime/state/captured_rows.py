@@ -22,13 +22,13 @@ from penstock.runtime.state.keyed_chunk import (
     unpack_block,
 )
 
-#: Maximum entries of a block. Encoding one takes some calls into C of a few milliseconds, in which no other
+#: Maximum entries of a block. Encoding a block takes calls into C of a few milliseconds, in which no other
 #: thread runs.
 BLOCK_ENTRIES: Final = 1 << 14
 #: Estimated bytes of a key and a value that are not encoded yet.
 _KEY_WEIGHT: Final = 16
 _VALUE_WEIGHT: Final = 16
-#: References that are released at a time.
+#: Number of references that are released at a time.
 _RELEASED: Final = 1_000
 
 #: Keys of a block, and their values encoded as one list; `None` for deleted entries.
@@ -36,7 +36,7 @@ _EncodedRows: TypeAlias = tuple[Sequence[Any], bytes | None]
 
 
 class CapturedRows:
-    """Changed entries of one table of rows, which become bytes beside the task.
+    """Changed entries of one table of rows, which are encoded outside the task's thread.
 
     Packed entries stay packed, so a later checkpoint that writes them again does not encode them again.
     Packing also releases the references. A million of them are released here in small steps, and not in the
@@ -44,8 +44,8 @@ class CapturedRows:
 
     Two checkpoints may want the same entries at the same time, in two threads that don't wait for each other.
     A reader enters itself in `_readers` *before* it takes the dict. It replaces the dict by the packed
-    blocks, leaves `_readers`, and *then* checks whether `_readers` is empty. Only then does it empty the
-    dict. So a dict that a thread reads is never emptied.
+    blocks and leaves `_readers`. It empties the dict only if `_readers` is empty *after* that. So a dict
+    that a thread reads is never emptied.
 
     Args:
         rows: Values by entry, immutable or `DELETED`, in a dict without another reference; or entries with
@@ -98,7 +98,7 @@ class CapturedRows:
         return self._weight if packed is None else sum(map(bytes_of, packed))
 
     def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
-        """The packed entries; any thread may call it."""
+        """Return the packed entries; any thread may call it."""
         self._readers.append(None)
         try:
             rows = self._rows
@@ -174,7 +174,7 @@ def _decoded(
 
 
 def _in_parts(entries: dict[Any, Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Keys and values of some entries at a time; pairs would keep the cycle collector busy."""
+    """Yield keys and values of some entries at a time; pairs would keep the cycle collector busy."""
     keys, values = iter(entries), iter(entries.values())
     while some := list(islice(keys, BLOCK_ENTRIES)):
         yield some, list(islice(values, BLOCK_ENTRIES))
@@ -202,7 +202,7 @@ def _release(entries: dict[Any, Any]) -> None:
 def pack_blocks(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> list[PackedBlock]:
-    """Encode blocks, which may have no entries left; refuses keys of other subtasks."""
+    """Encode blocks, even without entries; refuses keys of other subtasks."""
     packed: list[PackedBlock] = []
     for block in blocks:
         if isinstance(block, ColumnBlock):

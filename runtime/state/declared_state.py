@@ -5,8 +5,8 @@ attribute of that name is a *view* of the subtask's entries. So one name serves 
 the class. The runtime lists the states of a class without running it (`known_states.py`).
 
 The view is put into the function object's `__dict__`. A declaration has no `__set__`, so Python finds the
-view first: reading `self.count` costs an attribute and no call. On an object that was never bound Python
-finds the declaration, whose `__get__` raises.
+view first: reading `self.count` costs an attribute lookup and no call. On an object that was never bound,
+Python finds the declaration, whose `__get__` raises.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class DeclaredState:
     """The base of all declared states.
 
     Attributes:
-        migrate: Converts a saved value of another type; `None` refuses these.
-        renamed_from: The name under which the state was saved before; `None` for the same.
-        where: The user's line that declared it.
+        migrate: Converts a saved value of another type; `None` refuses such values.
+        renamed_from: The name under which the state was saved before; `None` if it has not changed.
+        where: The user's line that declares the state.
     """
 
     __slots__ = ("migrate", "name", "renamed_from", "where")
@@ -76,7 +76,7 @@ class DeclaredState:
     @overload
     def __get__(self, instance: object, owner: type) -> Self: ...
     def __get__(self, instance: object | None, owner: type) -> Self:
-        """The declaration, for the class; raises for an instance."""
+        """Return the declaration for the class; raise for an instance."""
         if instance is None:
             return self
         raise self._unbound()
@@ -109,7 +109,7 @@ class DeclaredState:
         return name
 
     def _checked_type(self, of_type: Any) -> type | None:
-        """The class of a declared type: `list` for `list[int]`."""
+        """Return the class of a declared type: `list` for `list[int]`."""
         kind = get_origin(of_type) or of_type
         if kind is not None and not isinstance(kind, type):
             self.refuse(f"a type is a class such as int or list[int], not {of_type!r:.80}")
@@ -125,7 +125,7 @@ class DeclaredState:
 
 
 def type_name(of: type) -> str:
-    """The name of a type in snapshots and messages.
+    """Return the name of a type in snapshots and messages.
 
     Example:
         >>> from decimal import Decimal
@@ -195,16 +195,16 @@ V = TypeVar("V")
 class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
     """A list of values that an operator keeps in one subtask (Flink's `ListState` of operator state).
 
-    Every checkpoint holds the values that the list has when its barrier passes. Each value is encoded by
-    itself, because another subtask may get it after a rescale.
+    Every checkpoint holds the values that the list has when its barrier passes. Each value is encoded
+    separately, because another subtask may get it after a rescale.
 
     Args:
         of_type: The type of the values; `add` and `update` refuse other types. Any type by default.
-        mode: Redistribution of the values by a restore. `"split_distribute"` gives each value to one subtask.
+        mode: Redistribution of the values at a restore. `"split_distribute"` gives each value to one subtask.
             `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
             subtask's list.
-        name: Unique in the operator; the name of the class attribute by default.
-        migrate: Converts a saved value of another type to `of_type`. Without it the job does not start.
+        name: Name, unique in the operator; the name of the class attribute by default.
+        migrate: Converts a saved value of another type to `of_type`. Without it such a job does not start.
         renamed_from: The name under which the list was saved before.
 
     Raises:
@@ -277,7 +277,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         return () if self.of_type is None else (self.of_type,)
 
     def get(self) -> list[T]:
-        """A copy of the list."""
+        """Return a copy of the list."""
         raise self._unbound()
 
     def add(self, value: T) -> None:
@@ -299,7 +299,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         raise self._unbound()
 
     def __bool__(self) -> bool:
-        """Whether the list has values; a declaration is always true."""
+        """Return whether the list has values; a declaration is always true."""
         return True
 
     def _checked_name(self, name: object) -> str:

@@ -1,7 +1,7 @@
-"""Keyed state as users declare and use it: `ValueState`, `ListState`, `MapState` and their aggregating kin.
+"""Keyed state as users declare and use it: values, lists, maps, reducing and aggregating state.
 
-Each class is a declaration and a view (`declared_state.py`). A view shows the current key; the state backend
-makes it from a subclass (`state_views.py`). Two declarations with one name are the same state.
+Each class is a declaration and a view (`declared_state.py`). A view shows the current key's state. The state
+backend makes it as an instance of a subclass (`state_views.py`). Declarations with one name share a state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KeyedState(DeclaredState):
     #: Names of the arguments in `settings`.
     compared: ClassVar[tuple[str, ...]] = ("ttl",)
 
-    #: Whether a key has several entries, each saved by itself.
+    #: Whether a key has several entries, each saved separately.
     nested: ClassVar[bool] = False
 
     def __init__(
@@ -55,11 +55,11 @@ class KeyedState(DeclaredState):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Arguments that two requests of one name must share, by name."""
+        """Arguments that must be equal in all uses of one state, by name."""
         return {name: getattr(self, name) for name in self.compared}
 
     def clear(self) -> None:
-        """Delete the current key's state; nothing happens when it has none."""
+        """Delete the current key's state, if it has any."""
         raise self._unbound()
 
 
@@ -83,9 +83,9 @@ class ValueState(_OfOneType, Generic[T]):
         of_type: The type of the values, such as `int` or a class of yours; `update` refuses other types. By
             default any type is accepted.
         default: The value of a key that has none; each key gets a copy of a mutable object.
-        name: Unique in the operator; the name of the class attribute by default.
+        name: Name, unique in the operator; the name of the class attribute by default.
         ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Converts a saved value of another type to `of_type`. Without it the job does not start.
+        migrate: Converts a saved value of another type to `of_type`. Without it such a job does not start.
         renamed_from: The name under which the state was saved before.
 
     Raises:
@@ -163,7 +163,7 @@ class ValueState(_OfOneType, Generic[T]):
             )
 
     def value(self) -> T:
-        """The current key's value, or the default."""
+        """Return the current key's value, or the default."""
         raise self._unbound()
 
     def update(self, value: T) -> None:
@@ -174,7 +174,7 @@ class ValueState(_OfOneType, Generic[T]):
 class ListState(_OfOneType, Generic[T]):
     """A list of elements per key (Flink's `ListState`).
 
-    Each element is saved by itself: a checkpoint after `add` holds the new element, not the list.
+    Each element is saved separately: a checkpoint after `add` has the new element, not the whole list.
 
     Args:
         of_type: The type of the elements; any type by default. For the other arguments see `ValueState`.
@@ -215,7 +215,7 @@ class ListState(_OfOneType, Generic[T]):
         self.of_type = self._checked_type(of_type)
 
     def get(self) -> list[T]:
-        """A copy of the current key's list; empty when it has none."""
+        """Return a copy of the current key's list; empty if there is none."""
         raise self._unbound()
 
     def add(self, value: T) -> None:
@@ -243,8 +243,8 @@ class ListState(_OfOneType, Generic[T]):
 class MapState(KeyedState, MutableMapping[K, V]):
     """A map per key (Flink's `MapState`): a mutable mapping without order.
 
-    Each entry is saved by itself, so a map may be large. Reading returns a copy of a mutable value: change
-    the copy and put it again.
+    Each entry is saved separately, so a map may be large. Reading returns a copy of a mutable value: change
+    the copy and put it back.
 
     Args:
         key_type: The type of the map's keys; by default any type that can be a key of a stream.
@@ -293,7 +293,7 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
     @property
     def types(self) -> tuple[type, ...]:
-        """Type of the keys, type of the values; `object` for an omitted one."""
+        """Types of the keys and of the values; `object` for an omitted one."""
         if self.key_type is None and self.value_type is None:
             return ()
         return self.key_type or object, self.value_type or object
@@ -330,8 +330,8 @@ class ReducingState(_OfOneType, Generic[T]):
     """One value per key, which a function combines with each added value (Flink's `ReducingState`).
 
     Args:
-        function: Returns the new value from the value so far and the added one. The first added value is kept
-            as it is.
+        function: Returns the new value from the value so far and the added one. The first added value is
+            stored unchanged.
         of_type: The type of the values; any type by default. For the other arguments see `ValueState`.
 
     Example:
@@ -371,7 +371,7 @@ class ReducingState(_OfOneType, Generic[T]):
             self.refuse(f"it takes a function of two values, not {function!r:.80}")
 
     def get(self) -> T | None:
-        """The current key's value; `None` when nothing was added."""
+        """Return the current key's value; `None` when nothing was added."""
         raise self._unbound()
 
     def add(self, value: T) -> None:
@@ -444,7 +444,7 @@ class AggregatingState(KeyedState, Generic[In, Out]):
             self.refuse(f"it takes an object of a class of AggregateFunction, not {function!r:.80}")
 
     def get(self) -> Out | None:
-        """The result of the added values; `None` when nothing was added."""
+        """Return the result of the added values; `None` when nothing was added."""
         raise self._unbound()
 
     def add(self, value: In) -> None:

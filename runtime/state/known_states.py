@@ -1,17 +1,17 @@
-"""The states of one operator in one subtask: those that its functions use, and those in the snapshot.
+"""The states of one operator in one subtask: states that its functions use, and states in the snapshot.
 
-A state is identified by its name. The rules between a savepoint and a program:
+A state is identified by its name. The rules for a program that starts from a savepoint:
 
 * A state that the snapshot does not have begins empty.
 * A state of the snapshot that the program does not use stays in every snapshot. It may be used later, at run
   time or by the next version.
 * A state of another kind is refused. A snapshot has the kind of each state.
-* A declared type must accept all saved values, also those that were saved without a declaration. Its name
-  does not matter: a base class fits. Values of another type are converted once by `migrate`, and then count
-  as changed. Without `migrate` the state is refused.
+* A declared type must accept all saved values, including values saved without a declaration. Its name does
+  not matter: a base class fits. Values of another type are converted once by `migrate`, and then count as
+  changed. Without `migrate` the state is refused.
 * A state with `renamed_from` takes over the state of the old name, unless its new name was saved already.
 
-The JobMaster compares the same lists before it deploys, and warns by name (`state_changes` in `restore.py`).
+The JobMaster compares them, too, before it deploys, and warns by name (`state_changes` in `restore.py`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class KnownStates:
             raise StateMismatchError(msg)
 
     def declare(self, declaration: KeyedState, table: StateTable, *, is_declared: bool) -> None:
-        """Note that a function uses a state; checks or migrates its restored values."""
+        """Note that a function uses a state; check or migrate its restored values."""
         if declaration.types:
             self._declare_types(declaration, table)
         name, kind = declaration.name, declaration.kind
@@ -113,7 +113,7 @@ class KnownStates:
         return [state.name for state in self._states.values() if state.kind == "list"]
 
     def types(self) -> tuple[tuple[str, str], ...]:
-        """Each state with the name of its type; a state that is not used yet keeps its saved type."""
+        """Return each state with the name of its type; an unused state keeps its saved type."""
         declared = {name: type_names(types) for name, types in self._types.items()}
         return tuple(sorted({**self._saved_types, **declared}.items()))
 
@@ -148,10 +148,10 @@ class StateInfo:
     """A declared state in plain values, for reports and for comparing a program with a snapshot.
 
     Attributes:
-        kind: `value`, `list`, `map`, `reducing` or `aggregating`; for operator state its redistribution:
+        kind: `value`, `list`, `map`, `reducing` or `aggregating`; for operator state the redistribution mode:
             `split_distribute`, `union` or `broadcast`.
         of_type: Names of the declared types; empty without any.
-        renamed_from: Its earlier name; empty for none.
+        renamed_from: Earlier name of the state; empty for none.
         ttl: Lifetime of entries as text; empty without a TTL.
     """
 
@@ -164,7 +164,7 @@ class StateInfo:
 
 
 def infos_of(kind: type) -> tuple[StateInfo, ...]:
-    """The states that a class declares, in plain values; runs no code of the class."""
+    """Return the states that a class declares, in plain values; runs no code of the class."""
     return tuple(map(_info, _declared(kind).values()))
 
 
@@ -177,7 +177,7 @@ def _info(state: DeclaredState) -> StateInfo:
 
 
 def states_of(kind: type) -> dict[str, KeyedState]:
-    """The keyed states that a class and its bases declare, by attribute."""
+    """Return the keyed states that a class and its bases declare, by attribute."""
     return {name: state for name, state in _declared(kind).items() if isinstance(state, KeyedState)}
 
 

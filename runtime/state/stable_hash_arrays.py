@@ -1,12 +1,12 @@
 """`stable_hash` of many keys at once: sequences and Arrow columns.
 
-Rows and Arrow batches of one stream agree on the subtask of a key. Numbers and times are vectorised, and so
-is the hash of several columns together. Text, bytes and decimals are hashed once per distinct value.
+Rows and Arrow batches of one stream agree on the subtask of a key. Hashing is vectorised for numbers, times,
+and several columns together. Text, bytes and decimals are hashed once per distinct value.
 
-A compound key hashes the hashes of its parts, and a time its ticks. So the input of **xxh3** is a few words
-of 64 bits. One call from Python costs half a microsecond, most of it overhead. Here the same arithmetic runs
-over whole arrays, in chunks that stay in the processor's cache. A test checks that the results agree with
-`xxhash`. The algorithm is XXH3 of the xxHash specification, for inputs of 8, 16, and 24 to 128 bytes.
+A compound key is hashed from the hashes of its parts, and a time from its ticks. So the input of **xxh3** is
+a few words of 64 bits. One call from Python costs half a microsecond, mostly overhead. Here the same
+arithmetic runs over whole arrays, in chunks that stay in the processor's cache. A test compares the results
+with `xxhash`. The algorithm is XXH3 of the xxHash specification, for inputs of 8, 16, and 24 to 128 bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.runtime.state.stable_hash import (
     stable_hash,
 )
 
-#: Maximum words of an input.
+#: Maximum number of words of an input.
 MOST_WORDS: Final = 16
 
 _PRIME64_1: Final = 0x9E3779B185EBCA87
@@ -58,7 +58,7 @@ _32: Final = np.uint64(32)
 
 
 def xxh3_words(words: Sequence[NDArray[Any]], seed: int) -> HashArray:
-    """The hash of each row of 1 to 16 words, packed as little-endian 64-bit integers; `seed` has 32 bits."""
+    """Hash each row of 1 to 16 words, packed as little-endian 64-bit integers; `seed` has 32 bits."""
     if not 1 <= len(words) <= MOST_WORDS:
         msg = f"{len(words)} words are not hashed at once; it takes 1 to {MOST_WORDS}"
         raise ValueError(msg)
@@ -78,7 +78,7 @@ def _of_one(words: Sequence[HashArray], seed: int) -> HashArray:
     (word,) = words
     swapped = int.from_bytes(seed.to_bytes(4, "little"), "big")
     flip = ((_secret(8) ^ _secret(16)) - (seed ^ (swapped << 32))) & MASK64
-    # The upper half is the last four bytes: it goes to the lower half.
+    # The upper half, the last four bytes, goes to the lower half.
     h = (word >> _32) | (word << _32)
     h ^= np.uint64(flip)
     h ^= _rotated(h, 49) ^ _rotated(h, 24)
@@ -117,7 +117,7 @@ def _mixed(low: HashArray, high: HashArray, secret: int, seed: int) -> HashArray
 
 
 def _folded_product(left: HashArray, right: HashArray) -> HashArray:
-    """The lower half of the 128-bit product, combined with its upper half."""
+    """Return the lower half of the 128-bit product, combined with its upper half by XOR."""
     left_low, left_high = left & _LOW32, left >> _32
     right_low, right_high = right & _LOW32, right >> _32
     low_high = left_low * right_high
@@ -191,7 +191,7 @@ def _hash_canonical(column: pa.Array) -> HashArray:
 
 
 def _hash_values(column: pa.Array) -> HashArray:
-    """The hashes of a column's values; undefined for nulls."""
+    """Return the hashes of a column's values; undefined for nulls."""
     kind = column.type
     if kinds.is_integer(kind):
         return mix64_array(_values(column))
@@ -212,7 +212,7 @@ def _hash_values(column: pa.Array) -> HashArray:
 
 
 def _values(column: pa.Array) -> NDArray[Any]:
-    """The numbers of a column as they are in memory; undefined for nulls."""
+    """Return a view of a column's numbers in memory; undefined for nulls."""
     kind = column.type.to_pandas_dtype()
     data = column.buffers()[1]
     if data is None:
@@ -221,7 +221,7 @@ def _values(column: pa.Array) -> NDArray[Any]:
 
 
 def _hash_floats(values: NDArray[np.float64]) -> HashArray:
-    """Hash whole numbers of 64 bits like integers, others by Python's `hash` (53 bits rotated in 61)."""
+    """Hash whole numbers of 64 bits like integers, other numbers by Python's `hash` (`_python_hashes`)."""
     whole = np.floor(values) == values
     whole &= (values >= -_TWO63) & (values < _TWO64)
     below = np.where(whole & (values < _TWO63), values, 0.0).astype(np.int64)

@@ -1,6 +1,6 @@
 """`KeyedStateBackend`: base of the stores for the keyed state of one operator in one subtask.
 
-An entry of keyed state is found by key group, key and, in a nested table, a second part (`state_table.py`).
+Key group, key and, in a nested table, a second part identify an entry of keyed state (`state_table.py`).
 The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in the place of entries and
 in the content of snapshots. This module has the common part: tables and their names, declared states and
 their views, TTL, the numbers of snapshots, and a restore's bookkeeping. Savepoints of all backends have one
@@ -10,9 +10,9 @@ Guarantees for operators:
 
 * `entries` of a table behave as a dict. A value may be changed in place, if its key is then put into
   `changed`. A value from an iteration must not be changed in place.
-* A change is reported after it was made, and a change in place no later than any other change of its table.
-  Then a backend that stores bytes may write the value back, and drop it from memory.
-* `snapshot` is short, and stops the task. Its result is finished in another thread.
+* A change is reported after it was made. A change in place is reported no later than other changes of its
+  table. A backend that stores bytes may then write the value back, and drop it from memory.
+* `snapshot` blocks the task for a short time. Another thread finishes the snapshot.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnfinishedSnapshot(Protocol):
         Raises:
             CorruptSnapshotError: A file to be merged is damaged.
             KeyGroupError: A table has a key of another subtask.
-            CodecError: A value can't be encoded; names table and key.
+            CodecError: A value can't be encoded; the message names table and key.
         """
         ...
 
@@ -58,7 +58,7 @@ class BackendSetup:
     """The operator and the keys of a backend.
 
     Attributes:
-        takes_snapshots: Whether `snapshot` will be called; otherwise changes are not kept.
+        takes_snapshots: Whether `snapshot` will be called; otherwise changes are not recorded.
         clock: Needed for state with a TTL.
         isolates: Whether views copy the mutable values that they take and return.
     """
@@ -101,7 +101,7 @@ class KeyedStateBackend(ABC):
     # -- tables and views ---------------------------------------------------------------------------------
 
     def table(self, name: str, *, nested: bool = False) -> StateTable:
-        """The table of this name, for use without a view; always the same object."""
+        """Return the table of this name, for use without a view; always the same object."""
         return self._table(name, nested=nested, is_bound=False)
 
     def _table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
@@ -118,7 +118,7 @@ class KeyedStateBackend(ABC):
 
     @abstractmethod
     def column_table(self, name: str) -> ColumnTable:
-        """The table in columns of this name; always the same object."""
+        """Return the table in columns of this name; always the same object."""
 
     @property
     @abstractmethod
@@ -159,7 +159,7 @@ class KeyedStateBackend(ABC):
     def _rename_table(self, before: str, name: str) -> None: ...
 
     def contents(self, name: str) -> dict[Any, Any]:
-        """A copy of a state's entries that have not expired: by key a value, a list or a map."""
+        """Return a copy of a state's entries that have not expired: a value, a list or a map by key."""
         table = self._tables.get(name)
         live = {} if table is None else table.live()
         return {key: list(held.values()) for key, held in live.items()} if name in self._known.lists else live
@@ -177,14 +177,14 @@ class KeyedStateBackend(ABC):
         return min((seconds for seconds in due if seconds is not None), default=None)
 
     def sweep(self, most: int) -> None:
-        """Delete expired entries; checks at most `most`."""
+        """Check at most `most` entries, and delete expired ones."""
         for table in self._tables.values():
             if table.lifetime is not None and most > 0:
                 most -= table.lifetime.sweep(table, most)
 
     @property
     def is_examination_due(self) -> bool:
-        """Whether so much has changed that `examine_changes` should be called before the next batch."""
+        """Whether there are enough changes for a call of `examine_changes` before the next batch."""
         return any(table.changed.is_examination_due for table in self._tables.values())
 
     def examine_changes(self) -> None:
@@ -202,17 +202,17 @@ class KeyedStateBackend(ABC):
         """Take a snapshot: the synchronous half.
 
         Args:
-            checkpoint_id: Greater than that of every snapshot before.
+            checkpoint_id: Id greater than the id of every earlier snapshot.
             confirmed_id: The newest completed checkpoint at the time of the trigger; -1 for none.
-            self_contained: Refer to no older file, and use the format of all backends (a savepoint). No later
-                snapshot builds on it.
+            self_contained: Whether to refer to no older file and use the format of all backends, as in a
+                savepoint. No later snapshot builds on it.
 
         Raises:
             CodecError: A value can't be encoded; no change is lost.
         """
 
     def _described(self, time: SavedTime | None) -> KeyedStateHandle:
-        """The handle of a snapshot, without files and entries."""
+        """Return the handle of a snapshot, without files and entries."""
         types, states = self._known.types(), self._known.states()
         return KeyedStateHandle(self.key_groups, (), types=types, states=states, time=time)
 
@@ -245,7 +245,7 @@ class KeyedStateBackend(ABC):
         files: StateFileReader,
         restored_checkpoint_id: int | None = None,
     ) -> None:
-        """Replace all state by the handles' entries of this subtask's key groups; blocks.
+        """Replace all state with the handles' entries of this subtask's key groups; blocks.
 
         Args:
             handles: State of old subtasks, of any parallelism, with distinct keys.
@@ -253,7 +253,7 @@ class KeyedStateBackend(ABC):
                 `None` for a savepoint.
 
         Raises:
-            CorruptSnapshotError: A file is damaged; names it.
+            CorruptSnapshotError: A file is damaged; the message names it.
             ConfigurationError: The state has another number of key groups, or the backend can't hold it.
         """
 

@@ -1,8 +1,8 @@
 """`StateTable`: one named table of keyed state on the heap, and its entries with a TTL as views see them.
 
-All kinds of state have the same table. A *flat* table has one entry per key. A *nested* one has several,
-which a second part tells apart: a map key, or the number of a list's element. Each entry is saved by itself.
-So a checkpoint's size follows the changed entries, even if one key has a million of them. Other operators use
+All kinds of state use this table. A *flat* table has one entry per key. A *nested* one has several, which a
+second part distinguishes: a map key, or the number of a list's element. Each entry is saved separately. So a
+checkpoint's size depends on the changed entries, even if one key has a million of them. Other operators use
 the start of a window or the name of a timer service as second part, like Flink's namespace.
 """
 
@@ -24,9 +24,9 @@ from penstock.runtime.state.time_to_live import Lifetime
 
 
 class StateTable:
-    """The state of one name.
+    """The entries of one named state.
 
-    Operators read and write `entries` directly. Once a batch they report the entries that they wrote or
+    Operators read and write `entries` directly. Once per batch they report the entries that they wrote or
     deleted: `table.changed.update(keys)`, or `table.changed.put(keys, values)` with the values at hand. An
     entry that is in `changed` and not in `entries` was deleted. A write that is not reported is missing in
     the next checkpoint; a report without a write only costs time. Both containers stay the same objects.
@@ -61,7 +61,7 @@ class StateTable:
         self.lifetime: Lifetime | None = None
 
     def cells(self) -> Iterator[tuple[Any, Any]]:
-        """All entries with their values or cells, which `put` may replace meanwhile."""
+        """Yield all entries with their values or cells; `put` may replace these meanwhile."""
         for key, held in self.entries.items():
             if self.nested:
                 yield from [((key, part), cell) for part, cell in held.items()]
@@ -93,14 +93,14 @@ class StateTable:
             self.put(entry, cell[1])
 
     def of_views(self) -> tuple[Any, ReportsChanges]:
-        """The entries for views, and the object to which views report changes."""
+        """Return the entries for views, and the object to which views report changes."""
         if self.lifetime is None:
             return self.entries, self.changed
         live = (NestedLiveEntries if self.nested else LiveEntries)(self.entries, self.changed, self.lifetime)
         return live, live
 
     def cell_of(self, entry: Any) -> tuple[int | None, Any] | None:
-        """The cell of an entry in a table with a TTL; `None` when there is none."""
+        """Return the cell of an entry in a table with a TTL; `None` when there is none."""
         return self.entries.get(entry[0], {}).get(entry[1]) if self.nested else self.entries.get(entry)
 
     def delete(self, entry: Any) -> None:
@@ -115,7 +115,7 @@ class StateTable:
         self.changed.written[entry] = DELETED
 
     def live(self) -> dict[Any, Any]:
-        """A copy of the entries that have not expired: by key the value, or a dict by second part."""
+        """Return a copy of the entries that have not expired: by key a value, or a dict by second part."""
         live = dict if self.lifetime is None else self.lifetime.live
         if not self.nested:
             return live(self.entries)
@@ -123,7 +123,7 @@ class StateTable:
         return {key: held for key, held in parts if held}
 
     def live_keys(self) -> list[Any]:
-        """The keys with entries that have not expired."""
+        """Return the keys with entries that have not expired."""
         if self.lifetime is None:
             return list(self.entries)
         live = self.lifetime.live
@@ -152,7 +152,7 @@ class LiveEntries:
         changed.attach(self)
 
     def __bool__(self) -> bool:
-        """Whether there are cells, including expired ones."""
+        """Return whether there are cells, including expired ones."""
         return bool(self._cells)
 
     def attach(self, view: HasWritten) -> None:
@@ -184,7 +184,7 @@ class LiveEntries:
         self._cells[key] = self._written[key] = now, value
 
     def pop(self, key: Any, default: Any) -> Any:
-        """Delete a cell, also an expired one; returns `default` when there was none."""
+        """Delete and return a cell, even an expired one; return `default` when there is none."""
         cell = self._cells.pop(key, default)
         if cell is not default:
             self._written[key] = DELETED
@@ -271,7 +271,7 @@ class LiveParts(MutableMapping[Any, Any]):
             self._life.watch(entry, now)
         elif before[0] is not None and before[0] > now:
             now = before[0]
-        # The table comes first: a backend may write back when a change is noted.
+        # The cell is set before the change is noted: a backend may then write it back at once.
         self.cells[part] = self._entries._written[entry] = now, value
 
     def __delitem__(self, part: Any) -> None:
@@ -322,7 +322,7 @@ class NoCurrentKeyError(RuntimeError):
 
 
 class _NoKey:
-    """Unhashable placeholder of a missing key: dictionaries raise, so states need no check."""
+    """Unhashable placeholder for a missing key: lookups in dicts raise, so states need no check."""
 
     def __repr__(self) -> str:
         return "no current key"

@@ -4,21 +4,21 @@ Each entry of a state with a TTL is saved with a *stamp*: the time of its last w
 it. It has expired when stamp + TTL is not after now. So a changed TTL in the next version of a program also
 applies to saved entries.
 
-**Hidden.** Every read compares the stamp with now; the clean-up only frees memory. Now never goes back, so an
-expired entry stays hidden when a clock is set back. In event time now is the watermark, or the timestamp of
-the current record if that is later. The clean-up uses the watermark alone, because an earlier record may
-still come. The later of two stamps stays.
+**Hidden.** Every read compares the stamp with the current time; the clean-up only frees memory. That time
+never goes back, so an expired entry stays hidden when a clock is set back. In event time it is the watermark,
+or the timestamp of the current record if that is later. The clean-up uses the watermark alone, because an
+earlier record may still come. A write keeps the old stamp if that is later.
 
-A snapshot has its time, and a restored job begins there, so expired entries stay hidden. If old subtasks had
-reached different times, event time begins with the earliest one, because no entry may expire early.
+A snapshot records its time, and a restored job begins at that time, so expired entries stay hidden. If old
+subtasks had reached different times, event time begins with the earliest, because no entry may expire early.
 
-**Found.** The cost of scans would follow the size of the state, not the number of expired entries. So entries
-wait in *buckets* of a 256th of the TTL, by time of expiry. Writing an entry again changes only its stamp,
-which is checked when the bucket is due. A refreshed entry moves to the bucket of its new time. So an entry is
-checked once per TTL, and a sweep can't delete a refreshed one.
+**Found.** The cost of scans would depend on the size of the state, not on the number of expired entries. So
+entries wait in *buckets* of a 256th of the TTL, by time of expiry. Writing an entry again changes only its
+stamp, which is checked when the bucket is due. A refreshed entry then moves to the bucket of its new time. So
+an entry is checked once per TTL, and a sweep can't delete a refreshed one.
 
 **Deleted.** The task sweeps some entries between two batches, whenever a bucket is due
-(`runtime/operators/keyed_state_requests.py`). A snapshot finishes the work first, so it has no expired
+(`runtime/operators/keyed_state_requests.py`). A snapshot first completes the sweep, so it has no expired
 entries. Deleted entries count as changed: the next checkpoint hides them in older files.
 """
 
@@ -38,7 +38,7 @@ from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.handles import SavedTime
 from penstock.runtime.time.durations import Duration, as_seconds, micros_in
 
-#: Buckets that a TTL is divided into.
+#: Number of buckets that a TTL is divided into.
 _BUCKETS: Final = 256
 
 #: Accesses that count as use of an entry.
@@ -116,7 +116,7 @@ class StateTime:
     """The time for the keyed state of one operator in one subtask, in microseconds.
 
     Attributes:
-        watermark: `None` before the first one.
+        watermark: The current watermark; `None` before the first one.
     """
 
     def __init__(self, clock: Clock | None) -> None:
@@ -126,7 +126,7 @@ class StateTime:
         self.record: HasTimestamp | None = None
 
     def saved(self, expired: Iterable[tuple[str, int]] = ()) -> SavedTime:
-        """The time in a snapshot, with the latest stamp of expired entries that it still has, by table."""
+        """Return the time for a snapshot, with the latest stamp of the expired entries in it, by table."""
         return SavedTime(self.watermark, self._latest, tuple(expired))
 
     def restore(self, saved: Iterable[SavedTime | None]) -> None:
@@ -136,7 +136,7 @@ class StateTime:
         self._latest = max((time.processing for time in known), default=0)
 
     def processing(self) -> int:
-        """Now by the clock; never goes back."""
+        """Return the clock's time; never goes back."""
         assert self._clock is not None, "state with a TTL needs a clock"
         now = int(self._clock.now() * 1_000_000)
         if now > self._latest:
@@ -144,7 +144,7 @@ class StateTime:
         return self._latest
 
     def event(self) -> int:
-        """Now by the watermark and the current record; raises `PenstockError` when there is neither."""
+        """Return `event_if_known`; raises `PenstockError` when it is `None`."""
         now = self.event_if_known()
         if now is None:
             msg = (
@@ -155,14 +155,14 @@ class StateTime:
         return now
 
     def event_if_known(self) -> int | None:
-        """Now by the watermark and the current record; `None` when there is neither."""
+        """Return the later of the watermark and the record's timestamp; `None` when there is neither."""
         stamp = None if self.record is None else self.record.timestamp
         if stamp is None or (self.watermark is not None and self.watermark > stamp):
             return self.watermark
         return stamp
 
     def advance(self, watermark: int) -> None:
-        """Advance event time. Its end expires no entry, because a drained job may be continued."""
+        """Advance event time. `END_OF_TIME` expires no entry, because a drained job may be continued."""
         if watermark != END_OF_TIME and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
 
@@ -193,7 +193,7 @@ class Lifetime:
         self._unstamped: list[Any] = []
 
     def watch(self, entry: Any, stamp: int | None) -> None:
-        """Add a new entry, which is checked when it may have expired.
+        """Add a new entry, to be checked when it may have expired.
 
         The life of an entry that was saved without a stamp begins with the next sweep.
         """
@@ -211,7 +211,7 @@ class Lifetime:
         bucket.append(entry)
 
     def live(self, cells: Mapping[Any, tuple[int | None, Any]]) -> dict[Any, Any]:
-        """The values of cells that have not expired; all of them while event time is unknown."""
+        """Return the values of cells that have not expired; all values while event time is unknown."""
         now = self._time.event_if_known() if self.ttl.time == "event" else self._time.processing()
         oldest = -inf if now is None else now - self.microseconds
         return {name: value for name, (stamp, value) in cells.items() if stamp is None or stamp > oldest}
@@ -252,7 +252,7 @@ class Lifetime:
         return seen
 
     def sweep_all(self, table: HasCells) -> None:
-        """Delete all expired entries, also of the bucket that has not ended yet."""
+        """Delete all expired entries, including those in the bucket that has not ended yet."""
         now = self._sweep_time()
         if now is None:
             return

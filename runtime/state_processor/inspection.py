@@ -1,8 +1,8 @@
-"""The contents of a checkpoint or savepoint, without running the job.
+"""Describes the contents of a checkpoint or savepoint, without running the job.
 
 Keys are counted. Positions of sources and the state of their coordinators are shown if they can be decoded
 here: classes of the user may need modules that only the job has. Other state is counted from the metadata,
-and marked as inexact. Nothing is imported or unpickled unless the given codec allows it.
+and marked as inexact. Modules are imported and values unpickled only if the given codec allows it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class StateSummary:
     """One named state of an operator, over all its subtasks.
 
     Attributes:
-        name: Its name: a table of keyed state, or a list state.
+        name: Name of a table of keyed state, or of a list state.
         kind: `keyed`, or the redistribution mode of a list state.
-        entries: Number of keys, or of values of the list. A list or map of each key counts by its entries.
+        entries: Number of keys, or of values of the list. For a list or map of each key, number of entries.
         is_exact: `False` when keys could not be decoded here: `entries` then counts every write of a key,
             over all files.
         values: Positions of a source as text; empty for all other states.
@@ -53,7 +53,7 @@ class StateSummary:
         holds: Kind of a function's keyed state: `value`, `list`, `map`, `reducing` or `aggregating`. Empty
             for other operators.
         is_declared: Whether the function's class declares it.
-        has_ttl: Whether its entries expire.
+        has_ttl: Whether the entries expire.
     """
 
     name: str
@@ -75,7 +75,7 @@ class CoordinatorSummary:
         size: Bytes.
         unassigned: Number of splits that no reader has. `None` when the state can't be decoded here, or is
             not from an `OnRequest` that has listed its splits.
-        values: The first 100 of these splits as text; the whole state when they are not known.
+        values: The first 100 of these splits as text; the whole state when the splits are not known.
     """
 
     size: int
@@ -100,13 +100,13 @@ class OperatorSummary:
     """One operator in a snapshot.
 
     Attributes:
-        parallelism: Its parallelism in the job that took the snapshot.
-        max_parallelism: Number of key groups; a job that starts from it must have the same for keyed state.
-        size: Bytes of its state, including its coordinator's.
-        files: Number of files that hold its state; small state has none.
+        parallelism: Parallelism in the job that took the snapshot.
+        max_parallelism: Number of key groups; keyed state can start only with the same number.
+        size: Bytes of the operator's state, including its coordinator's.
+        files: Number of files that hold the state; small state has none.
         finished: Number of subtasks whose data had ended.
-        in_flight: Number of captured elements of its chain's channels.
-        coordinator: State of its coordinator; `None` when it has none.
+        in_flight: Number of captured elements in the channels of the operator's chain.
+        coordinator: State of the operator's coordinator; `None` without one.
     """
 
     operator_id: str
@@ -125,14 +125,14 @@ class SnapshotSummary:
     """A checkpoint or savepoint.
 
     Attributes:
-        location: URL of the storage that holds its files.
+        location: URL of the storage that holds the files.
         kind: `checkpoint`, `savepoint`, or `sync_savepoint` for one that stopped its job.
-        checkpoint_id: Its id; a job that starts from it gives larger ids.
-        attempt: The attempt of the job that took it.
+        checkpoint_id: Id; a job that starts from the snapshot assigns larger ids.
+        attempt: The job's attempt that took the snapshot.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
         size: Bytes of all state, of operators and master hooks.
-        files: Number of its files without the metadata.
+        files: Number of files without the metadata.
         by_subtask: Metrics by subtask; empty when the state processor wrote the snapshot.
     """
 
@@ -225,7 +225,7 @@ def _keyed_state(saved: SavedState, number: int, of_type: str, is_exact: bool) -
 
 
 def _live_keys(handle: KeyedStateHandle, read: Read, codec: ValueCodec) -> dict[str, set[Any]]:
-    """The live keys of one subtask by table; in a nested table pairs."""
+    """Return the live keys of one subtask by table; in a nested table, pairs of key and second part."""
     tables: dict[str, set[Any]] = {}
     for file in handle.files:
         for table, keys, is_deleted in read_keys(read(file), file, codec):
@@ -260,7 +260,7 @@ def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
 
 
 def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
-    """State that an operator has encoded itself; only its size is known."""
+    """Yield state that an operator has encoded itself; only its size is known."""
     keyed = [handle.entries for subtask in subtasks for handle in subtask.raw_keyed]
     pieces = [handle.count for subtask in subtasks for handle in subtask.raw_operator]
     if keyed:

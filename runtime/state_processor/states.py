@@ -1,12 +1,12 @@
 """Reads one state of one operator from a snapshot, and writes one into a savepoint, without the job.
 
-Only the requested state is decoded, because only the job may know the classes of others. Keyed state is read
-by key groups, so several readers can share a large one. List state is read by the subtasks that wrote it.
+Only the requested state is decoded, because only the job may know the classes of other states. Keyed state is
+read by key groups, so several readers can share a large one. List state is read by subtask.
 
-A savepoint is made of rows, or of another snapshot with one state replaced. Copied state is copied as bytes:
-chunks with the replaced table are split by table and not decoded. The new entries become separate handles,
-which a restore accepts. All files are in the savepoint's own folder, and named relative to it. The metadata
-is written last and never over another: a folder without it is no snapshot.
+A savepoint is made from rows, or from another snapshot with one state replaced. Other state is copied as
+bytes: chunks with the replaced table are split by table and not decoded. The new entries become separate
+handles, which a restore accepts. All files are in the savepoint's own folder, and named relative to it. The
+metadata is written last and never overwrites other metadata. A folder without metadata is no snapshot.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ListedValues:
 
 
 def operator_state(checkpoint: CompletedCheckpoint, operator: str) -> OperatorState:
-    """The state of one operator; a `ConfigurationError` lists the known operators."""
+    """Return the state of one operator; a `ConfigurationError` lists the known operators."""
     state = checkpoint.operators.get(operator)
     if state is None:
         known = ", ".join(map(repr, sorted(checkpoint.operators))) or "none"
@@ -88,13 +88,13 @@ def operator_state(checkpoint: CompletedCheckpoint, operator: str) -> OperatorSt
 
 
 def list_mode(state: OperatorState, name: str) -> RedistributionMode | None:
-    """The redistribution mode of a list state; `None` when there is no such state."""
+    """Return the redistribution mode of a list state; `None` when there is no such state."""
     subtasks = state.subtasks.values()
     return next((handle.mode for s in subtasks for handle in s.operator if handle.name == name), None)
 
 
 def known_states(state: OperatorState, read: Read) -> tuple[str, ...]:
-    """The names of an operator's keyed and list states, sorted; reads all files of keyed state."""
+    """Return the names of an operator's keyed and list states, sorted; reads all files of keyed state."""
     names = {handle.name for subtask in state.subtasks.values() for handle in subtask.operator}
     for handle in _keyed_handles(state):
         for file in handle.files:
@@ -114,7 +114,7 @@ def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> Conf
 def read_keyed(
     state: OperatorState, table: str, key_groups: KeyGroupRange, read: Read, codec: ValueCodec
 ) -> KeyedEntries | None:
-    """The entries of a table whose key groups are in a range; `None` when no file holds the table."""
+    """Return the entries of a table in a range of key groups; `None` when no file holds the table."""
     groups: list[int] = []
     keys: list[Any] = []
     values: list[Any] = []
@@ -165,7 +165,7 @@ def _entries(found: KeyedEntries, saved: SavedState | None, *, is_nested: bool) 
 
 
 def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec) -> list[ColumnBlock] | None:
-    """The live keys of a table in columns, with their values; `None` when no file holds the table."""
+    """Return live keys and values of a table in columns; `None` when no file holds the table."""
     blocks: list[ColumnBlock] = []
     is_known = False
     for handle in _keyed_handles(state):
@@ -184,7 +184,7 @@ def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec
 def read_listed(
     state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
 ) -> ListedValues:
-    """The values of a list state in some subtasks; only one copy of a broadcast state."""
+    """Return the values of a list state in some subtasks; only one copy of a broadcast state."""
     holders: list[int] = []
     values: list[Any] = []
     first = min((i for i, s in state.subtasks.items() if any(h.name == name for h in s.operator)), default=-1)
@@ -210,7 +210,7 @@ FilesOf = Callable[[str, int], StateFiles]
 
 @dataclass(frozen=True, slots=True)
 class StatePlace:
-    """A state to write, and its layout: the number of subtasks that share it, and of key groups."""
+    """A state to write, and its layout: the parallelism of its operator, and the number of key groups."""
 
     operator: str
     state: str
@@ -228,7 +228,7 @@ def place_in(
     parallelism: int | None,
     max_parallelism: int | None,
 ) -> StatePlace:
-    """The layout of a new state: the layout of the operator in the base, else the requested one.
+    """Return the layout of a new state: the operator's layout in the base, else the requested one.
 
     Raises:
         ConfigurationError: The base has another layout than requested, or the operator had finished there.
@@ -257,7 +257,7 @@ def place_in(
 
 
 def by_subtask(keys: Sequence[Any], place: StatePlace) -> dict[int, list[int]]:
-    """Positions in `keys`, by owning subtask."""
+    """Return the positions in `keys`, by owning subtask."""
     groups = key_group_array(keys, place.max_parallelism).astype(int)
     positions: dict[int, list[int]] = {}
     for position, subtask in enumerate((groups * place.parallelism // place.max_parallelism).tolist()):
@@ -305,7 +305,7 @@ def write_listed(
 
 
 def listed_by_subtask(values: Sequence[Any], mode: RedistributionMode, parallelism: int) -> list[list[Any]]:
-    """The list of each subtask: a copy of a broadcast state, a part of any other."""
+    """Return the list of each subtask: a copy of a broadcast state, or a part of any other state."""
     if mode is RedistributionMode.BROADCAST:
         return [list(values) for _ in range(parallelism)]
     return split_evenly(values, parallelism)
@@ -335,7 +335,7 @@ def copy_operators(
                 subtask = _without(subtask, left_out.state, read, files)
                 copied.update((new, new) for new in files.written)
             subtasks[index] = _copied(subtask, partial(copy, files))
-        # A coordinator is no subtask; its file is numbered among those of the first.
+        # A coordinator is no subtask; its file is numbered among the files of the first subtask.
         coordinator = None if state.coordinator is None else copy(files_of(operator, 0), state.coordinator)
         operators[operator] = replace(state, subtasks=subtasks, coordinator=coordinator)
     return operators
@@ -344,7 +344,7 @@ def copy_operators(
 def with_state(
     operators: Mapping[str, OperatorState], place: StatePlace, parts: Mapping[int, OperatorSubtaskState]
 ) -> dict[str, OperatorState]:
-    """Add a new state to the operators, which are not changed."""
+    """Return the operators with a new state; the given ones are not changed."""
     known = operators.get(place.operator) or OperatorState(
         place.operator, place.parallelism, place.max_parallelism
     )

@@ -1,12 +1,12 @@
 """Keyed state in RocksDB, larger than memory (Flink: `EmbeddedRocksDBStateBackend`).
 
 Tables are dicts of decoded values in front of a database (`cached_entries.py`). Views, types and the rules of
-declared states are those of the heap backend: only the place of entries differs. A snapshot begins with a
+declared states are as in the heap backend: only the storage of entries differs. A snapshot begins with a
 write-back and RocksDB's own checkpoint, which flushes and then links files. Only that part blocks the task.
 The rest works on the linked files, which never change (`snapshots.py`).
 
-The other thread must never touch the live database. No reported change may stay in memory when a snapshot
-begins.
+The thread that writes the snapshot must never touch the live database. Every reported change must be written
+back when a snapshot begins.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class RocksDBTable(StateTable):
 class ScannedLifetime(Lifetime):
     """A TTL that finds expired entries by scanning the table, once per TTL.
 
-    On the heap each entry waits in a bucket in memory until it may have expired. State in RocksDB may be
-    larger than memory, and so would be the buckets. So the sweep scans the rows, some at a time. After a full
-    pass it rests for a TTL. An entry is deleted within two TTLs after its last use.
+    The heap backend keeps each entry in a bucket in memory until it may have expired. For state in RocksDB,
+    the buckets could exceed memory. So the sweep scans the rows, a batch at a time. After a full pass it
+    rests for a TTL. An entry is deleted within two TTLs after its last use.
     """
 
     _at: bytes | None = b""
@@ -76,7 +76,7 @@ class ScannedLifetime(Lifetime):
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until the next pass; 0 within one, `None` when only a watermark can begin it."""
+        """Seconds until the next pass: 0 during a pass, `None` when only a watermark can begin one."""
         now = self._sweep_time()
         if now is None:
             return None
@@ -99,12 +99,12 @@ class ScannedLifetime(Lifetime):
     def sweep_all(self, table: HasCells) -> None: ...
 
     def expired_before(self) -> int | None:
-        """The latest expired stamp; `None` when event time is not known."""
+        """Return the latest expired stamp; `None` while event time is not known."""
         now = self._sweep_time()
         return None if now is None else now - self.microseconds
 
     def _sweep_rows(self, cached: CachedEntries, table: RocksDBTable, at: bytes, now: int, most: int) -> int:
-        """Check rows from `at` on; returns their number."""
+        """Check up to `most` rows from `at` on; return the number checked."""
         seen, rows = 0, cached.rows
         written: list[tuple[bytes, bytes]] = []
         deleted: list[bytes] = []
@@ -237,7 +237,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def snapshot(
         self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
     ) -> CanonicalSnapshot | NativeSnapshot:
-        """Write back, flush, and link the files of this moment; see `KeyedStateBackend.snapshot`."""
+        """Write back, flush, and link the current files; see `KeyedStateBackend.snapshot`."""
         self._check_follows(checkpoint_id)
         for cached in self._cached():
             cached.write_back()
@@ -259,7 +259,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         return self._scratch.path / f"checkpoint-{checkpoint_id}"
 
     def _saved_time(self) -> SavedTime | None:
-        """The time and each table's latest expired stamp; `None` without any TTL."""
+        """Return the time and each table's latest expired stamp; `None` without any TTL."""
         lifetimes = {name: table.lifetime for name, table in self._tables.items()}
         expired = {name: parts[0].latest for name, parts in self._expired_rows.items()}
         for name, lifetime in lifetimes.items():

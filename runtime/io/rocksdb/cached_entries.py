@@ -5,10 +5,10 @@ decoded. Most functions see the same key again soon. So a value stays in memory,
 read. It is written back in batches, before a snapshot or when room is needed. The class derives from `dict`,
 so reading a cached key runs in C. Only misses (`__missing__`) reach this code.
 
-**Invariant.** An entry is what the dict has; else nothing, if its key is in `deleted`; else what RocksDB has.
-An entry in the dict differs from RocksDB's only if it is in `changed`, or was changed in place and not
-reported yet. `write_back` writes all reported changes. A deleted key stays in `deleted` until then, or the
-next read would find its old row.
+**Invariant.** The dict has the current value of an entry. A key that it lacks is deleted if it is in
+`deleted`; otherwise RocksDB has the value. An entry in the dict differs from RocksDB's only if it is in
+`changed`, or was changed in place and not reported yet. `write_back` writes all reported changes. A deleted
+key stays in `deleted` until then; otherwise the next read would find its old row.
 
 **Eviction.** An operator may change a value in place and report the change later, at the end of a batch
 (`state_backend.py`). Evicting the entry meanwhile would lose the change. So room is made only when an
@@ -26,7 +26,7 @@ from typing import Any, Final
 from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.rows import TableRows
 
-#: Bytes of memory that an entry takes beside its encoded size; measured for small values, rounded up.
+#: Bytes of memory that an entry takes on top of its encoded size; measured for small values, rounded up.
 _OVERHEAD: Final = 250
 _LEAST_KEYS: Final = 64
 #: Rows that are written in one batch.
@@ -164,9 +164,9 @@ class CachedEntries(dict[Any, Any]):
         self.deleted.clear()
 
     def _pairs(self, *, is_kept: bool = False) -> Iterator[tuple[Any, Any]]:
-        """Entries in memory, then those on disk; each once, even if entries change meanwhile.
+        """Yield entries in memory, then those on disk, each once even if entries change meanwhile.
 
-        With `is_kept`, values stay in memory, so that they can be changed in place.
+        With `is_kept`, values stay in memory, so that callers can change them in place.
         """
         in_memory, written = dict.fromkeys(dict.__iter__(self)), self.database.rows_written
         for key in in_memory:
@@ -189,7 +189,7 @@ class CachedEntries(dict[Any, Any]):
     # -- memory and disk ----------------------------------------------------------------------------------
 
     def write_back(self) -> None:
-        """Write all reported changes to RocksDB; entries stay in memory. An error forgets no change."""
+        """Write all reported changes to RocksDB; entries stay in memory. An error loses no change."""
         changed = iter(self.changed)
         while some := list(islice(changed, _BATCH)):
             written, deleted = self._rows_of(some)
@@ -210,9 +210,9 @@ class CachedEntries(dict[Any, Any]):
             self.make_room()
 
     def write_back_many(self) -> None:
-        """Write the changes back, because many were reported."""
+        """Write back a large set of changes; also make room, unless a view may be iterating."""
         if self.is_bound and self.rows.nested:
-            self.write_back()  # a view may be half through the parts of a key
+            self.write_back()  # a view may be iterating over the parts of a key
         else:
             self.make_room()
 
@@ -258,7 +258,7 @@ class CachedEntries(dict[Any, Any]):
 
 
 class CachedParts(CachedEntries):
-    """The entries of a nested table: the first access reads all parts of a key; each is written alone."""
+    """The entries of a nested table: the first access reads all parts of a key; writes are by part."""
 
     __slots__ = ()
 
@@ -348,7 +348,7 @@ class ReportedKeys(set[Any]):
 
 
 class OperatorKeys(ReportedKeys):
-    """The changed keys of a table without views; a report makes room."""
+    """The changed keys of a table without views; a report may evict entries."""
 
     def add(self, entry: Any, /) -> None:
         super().add(entry)

@@ -7,12 +7,12 @@ A row's key is
 *Key group first*: rows of a range of key groups are contiguous. So a rescaled subtask removes foreign rows
 with one range deletion, and takes rows over with one scan.
 
-*Table*: a byte for nested or flat, the length of its name, the name. Numbers would differ between subtasks.
+*Table*: a byte for nested or flat, the length of its name, the name. Its number could differ by subtask.
 
 *Key and second part*: canonical bytes (`state/key_bytes.py`).
 
 A row's value is one byte, and the encoded value. The byte is 1 when the key or the part can't be read from
-the row's key. Then they precede the value: four bytes of length, and both encoded.
+the row's key. Then four bytes of length and the encoded key and part precede the value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def group_bytes(key_group: int) -> bytes:
 
 
 def end_of(prefix: bytes) -> bytes | None:
-    r"""The first row behind all rows with a prefix; `None` when no such row can exist.
+    r"""Return the first row after all rows with a prefix; `None` when no such row can exist.
 
     Example:
         >>> end_of(b"ab"), end_of(b"a\xff"), end_of(b"\xff")
@@ -50,13 +50,13 @@ def end_of(prefix: bytes) -> bytes | None:
 
 
 def table_prefix(name: str, *, nested: bool) -> bytes:
-    r"""The part of a table's rows behind the key group: `b'\x00\x00\x05count'`."""
+    r"""Return the bytes after the key group in all rows of a table: `b'\x00\x00\x05count'`."""
     text = name.encode("utf-8", "surrogatepass")
     return bytes([_NESTED if nested else _FLAT]) + len(text).to_bytes(2) + text
 
 
 def table_of(row: bytes) -> tuple[bytes, str, bool]:
-    """Prefix, name and nesting of the table of a row."""
+    """Return prefix, name and nesting of a row's table."""
     start = GROUP_BYTES + 3
     end = start + int.from_bytes(row[start - 2 : start])
     return row[GROUP_BYTES:end], row[start:end].decode("utf-8", "surrogatepass"), row[GROUP_BYTES] == _NESTED
@@ -79,7 +79,7 @@ class TableRows:
         return self._begins[key_group]
 
     def of_key(self, key: Any) -> bytes:
-        """The row of a key, or the common prefix of its rows in a nested table."""
+        """Return the row of a key, or the common prefix of its rows in a nested table."""
         return self._begins[stable_hash(key) % self._max_parallelism] + key_bytes(key)[0]
 
     def row(self, key: Any, part: Any = None) -> bytes:
@@ -87,7 +87,7 @@ class TableRows:
         return of_key + key_bytes(part)[0] if self.nested else of_key
 
     def encode(self, key: Any, part: Any, value: Any) -> tuple[bytes, bytes]:
-        """The key and the value of a row; a `CodecError` names the table and the key."""
+        """Return the key and the value of a row; a `CodecError` names the table and the key."""
         raw, is_natural = key_bytes(key)
         row = self._begins[stable_hash(key) % self._max_parallelism] + raw
         if self.nested:
@@ -104,7 +104,7 @@ class TableRows:
             raise CodecError(msg) from error
 
     def encode_all(self, keys: Sequence[Any], values: Sequence[Any]) -> list[tuple[bytes, bytes]]:
-        """The rows of many keys of a flat table; faster than one by one."""
+        """Return the rows of many keys of a flat table; faster than `encode` for each."""
         groups, begins = key_group_array(keys, self._max_parallelism).tolist(), self._begins
         dumps, rows = self._codec.dumps, []
         try:
@@ -127,7 +127,7 @@ class TableRows:
             raise CodecError(msg) from error
 
     def key_and_part(self, row: bytes, data: bytes) -> tuple[Any, Any]:
-        """The key and the second part of a row; the part is `None` in a flat table."""
+        """Return the key and the second part of a row; the part is `None` in a flat table."""
         if data[:1] != _NATURAL:
             own = self._codec.loads(data[5 : 5 + int.from_bytes(data[1:5])])
             key, part = own if self.nested else (own, None)

@@ -4,8 +4,8 @@
 
 **Reuse of uploaded files.** RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So
 within one database, a file name identifies the content. A checkpoint uploads only files that the newest
-*confirmed* checkpoint does not have (`ConfirmableSnapshots`, as on the heap). When that one is unknown here,
-the database uploads all files. Names of different databases never mix: each backend has one database, and a
+*confirmed* checkpoint does not have (`ConfirmableSnapshots`, as on the heap). Without a known confirmed one
+it uploads all files. Names of different databases never mix: each backend has one database, and a
 new attempt begins with the restored files under their old names.
 
 **Restore at unchanged parallelism.** There is one old part, with exactly the key groups of this subtask. Its
@@ -58,7 +58,7 @@ _STATE_FILE: Final = re.compile(rf"[0-9]{{1,20}}\.sst|MANIFEST-[0-9]{{1,20}}|{CU
 
 
 def is_state_file(name: str) -> bool:
-    """Whether a restore needs a file: neither logs, which are empty, nor files that each opening writes.
+    """Return whether a restore needs a file. Logs are empty, and each opening writes the other files anew.
 
     Example:
         >>> [is_state_file(name) for name in ("000012.sst", "CURRENT", "OPTIONS-000007", "../000012.sst")]
@@ -75,7 +75,7 @@ def sorted_files(handle: KeyedStateHandle | None) -> dict[str, StateHandle]:
     return {name: file for name, file in pairs if name.endswith(SORTED_FILE)}
 
 
-#: Limits of a chunk: this many entries, or this many bytes of rows.
+#: Limits of a chunk, in entries and in bytes of rows.
 _CHUNK_ENTRIES: Final = 1 << 15
 
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -189,9 +189,9 @@ class NativeSnapshot:
         return (self.linked / name).read_bytes()
 
 
-#: Prefixes of RocksDB's corruption errors; the last one is about a file that another one names.
+#: Prefixes of RocksDB's corruption errors; the last one reports that a file named by another is missing.
 _DAMAGE: Final = ("Corruption:", "Invalid argument:", "Not implemented:", "IO error: No such file")
-#: Behind the rows of all key groups.
+#: A row key after the rows of all key groups.
 _END: Final = b"\xff"
 
 
@@ -237,7 +237,7 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
 
 @contextmanager
 def damage_as_corruption(operator: str) -> Iterator[None]:
-    """Turn errors about damaged files into a `CorruptSnapshotError`: their checksums fit, so retries fail."""
+    """Raise `CorruptSnapshotError` for damaged files: their checksums match, so a retry would fail again."""
     try:
         yield
     except StorageError as error:
@@ -250,7 +250,7 @@ def damage_as_corruption(operator: str) -> Iterator[None]:
 
 
 def largest_part(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> KeyedStateHandle:
-    """The part with the most bytes for a subtask, estimated from its sizes."""
+    """Return the part with the most bytes for a subtask, estimated from the sizes of its files."""
 
     def share(handle: KeyedStateHandle) -> float:
         size = sum(file.size for file in handle.files)
@@ -275,7 +275,7 @@ def take_over(
     own: KeyGroupRange,
     scratch: Path,
 ) -> None:
-    """Add the rows of another part to a database; makes the folder `scratch` and deletes it."""
+    """Add this subtask's rows of another part to a database; makes the folder `scratch` and deletes it."""
     kept = handle.key_groups.intersection(own)
     try:
         download(handle, files, scratch / "part")
@@ -293,7 +293,7 @@ def take_over(
 
 
 def _sliced(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-    """Non-empty slices of rows for files; each must be consumed before the next one."""
+    """Yield non-empty slices of rows for files; each must be consumed before the next one."""
     for first in rows:
         yield _slice(first, rows)
 

@@ -2,8 +2,8 @@
 
 `AttemptStop`: the end of an attempt, or of one region of it.
 
-The next step depends on two things. No subtask may run any more. And a checkpoint whose record is being
-written may be complete: the job would restart from it, or end with it. So its outcome is awaited.
+The next step waits for two things. No subtask may run any more. And the outcome of a checkpoint whose record
+is being written must be known: the job may restart from it, or end with it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class State:
     """One state of a job; reacts to events by changing the job, or by entering another state.
 
-    Each event returns whether the state has used it: messages cross each other on the way. The scheduler has
-    checked that events are of the current attempt.
+    Each method returns whether the state has used the event, because messages may cross on the way. The
+    scheduler has checked that events are of the current attempt.
     """
 
     name: ClassVar[JobState]
@@ -54,27 +54,27 @@ class State:
         return False
 
     def deployed(self) -> bool:
-        """All subtasks are deployed."""
+        """Handle that all subtasks are deployed."""
         return False
 
     def started(self) -> bool:
-        """All subtasks run."""
+        """Handle that all subtasks run."""
         return False
 
     def all_stopped(self) -> bool:
-        """No subtask of the attempt runs any more."""
+        """Handle that no subtask of the attempt runs any more."""
         return False
 
     def region_stopped(self) -> bool:
-        """No subtask of the restarting region runs any more."""
+        """Handle that no subtask of the restarting region runs any more."""
         return False
 
     def failed(self, cause: FailureCause) -> bool:
-        """A subtask or the deployment has failed, or too many checkpoints have."""
+        """Handle the failure of a subtask, of the deployment, or of too many checkpoints."""
         return False
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """A subtask has processed the end of all its inputs."""
+        """Handle that a subtask has processed the end of all its inputs."""
         return False
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
@@ -88,11 +88,11 @@ class AttemptStop:
 
     Args:
         region: The subtasks to stop; `None` for all.
-        is_deployed: Whether there is anything to stop.
+        is_deployed: Whether there are subtasks to stop.
 
     Attributes:
-        has_begun: Whether the subtasks got the order to stop.
-        is_over: Whether nothing runs and nothing is being written.
+        has_begun: Whether the stop has begun.
+        is_over: Whether no subtask runs and no record is being written.
     """
 
     def __init__(self, job: JobContext, region: Region | None = None, *, is_deployed: bool = True) -> None:
@@ -105,11 +105,11 @@ class AttemptStop:
         self.has_begun = self.is_over = False
 
     def begin(self, then: Callable[[], None]) -> None:
-        """Stop, unless that has begun.
+        """Begin the stop, unless it has begun.
 
         Args:
             then: Called once after the stop, if the job is still in its current state; replaces an earlier
-                one.
+                callback.
         """
         job, self._state, self._then = self._job, self._job.state, then
         if self.has_begun:
@@ -122,7 +122,7 @@ class AttemptStop:
         job.when_log_is_known(self._on_log_known)
 
     def subtasks_stopped(self) -> bool:
-        """Handle that no subtask runs any more; return whether that was awaited."""
+        """Handle that no subtask runs any more; return whether the stop waited for that."""
         was_awaited, self._runs = self._runs, False
         self._go_on()
         return was_awaited

@@ -1,7 +1,7 @@
-"""The states from a new scheduler to running subtasks, named by what they wait for.
+"""The states from a new scheduler to running subtasks.
 
 They follow each other: `Created`, `Beginning`, `Delaying`, `Restoring`, `Deploying`, `Initialising`. The
-record of the attempt comes first: it fences older attempts. While it is being written, its outcome is
+record of the attempt comes first: it fences older attempts. While the record is being written, its outcome is
 unknown, so a cancellation waits for it. A JobMaster that was restarted several times in a row waits before it
 deploys.
 """
@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class Initialising(State):
-    """Waits until every subtask runs; a quick one may have finished by then."""
+    """Waits until every subtask runs; a short-lived one may have finished by then."""
 
     name = JobState.INITIALISING
 
@@ -58,7 +58,7 @@ class Initialising(State):
 
 
 class Beginning(State):
-    """Waits until the attempt is in the decision log, or for why it can't be."""
+    """Waits until the attempt is in the decision log, or the write has failed."""
 
     name = JobState.DEPLOYING
 
@@ -105,7 +105,7 @@ class Beginning(State):
             return
         text = f"the attempt could not begin: {error_text(error)}"
         if isinstance(error, JobIdTakenError):
-            # The log and the files are another job's: this one ends without a record there.
+            # The log and the files belong to another job: this job ends without a record there.
             job.enter(Failed(job, text), text)
             job.is_fenced = True
             return

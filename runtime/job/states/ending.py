@@ -1,4 +1,4 @@
-"""The states in which an attempt or the job ends: by a failure, by its user, or because all is done.
+"""The states in which an attempt or the job ends: by a failure, by its user, or by finishing.
 
 `Failing`: an attempt has failed; its subtasks are stopped, then the restart strategy decides.
 
@@ -26,7 +26,7 @@ class Terminal(State):
     """The end of a job: notifies the gateway once.
 
     Args:
-        cause: Explains the end to people; the root cause of a failure.
+        cause: Explanation of the end for users; the root cause of a failure.
     """
 
     def __init__(self, job: JobContext, cause: str = "") -> None:
@@ -82,7 +82,7 @@ class Finishing(State):
 
 
 class FinishingStop(Finishing):
-    """Waits for the same, after the job's last savepoint."""
+    """Waits as `Finishing` does, after the job's last savepoint."""
 
     name = JobState.STOPPING
 
@@ -112,7 +112,7 @@ class Cancelling(State):
     """Stops the subtasks and records the end.
 
     Args:
-        stop: The stop of the attempt, which may have begun; by default a stop of all subtasks.
+        stop: The attempt's stop, possibly begun; by default a stop of all subtasks.
     """
 
     name = JobState.CANCELLING
@@ -170,11 +170,11 @@ class Restarting(State):
 
 
 class Failing(State):
-    """Stops the attempt and decides.
+    """Stops the attempt; the restart strategy then decides.
 
     Args:
         is_deployed: Whether subtasks may have to be stopped.
-        decided: Earlier decision of the restart strategy; the failure is then recorded, too.
+        decided: Earlier decision of the restart strategy; the failure was recorded with it.
     """
 
     name = JobState.FAILING
