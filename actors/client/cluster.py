@@ -269,7 +269,7 @@ class UserInterface:
 
 
 def open_interface(job_id: str, *, storage: str | None = None, open_browser: bool = True) -> UserInterface:
-    """Start a server beside this program, and show a job.
+    """Start a server in another process, and show a job.
 
     Raises:
         DeploymentError: The server does not start; its stderr says why.

@@ -106,7 +106,7 @@ class RayExecutor:
         limit: int | None,
         timeout: Duration | None,
     ) -> list[Any]:
-        """Run the job of a preview to its end, and return its rows.
+        """Run the job of a preview, and return its rows after the end of the job.
 
         Args:
             limit: Number of rows after which the job is cancelled; `None` waits for its end.
@@ -123,7 +123,7 @@ class RayExecutor:
         return InterruptsHeld()
 
     def _submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
-        """Start a job; holds an interrupt until the job has a handle."""
+        """Start a job; an interrupt during the start ends the job."""
         with InterruptsHeld():
             return self._begin(job, config)
 

@@ -13,7 +13,7 @@ actors names the owner. Ray prints all other notices as before. It prints everyt
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
 submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
-process get the same lines. No error of a file may reach Ray's thread: that would end the thread's notices.
+process get the same lines. An error of a file must not reach Ray's thread: it would end all notices.
 """
 
 from __future__ import annotations

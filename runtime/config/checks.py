@@ -1,4 +1,4 @@
-"""Checks that settings share: a place, a whole number, a choice, and mappings with unknown names.
+"""Checks that settings share: of locations, numbers, choices, and mappings with unknown names.
 
 Each returns the value in the form that the runtime uses. Its `ConfigurationError` names the setting, the
 given value and the allowed ones.
@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames, nearest_name
 
-#: A place that users name: a path, or a URL.
+#: A location that users give: a path, or a URL.
 Location: TypeAlias = str | os.PathLike[str]
 
 C = TypeVar("C")

@@ -228,9 +228,9 @@ class FailureCause:
     """One failure.
 
     Attributes:
-        message: What happened and where, in a few lines at most, as `fit_text` makes it.
+        message: Description of the failure and where it happened, in a few lines, shortened by `fit_text`.
         subtask: The subtask that failed; `None` for a failure outside of subtasks.
-        traceback: The user's traceback, as `fit_text` makes it.
+        traceback: The user's traceback, shortened by `fit_text`.
         recoverable: Whether another attempt may succeed. `False` fails the job at once.
         is_damage: The restored checkpoint is damaged; an older one may be intact.
         operator: The operator that failed; `None` if no operator failed, or it is unknown.

@@ -411,7 +411,7 @@ class JobLedger:
             begun.attempt,
             newest,
             rebuilt.store,
-            # Sinks commit by id, so ids continue after those of the snapshot that the job began with.
+            # Sinks commit by id, so ids continue after the id of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
             warning="; ".join(filter(None, warnings)) or None,

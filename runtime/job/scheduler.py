@@ -72,7 +72,7 @@ class JobScheduler:
 
     Args:
         job_id: Lower-case letters, digits and `-`.
-        graph: Only the scheduler rescales it; the gateway has the same object.
+        graph: The job's graph. Only the scheduler rescales it; the gateway has the same object.
         storage: Storage of checkpoints and the decision log. Without checkpointing it may be `None`: the log
             is kept in memory.
         known_attempt: An attempt that another JobMaster has begun, 0 for none. If the log lacks it, the log

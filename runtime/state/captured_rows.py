@@ -83,7 +83,7 @@ class CapturedRows:
         *,
         nested: bool = False,
     ) -> CapturedRows:
-        """Encode the values at once; in a nested table `keys` are pairs, with those of one key adjacent."""
+        """Encode the values at once; in a nested table `keys` are pairs, with the pairs of a key adjacent."""
         starts = range(0, len(keys) or 1, BLOCK_ENTRIES)  # an empty block stands for a table without entries
         parts = [slice(start, start + BLOCK_ENTRIES) for start in starts]
         return cls(table, [_encoded(table, keys[some], values[some], codec) for some in parts], nested=nested)

@@ -35,7 +35,7 @@ from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.user_location import function_location, user_location
 
-#: Prefix of the names of Penstock's own tables beside a function's states.
+#: Prefix of the names of Penstock's own tables, which are stored with a function's states.
 RESERVED: Final = "penstock:"
 
 
@@ -204,7 +204,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
             `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
             subtask's list.
         name: Name, unique in the operator; the name of the class attribute by default.
-        migrate: Converts a saved value of another type to `of_type`. Without it such a job does not start.
+        migrate: Converts a saved value of another type to `of_type`. Without it such values are refused.
         renamed_from: The name under which the list was saved before.
 
     Raises:

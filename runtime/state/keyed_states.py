@@ -85,7 +85,7 @@ class ValueState(_OfOneType, Generic[T]):
         default: The value of a key that has none; each key gets a copy of a mutable object.
         name: Name, unique in the operator; the name of the class attribute by default.
         ttl: Lifetime of an entry after its last write: a `timedelta`, seconds, or a `StateTtl`.
-        migrate: Converts a saved value of another type to `of_type`. Without it such a job does not start.
+        migrate: Converts a saved value of another type to `of_type`. Without it such values are refused.
         renamed_from: The name under which the state was saved before.
 
     Raises:

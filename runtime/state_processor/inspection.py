@@ -101,7 +101,7 @@ class OperatorSummary:
 
     Attributes:
         parallelism: Parallelism in the job that took the snapshot.
-        max_parallelism: Number of key groups; keyed state can start only with the same number.
+        max_parallelism: Number of key groups; a job can restore keyed state only with the same number.
         size: Bytes of the operator's state, including its coordinator's.
         files: Number of files that hold the state; small state has none.
         finished: Number of subtasks whose data had ended.

@@ -7,7 +7,7 @@ A row's key is
 *Key group first*: rows of a range of key groups are contiguous. So a rescaled subtask removes foreign rows
 with one range deletion, and takes rows over with one scan.
 
-*Table*: a byte for nested or flat, the length of its name, the name. Its number could differ by subtask.
+*Table*: a byte for nested or flat, the length of its name, the name. A number could differ by subtask.
 
 *Key and second part*: canonical bytes (`state/key_bytes.py`).
 
