@@ -1,9 +1,9 @@
 """`RayCollector`: the committed rows of a job, in the program that submitted it; for notebooks and tests.
 
-Subtasks commit rows whenever a checkpoint completes, so a small actor of the program keeps them, pickled, one
-entry for each transaction. A commit that is repeated after a failure therefore adds nothing, and only the
-program needs the classes of its rows. The actor ends with the program, or with `close`. A job that outlives
-its program then fails, with a message that says so.
+Subtasks commit rows when a checkpoint completes. A small actor keeps the rows pickled, with one entry for
+each transaction. So a commit that is repeated after a failure adds nothing, and only the program needs the
+classes of the rows. The actor ends with the program, or with `close`. A job that outlives its program then
+fails, with a message that says so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CollectorActor:
     """Keeps transactions by key, in the order of their first arrival."""
 
     def __init__(self) -> None:
-        #: By run of a sink; all jobs of a collector without runs have one, `""`.
+        #: Rows by run of a sink; all jobs of a collector without runs share the run `""`.
         self._by_run: dict[str, dict[CollectKey, bytes]] = {}
 
     def add(self, key: CollectKey, rows: bytes, run: str = "") -> None:
@@ -46,7 +46,7 @@ class CollectorActor:
         self._by_run.setdefault(run, {}).setdefault(key, rows)
 
     def rows(self, start: int, run: str = "") -> list[bytes]:
-        """The transactions of a run from the `start`-th on; drops those of other runs."""
+        """Return the transactions of a run from the `start`-th on; drop those of other runs."""
         self._by_run = {run: self._by_run.get(run, {})}
         return list(self._by_run[run].values())[start:]
 
@@ -54,8 +54,8 @@ class CollectorActor:
 class RayCollector:
     """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
 
-    Making one joins the cluster, or starts a local one, as submitting a job does. All rows are held in
-    memory, and in checkpoints until they are committed. Use it for results that fit.
+    The constructor joins the cluster, or starts a local one, as submitting a job does. Rows are in
+    checkpoints until they are committed, and then in memory. Use the collector for results that fit.
 
     Example:
         results = RayCollector()
@@ -89,7 +89,7 @@ class RayCollector:
             raise self._gone() from error
 
     def rows(self) -> list[Any]:
-        """All rows committed so far, by transaction, in the order of their commits.
+        """All rows committed so far, grouped by transaction, in the order of the commits.
 
         Raises:
             PenstockError: The collector is closed.
@@ -112,7 +112,7 @@ class RayCollector:
         return [row for transaction in self._transactions for row in transaction]
 
     def close(self) -> None:
-        """Drop the rows and end the actor; a job that still runs can't commit any more."""
+        """Drop the rows and end the actor; a job that still runs can no longer commit."""
         if self._actor is not None:
             ray.kill(self._actor)
             self._actor = None
@@ -150,7 +150,7 @@ _LAST: Final = 30.0
 def bring_rows(
     submit: Callable[[Sink[Any]], RayJobHandle], limit: int | None, timeout: Duration | None
 ) -> list[Any]:
-    """Run a job until its end, or until `limit` rows have arrived; it has ended afterwards in any case."""
+    """Run a job until it ends or `limit` rows have arrived; an error or the limit cancels the job."""
     if limit == 0:
         return []
     with InterruptsHeld():
@@ -183,7 +183,7 @@ def _rows(
 
 
 def _end(job: RayJobHandle, stop: BaseException | None = None) -> None:
-    """Cancel the job, if it runs, and wait for its end; `stop`, the reason, names a job that does not end."""
+    """Cancel the job if it runs, and wait for its end; if that fails, add a note to `stop`, the reason."""
     try:
         with interrupts_delivered():
             if not job.status().is_terminal:

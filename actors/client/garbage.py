@@ -1,25 +1,25 @@
 """Removes leftovers of ended jobs from Ray's key-value store and the nodes' disks, for `penstock gc`.
 
-Ray deletes neither before its cluster ends. A cluster that lives for months then holds a report for every job
-that it has ever run, and its printed lines.
+Ray keeps both until its cluster ends. After months a cluster would hold the report and the printed lines of
+every job that it has ever run.
 
 A running job needs its records, and so does a job that Ray is about to restart. A job whose JobMaster was
 killed for good ("lost") has not ended either: its report names the folder of its checkpoints. So a job's
 records are deleted only if all of this is true:
 
-1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes that, after
-   the decision log has the end. No later attempt begins.
+1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes such a
+   report, after the end is in the decision log. No attempt begins after that.
 2. No actor is its JobMaster, none of its processes has an actor, and no program is giving the job to a
-   process. Ray lists actors that it restarts, too. Actors are listed *after* the records were read. So a
-   record of an actor that is not listed belongs to an ended actor: an actor exists before it writes.
+   process. Ray also lists actors that it is restarting. Actors are listed *after* the records were read. So a
+   record whose actor is not listed belongs to an ended actor: an actor exists before it writes.
 3. All nodes have deleted the job's lines. Otherwise its report stays, and the next run finds it again.
 
 The record of a JobMaster's job (`job-of-master`) is deleted if its actor and its job have ended. Offers of
 processes are deleted with their actors. Records of unknown kinds stay.
 
-Lines may outlive the records of their job: their node was away when those were deleted, or the head node has
-lost its memory. They are deleted when no node has written one for that long. They are listed *before* the
-records are read: a job has a record before it prints, so a new one stays.
+Lines may outlive the records of their job: a node was unreachable when the records were deleted, or the head
+node has lost its memory. Such lines are deleted when they are old enough. Their files are listed *before* the
+records are read: a job has a record before it prints, so the lines of a new job stay.
 
 Checkpoints, savepoints and decision logs are never touched, because this module opens no storage. The wall
 clock decides the age, because users give it in days. A wrong clock costs at most reports of ended jobs.
@@ -46,7 +46,7 @@ from penstock.actors.shared.registry import NAMESPACE, job_in, master_name, proc
 
 _NAMESPACE: Final = b"penstock"
 _NODE_TIMEOUT: Final = 30.0
-#: Nodes that did not answer, by the beginning of their ids.
+#: Prefixes of the ids of nodes that did not answer.
 _Silent: TypeAlias = tuple[str, ...]
 #: Kinds of records that are about one job; the rest of the key begins with its id.
 _OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of", "log-key"})
@@ -54,7 +54,7 @@ _OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of", "lo
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """The jobs and folders that may be deleted; `keys` are records, without the reports of those jobs."""
+    """The jobs and records that may be deleted; `keys` excludes the keys in `reports`."""
 
     jobs: tuple[str, ...]
     keys: tuple[str, ...]
@@ -63,11 +63,11 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class CollectedGarbage:
-    """The jobs and folders that were deleted, or would be.
+    """The jobs, records and files that were deleted, or would be without `dry_run`.
 
     Attributes:
-        silent_nodes: Nodes that did not answer, by the beginning of their ids.
-        unknown_jobs: Ids of jobs that the cluster no longer knows, whose lines were still there.
+        silent_nodes: Prefixes of the ids of nodes that did not answer.
+        unknown_jobs: Ids of jobs that have lines, and that the cluster no longer knows.
     """
 
     jobs: tuple[str, ...]
@@ -80,9 +80,9 @@ class CollectedGarbage:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The key-value store at one moment, and the actors that were there after it.
+    """The key-value store at one moment, and the actors that were listed after it was read.
 
-    `values` are by key; only those of `master-of` and `job-of-master` are needed.
+    `values` has all keys; only the values of `master-of` and `job-of-master` are needed.
     """
 
     values: Mapping[str, bytes]
@@ -108,10 +108,10 @@ def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
 def find_unknown(
     written: Mapping[str, float], records: Records, now: float, older_than: float
 ) -> tuple[str, ...]:
-    """Return the sorted ids of jobs with lines, without a record, that have long printed nothing.
+    """Return the sorted ids of jobs without a record whose last line is at least `older_than` seconds old.
 
-    `written` has the wall-clock seconds of the last write, by name of the file of lines. The records must be
-    read after the files were listed.
+    `written` has the wall-clock seconds of the last write to each file of lines, by file name. The records
+    must be read after the files were listed.
     """
     known: set[str | None] = {key.partition(":")[2].partition(":")[0] for key in records.values}
     known |= {job_in(value) for key, value in records.values.items() if key.startswith("job-of-master:")}
@@ -194,7 +194,7 @@ def _records() -> Records:
 
 
 def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[dict[str, float], _Silent]:
-    """Run work on every node's files of lines; returns results by name, and the silent nodes."""
+    """Run `work` on every node; return its results by file name, and the silent nodes."""
     asked = {node: _ask_node(node, work, given) for node in alive_nodes()}
     found: dict[str, float] = {}
     silent = []
@@ -214,7 +214,7 @@ def _ask_node(node: str, work: Callable[..., dict[str, float]], given: tuple[Any
 
 
 def list_files(folder: Path | None = None) -> dict[str, float]:
-    """Return wall-clock seconds of the last write of each file of lines on this node, by name."""
+    """Return the wall-clock seconds of the last write to each file of lines on this node, by name."""
     found: dict[str, float] = {}
     for path in (folder or logs_folder()).glob(LOG_FILES):
         with suppress(FileNotFoundError):  # another program has deleted it
@@ -223,7 +223,7 @@ def list_files(folder: Path | None = None) -> dict[str, float]:
 
 
 def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = None) -> dict[str, float]:
-    """Delete files of this node's folder of logs; returns sizes by name."""
+    """Delete files in this node's log folder; return their sizes in bytes by name."""
     found: dict[str, float] = {}
     for pattern in patterns:
         for path in (folder or logs_folder()).glob(pattern):

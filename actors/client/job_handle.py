@@ -54,14 +54,14 @@ _SILENCE: Final = 30.0
 
 
 class RayJobHandle(NearestMembers):
-    """A job on Ray; found again from any process of the cluster by its id.
+    """A job on Ray; any process of the cluster finds it by its id.
 
     `wait`, `checkpoint`, `savepoint`, `stop` and `rescale` wait as long as their `timeout` says. Any other
     call that the JobMaster does not answer within two minutes raises a `JobTimeoutError`.
 
     Args:
-        graph: Kept alive by the handle: sources and sinks may hold what their job needs in this program.
-        ended: The last report of a job that has ended and that the cluster may not know. With it the handle
+        graph: Graph that the handle keeps alive: sources and sinks may hold objects that the job needs.
+        ended: Last report of a job that has ended and that the cluster may not know. With it the handle
             needs no cluster.
     """
 
@@ -119,12 +119,12 @@ class RayJobHandle(NearestMembers):
         return describe(self.report().graph)
 
     def ui(self, *, open_browser: bool = True) -> UserInterface:
-        """Show the job in a browser: starts `penstock ui` beside this program, and ends it with the program.
+        """Show the job in a browser: starts a server that ends with this program.
 
         For a server that stays, run `penstock ui`.
 
         Args:
-            open_browser: Open a browser; without one `login` of the answer is the address to open.
+            open_browser: Open a browser. Without one, open the address in `login` of the returned value.
 
         Raises:
             DeploymentError: The server does not start.
@@ -144,15 +144,15 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
-        """Take a checkpoint besides the periodic ones, and wait until it is complete.
+        """Take a checkpoint in addition to the periodic ones, and wait until it is complete.
 
         `max_concurrent`, `min_pause` and `tolerable_failures` apply as to a periodic one. The call waits up
         to a minute for a job that starts or restarts. If the JobMaster dies meanwhile, the next one takes
         another checkpoint.
 
         Args:
-            full: Write all state anew. The checkpoint then names no file of an earlier one, except the state
-                of subtasks that had finished before it.
+            full: Write all state anew. The checkpoint then refers to no older file, except for the state of
+                subtasks that had finished before.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
@@ -172,7 +172,7 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def savepoint(self, savepoint: Location | None = None, *, timeout: Duration | None = None) -> str:
-        """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
+        """Take a savepoint: a self-contained checkpoint that you own, in one folder that may be moved.
 
         Args:
             savepoint: Parent of the savepoint's own folder: a path or URL that all nodes see. The default is
@@ -184,13 +184,13 @@ class RayJobHandle(NearestMembers):
 
         Warns:
             SavepointStillNeededWarning: The savepoint is complete, but no checkpoint could be taken after it.
-                Keep its files until the job has completed one: the job would restart from the savepoint.
+                Keep its files until the job completes a checkpoint: a restart would need the savepoint.
 
         Raises:
             SavepointError: The savepoint failed; the message says why. The job continues.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since. The folder may hold a
                 savepoint.
-            JobTimeoutError: It is not complete after `timeout`, and continues.
+            JobTimeoutError: The savepoint is not complete after `timeout`, and continues.
         """
         return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
@@ -217,12 +217,12 @@ class RayJobHandle(NearestMembers):
         drain: bool = False,
         timeout: Duration | None = None,
     ) -> str:
-        """Take a savepoint and end the job; nothing is read after it.
+        """Take a savepoint and end the job; sources read nothing after the savepoint.
 
         Args:
             savepoint: Parent of the savepoint's own folder, as for `savepoint`.
-            drain: Advance event time to its end first. Open windows then fire unfinished; without it they
-                stay in the savepoint. Use it for a job that will not be resumed from the savepoint.
+            drain: Advance event time to its end first. Open windows then fire unfinished; otherwise they
+                stay in the savepoint. Drain a job that will not be resumed from the savepoint.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
@@ -231,7 +231,7 @@ class RayJobHandle(NearestMembers):
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
                 job restarts from its last checkpoint, else it continues. Also raised when the job is already
-                being stopped with another `drain` or folder; the same request waits for the same answer.
+                being stopped with another `drain` or folder; an identical request gets the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         target = None if savepoint is None else absolute_location("savepoint", savepoint)
@@ -293,10 +293,10 @@ class RayJobHandle(NearestMembers):
             time.sleep(deadline.left(at_most=_LOOK) or 0.0)
 
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
-        """The job's last checkpoints and savepoints, oldest first, with what each subtask measured.
+        """The job's last checkpoints and savepoints, oldest first, with the measurements of each subtask.
 
-        After the death of a JobMaster only retained checkpoints keep the measurements; the others keep their
-        records at most. A job that has ended has records only.
+        After the death of a JobMaster only retained checkpoints keep the measurements; the others keep at
+        most their records. A job that has ended has only records.
         """
         return self._details(None)
 
@@ -348,8 +348,8 @@ class RayJobHandle(NearestMembers):
 
         Args:
             timeout: Seconds to wait at most; `None` waits for ever.
-            progress: Show a live line meanwhile.
-            on_progress: Called with a report about twice a second.
+            progress: Show a live progress line.
+            on_progress: Callback that receives a report about twice a second.
 
         Raises:
             JobFailedError: The job failed; the message begins with the root cause.

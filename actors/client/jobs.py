@@ -1,7 +1,7 @@
 """Finding jobs again from any process of the cluster.
 
-Running jobs are found by their JobMasters, ended ones by their last report. The cluster's key-value store has
-it until the cluster ends; the job's checkpoint storage keeps it.
+Running jobs are found by their JobMasters, ended ones by their last reports. The cluster's key-value store
+keeps a report until the cluster ends; the job's checkpoint storage keeps it longer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.runtime.io.storage import ObjectStorage, absolute_location, list_f
 from penstock.runtime.names import checked_keywords, nearest_name, normal_name
 from penstock.runtime.snapshot.paths import check_job_id
 
-#: Reports that are read at the same time.
+#: Maximum number of reports that are read concurrently.
 _READERS: Final = 16
 #: Maximum bytes of a report; a larger file is not a report.
 _LARGEST: Final = 64 * 1024 * 1024
@@ -80,7 +80,7 @@ def _report_in(storage: ObjectStorage, job_id: str) -> JobReport | None:
 
 
 _ANSWER_TIMEOUT: Final = 5.0
-#: Digits of a job id: the fewest that may name a job, and the number that a table shows.
+#: Digits of a job id: the minimum to name a job, and the number in a table.
 _FEWEST: Final = 4
 
 _SHOWN: Final = 8
@@ -93,9 +93,9 @@ class KnownJob:
     """A job that the cluster or a storage knows.
 
     Attributes:
-        report: Its newest report.
+        report: Newest report of the job.
         has_master: Whether its JobMaster runs.
-        is_archived: Whether its report comes from its storage; the cluster does not know how it ended.
+        is_archived: Whether the report comes from storage; the cluster does not know how the job ended.
         problem: Reason why the report can't be read; empty for a readable one. An unreadable `report` has
             only the job's id.
     """
@@ -107,19 +107,19 @@ class KnownJob:
 
     @classmethod
     def unreadable(cls, job_id: str, problem: str, *, has_master: bool = False) -> KnownJob:
-        """A job of which only the id is known."""
+        """Make a job whose id alone is known."""
         status = JobStatus.CREATED
         report = JobReport(job_id, job_id, status, 0.0, 0.0, JobStatistics(status))
         return cls(report, has_master, problem=problem)
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the job has not ended."""
         return self.has_master and not self.report.status.is_terminal and not self.problem
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has not ended and has no JobMaster: its JobMaster was killed for good."""
+        """Whether the job has not ended, but its JobMaster was killed for good."""
         return not self.has_master and not self.report.status.is_terminal and not self.problem
 
     @property
@@ -133,7 +133,7 @@ class KnownJob:
         """The job's handle; the handle of an archived job needs no cluster.
 
         Raises:
-            StorageError: Its report can't be read, and it has no JobMaster that can be asked.
+            StorageError: The report can't be read, and the job has no JobMaster.
         """
         if self.problem and not self.has_master:
             raise StorageError(self.problem)
@@ -146,14 +146,14 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
     """The handle of a job, running or ended.
 
     Args:
-        job: Its id, the beginning of its id, or its name. It must match one job. When several jobs have the
-            name, the running one is chosen.
-        storage: The checkpoint storage of a job that has ended and that this cluster may not know. With it no
+        job: Id, prefix of an id, or name. It must match one job. If several jobs have the name, the running
+            one is chosen.
+        storage: Checkpoint storage of a job that has ended and that this cluster may not know. With it no
             cluster need run.
 
     Raises:
-        ConfigurationError: There is no such job, or there are several.
-        DeploymentError: There is no Ray cluster to join, and no `storage` was given.
+        ConfigurationError: No job matches, or several do.
+        DeploymentError: No Ray cluster can be joined, and no `storage` was given.
         StorageError: The storage can't be read.
     """
     _join(storage)
@@ -162,13 +162,13 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
 
 @checked_keywords
 def jobs(*, storage: Location | None = None) -> list[KnownJob]:
-    """All jobs that the cluster has seen, and those that have ended and left a report, oldest first.
+    """All jobs that the cluster has seen, and ended jobs with a report in `storage`, oldest first.
 
     Args:
         storage: A checkpoint storage whose ended jobs are listed too. With it no cluster need run.
 
     Raises:
-        DeploymentError: There is no Ray cluster to join, and no `storage` was given.
+        DeploymentError: No Ray cluster can be joined, and no `storage` was given.
         StorageError: The storage can't be read.
     """
     _join(storage)
@@ -193,12 +193,12 @@ def find_job(text: str, storage: Location | None = None) -> RayJobHandle:
 
 
 def known_jobs(storage: Location | None = None) -> list[KnownJob]:
-    """All jobs that the joined cluster has seen, and ended ones that left a report, oldest first."""
+    """All jobs that the joined cluster has seen, and ended ones with a report in `storage`, oldest first."""
     return with_archived(cluster_jobs(), *(((), ()) if storage is None else archived_jobs(storage)))
 
 
 def cluster_jobs() -> list[KnownJob]:
-    """All jobs that the joined cluster has seen; none where no cluster was joined."""
+    """All jobs that the joined cluster has seen; empty without a joined cluster."""
     return _known_to_cluster() if ray.is_initialized() else []
 
 
@@ -339,5 +339,5 @@ def _ask(job_ids: Iterable[str]) -> list[JobReport]:
         try:
             reports.append(ray.get(answer))
         except (ray.exceptions.RayError, ValueError):
-            continue  # its last report in the cluster is shown instead
+            continue  # the caller shows its last report in the cluster instead
     return reports

@@ -1,10 +1,10 @@
-"""Reading what the operators of a job printed and logged, wherever and whenever they ran.
+"""Reads the output and the log lines of a job's operators from all nodes and attempts.
 
 Every node of the cluster has files with the output of its actors (`output_capture`). A small task on each
-node reads them; then the lines are sorted by time. Files are found by their names, also those of dead actors
-and of ended jobs, for as long as their node and Ray's session live.
+node reads them; then the lines are sorted by time. Files are found by name, including files of dead actors
+and ended jobs, for as long as their node and Ray's session live.
 
-Any user may have put a file, a pipe or a link there. Only plain files are opened, and a line is shown only if
+Any user may put a file, a pipe or a link there. Only plain files are opened, and a line is shown only if
 the key of the job confirms it (`actors/shared/output_capture`).
 """
 
@@ -33,7 +33,7 @@ from penstock.actors.shared.output_capture import (
 )
 from penstock.runtime.error_text import escaped
 
-#: Maximum number of bytes read from one file at a time; the end of a longer file.
+#: Maximum bytes read from one file at a time; the end of a longer file is read.
 _MOST: Final = 4 * 1024 * 1024
 _NODE_TIMEOUT: Final = 30.0
 #: Maximum length of a file's first line, in bytes.
@@ -88,9 +88,9 @@ class LogReader:
         subtask: Index of the only subtask to read; `None` for all.
 
     Attributes:
-        silent_nodes: Nodes that did not answer the last time, by the beginning of their ids.
+        silent_nodes: Prefixes of the ids of nodes that did not answer the last call.
         refused_files: Files of the job that neither this user nor Ray on their node may read.
-        foreign_lines: Lines in files of the job that no process of the job has written.
+        foreign_lines: Number of lines in the job's files that no process of the job has written.
         key: Returns the key of the job's lines; `None` while no process of the job has begun.
     """
 
@@ -110,7 +110,7 @@ class LogReader:
         self._job_id = job_id
 
     def read(self) -> list[LogLine]:
-        """Return the lines since the last call, ordered by time; blocks while nodes are asked."""
+        """Return the lines since the last call, ordered by time; blocks until the nodes answer."""
         self._key = self.key() if self._key is None else self._key
         if self._key is None:
             return []
@@ -166,7 +166,7 @@ class LogReader:
             found = read_files(self._pattern, self._read_to)
             yield from found
             if any(part.is_refused for part in found):
-                # Ray may run as another user here, who has written them.
+                # Ray may run as another user here, who owns the files.
                 asked[here] = ask_node(here, self._pattern, self._read_to)
         silent = []
         for node, answer in asked.items():
@@ -208,7 +208,7 @@ def _read_file(path: Path, start: int) -> FilePart | None:
     except PermissionError:
         return FilePart(path.name, {}, b"", start, is_refused=True)
     except OSError:
-        return None  # it is not the job's, or its older one has just been replaced
+        return None  # no file of the job, or a rotated one that has just been replaced
 
 
 def _open_plain(path: str, flags: int) -> int:

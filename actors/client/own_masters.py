@@ -1,4 +1,4 @@
-"""`OwnMasters`: the JobMasters that this program has started, some of which wait for another job.
+"""`OwnMasters`: the JobMasters that this program has started; some are warm and wait for another job.
 
 Only the program that has started a process gives it another job. So both jobs have the same runtime
 environment and the same modules.
@@ -25,16 +25,16 @@ from penstock.runtime.errors import DeploymentError
 logger = logging.getLogger(__name__)
 
 _START_TIMEOUT: Final = 60.0
-#: Seconds for a JobMaster to take the cancellation of a job that it may not have begun yet.
+#: Seconds for a JobMaster to accept the cancellation of a job that it may not have begun yet.
 _CANCEL_TIMEOUT: Final = 30.0
-#: Seconds for a process that waits for a job to take one.
+#: Seconds for a warm process to accept a job.
 _TAKE_TIMEOUT: Final = 5.0
 #: Maximum number of concurrent calls of a JobMaster: reports of subtasks, clients that wait, status.
 _MASTER_CALLS: Final = 10_000
 
 
 class OwnMasters:
-    """Begins jobs, in a JobMaster that waits or in a new one. Any thread may call it."""
+    """Begins jobs in a warm JobMaster or in a new one. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class OwnMasters:
         return master
 
     def _reused(self, job: SubmittedJob) -> Any | None:
-        """Return the process that has taken the job; `None` when none waits, or it has failed."""
+        """Return the warm process that has taken the job; `None` when none waits, or it has failed."""
         for process in self._known():
             if registry.claim_master(process):
                 return self._given(process, job)
@@ -91,7 +91,7 @@ class OwnMasters:
         try:
             master: Any = ray.get_actor(master_name(process), namespace=NAMESPACE)
         except ValueError:
-            return None  # it has ended
+            return None  # the process has ended
         registry.give_job(job.job_id)
         answer = master.take.remote(job)
         try:
@@ -99,18 +99,18 @@ class OwnMasters:
                 taken = ray.get(answer, timeout=_TAKE_TIMEOUT)
         except ray.exceptions.RayError as error:
             if not registry.accept_job(job.job_id):
-                return master  # it has the job, and Ray restarts it when it dies
+                return master  # the process has the job, and Ray restarts it when it dies
             logger.info("a warm JobMaster does not take job '%s', a new one is started: %s", job.name, error)
             ray.kill(master)
             return None
         except BaseException as stop:
             if registry.accept_job(job.job_id):
-                ray.kill(master)  # it had not taken the job, and will not
+                ray.kill(master)  # the process has not taken the job, and no longer can
             else:
                 _cancel(master, job.job_id, stop, answer)
             raise
         if not taken:
-            registry.accept_job(job.job_id)  # no handle will
+            registry.accept_job(job.job_id)  # no other process will
         return master if taken else None
 
     def _known(self) -> list[str]:
@@ -134,11 +134,11 @@ class OwnMasters:
 
 
 def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) -> None:
-    """End a job that was interrupted before its handle was known; notes the outcome on `stop`.
+    """Cancel a job whose submission was interrupted; add a note about the outcome to `stop`.
 
     Args:
         master: The actor that was given the job; it may not have started yet.
-        begun: Reference of the answer that the actor has begun the job; `None` if it has no other job.
+        begun: Reference of the answer of a warm actor to `take`; `None` for a new actor.
     """
     try:
         with suppress(ValueError), interrupts_delivered():  # the job may have ended already

@@ -56,7 +56,7 @@ def assemble_fleet(
     cluster: ClusterCalls,
     code: tuple[bytes, ...],
 ) -> RayFleet:
-    """The fleet of a job; to be called in the JobMaster's actor."""
+    """Make the fleet of a job; call it in the JobMaster's actor."""
     timers = LoopTimers(guarded.loop, guarded.run)
     processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, cluster, code)
     fleet = Fleet(job_id, graph, config, processes, timers, new_token=lambda: secrets.token_hex(8))
@@ -79,11 +79,11 @@ def assemble_scheduler(
     on_fenced: Callable[[], None],
     warn: Callable[[str], None],
 ) -> JobScheduler:
-    """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
+    """Make the scheduler of a job, ready to start; call it in the JobMaster's event loop.
 
     Args:
         pool: Runs blocking work, except hooks and work of enumerators: users' code may hang.
-        earlier: The last report of an earlier JobMaster, for a job with a decision log.
+        earlier: Last report of an earlier JobMaster, for a job with a decision log.
         is_new: Whether the job was just submitted; its id must then have no log.
         submission: Token shared by all processes that are given the job.
         on_end: Called when the job has ended, with its last state and, if it has failed, the cause.

@@ -3,9 +3,9 @@
 It is detached, so the job outlives the program that submitted it. Ray restarts it whenever it dies.
 
 Ray loads an actor's class in every process that gets a handle of it, and each subtask gets one. So this file
-has only the calls. `MasterProcess`, which the actor's own process alone imports, carries them out.
+has only the calls. `MasterProcess`, which only the actor's own process imports, carries them out.
 
-The process serves several jobs, one after the other. So every call of a client names its job. It raises
+The process serves several jobs, one after the other, so every call of a client names its job. A call raises
 `ValueError` when the process does not run that job (any more), as Ray does for an actor that has ended.
 """
 
@@ -28,8 +28,8 @@ class JobMaster:
 
     Args:
         job: The first job to run, without its chunks.
-        chunks: Separate arguments: Ray keeps small ones in the actor's specification, also when the program
-            has ended. A large one would be lost with the program.
+        chunks: Chunks of the job, as separate arguments. Ray keeps small ones in the actor's specification,
+            which outlives the program. A large one would be lost with the program.
     """
 
     def __init__(self, process: str, job: SubmittedJob, *chunks: bytes) -> None:
@@ -38,7 +38,7 @@ class JobMaster:
         self._process = MasterProcess(process, job, chunks)
 
     async def take(self, job: SubmittedJob) -> bool:
-        """Run another job for the program that has claimed this process; `False` when it must not."""
+        """Run another job for the program that has claimed this process; `False` when the process refuses."""
         return await self._process.take(job)
 
     # -- calls of clients -----------------------------------------------------------------------------------
@@ -59,38 +59,38 @@ class JobMaster:
         await self._process.runner(job_id).cancel()
 
     async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:
-        """Take a checkpoint now; returns when it is complete, or why there is none."""
+        """Take a checkpoint now; return its outcome, or the reason of its failure."""
         return await self._process.runner(job_id).requests.checkpoint(full)
 
     async def savepoint(self, job_id: str, target: str | None) -> SavepointAnswer:
-        """Take a savepoint; returns when it is complete, or why there is none."""
+        """Take a savepoint; return its outcome, or the reason of its failure."""
         return await self._process.runner(job_id).requests.savepoint(target)
 
     async def stop(self, job_id: str, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; returns when the job has ended, or why it continues."""
+        """Stop the job with a savepoint; return when it has ended, or the reason why it continues."""
         return await self._process.runner(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
+        """Change the parallelism of operators; return at the redeployment, or the reason of the refusal."""
         return await self._process.runner(job_id).requests.rescale(parallelism)
 
     async def checkpoints(
         self, job_id: str, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first; with an id, those with it."""
+        """The last checkpoints with each subtask's measurements, oldest first; only those with a given id."""
         return await self._process.runner(job_id).checkpoints(checkpoint_id)
 
     async def leave(self, incarnation: str) -> bool:
-        """End this actor for good. A process calls itself; `False` says that another one got the call."""
+        """End this actor for good. Its own process calls this; `False` when another incarnation answers."""
         return self._process.leave_if(incarnation)
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     async def answers(self) -> None:
-        """Return at once: an answer says that the event loop runs."""
+        """Return at once; an answer proves that the event loop runs."""
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
-        """Take a subtask's report; the scheduler ignores those of old attempts."""
+        """Take a subtask's report; the scheduler ignores reports of old attempts."""
         runner = self._process.current
         if runner is not None and (scheduler := runner.scheduler_of(role)) is not None:
             with runner.guard():

@@ -48,7 +48,7 @@ NO_CHECKPOINTS = (
     "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
 
-#: Maximum number of failed checkpoints and savepoints that a report lists before its last checkpoints.
+#: Maximum numbers of failed checkpoints and of savepoints that a report lists before its last checkpoints.
 _RARE_SHOWN = 5
 
 #: Maximum number of failures in a report.
@@ -226,7 +226,7 @@ class JobReporter:
         )
 
     def _seen(self) -> SchedulerStatistics | None:
-        """The scheduler's statistics, if there is one; remembers its graph and its warning."""
+        """Return the scheduler's statistics, `None` without a scheduler; remember its graph and warning."""
         if self._scheduler is None or self._begin_failure is not None:
             return None
         if self._scheduler.graph is not self._described:  # the job was rescaled
@@ -267,14 +267,14 @@ class JobReporter:
         return (*map(self._settled, earlier), *own)[-_RESCALES_SHOWN:]
 
     def _settled(self, rescale: RescaleRecord) -> RescaleRecord:
-        """A rescale of an earlier JobMaster; one that was still in progress counts as failed."""
+        """Return a rescale of an earlier JobMaster; one that was still in progress counts as failed."""
         if rescale.ended_at is not None:
             return rescale
         died = "the JobMaster died meanwhile; the job continues at the parallelism in its log"
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints, and earlier failed ones and savepoints, also those of earlier JobMasters."""
+        """The last checkpoints, and before them failed ones and savepoints, including earlier JobMasters'."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history

@@ -26,7 +26,7 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer
 from penstock.runtime.job.job_state import JobState, RescaleAnswer, RescaleRefused, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
 
-#: Seconds that a request waits for a job that starts or restarts, and between two checks.
+#: Seconds that a request waits for a job that starts or restarts, and seconds between two checks.
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
 
@@ -57,7 +57,7 @@ class JobRequests:
         self._scheduler, self._storage_url = scheduler, storage_url
 
     async def checkpoint(self, full: bool) -> CheckpointReply:
-        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` apply."""
+        """Take a checkpoint in addition to the periodic ones; `min_pause` and `max_concurrent` apply."""
         scheduler = await self._settled()
         if scheduler is None:
             return reply_of_report(self._report())
@@ -78,9 +78,9 @@ class JobRequests:
         return await self._saved(answered)
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; returns when it has ended, or why it continues.
+        """Stop the job with a savepoint; return when it has ended, or the reason why it continues.
 
-        A job is stopped once. The same request gets the same answer meanwhile; any other one is refused.
+        A job is stopped once. Meanwhile an identical request gets the same answer; any other is refused.
         """
         scheduler = await self._settled()
         request = StopRequest(drain, target)
@@ -89,7 +89,7 @@ class JobRequests:
             if wanted != request:
                 return SnapshotRefused(_is_stopped_already(wanted))
             return await asyncio.shield(answer)
-        # If this process got no such request, an earlier JobMaster did: the job will end.
+        # A job that stops without a request to this process got one from an earlier JobMaster, and will end.
         if scheduler is None or scheduler.state is JobState.STOPPING:
             return await self._end(request)
         stopping = asyncio.ensure_future(self._stop_once(scheduler, request))
@@ -125,7 +125,7 @@ class JobRequests:
         return answered.result()
 
     async def _settled(self) -> JobScheduler | None:
-        """Wait while the job starts, when the scheduler refuses requests. `None` after the end."""
+        """Wait while the job starts, because the scheduler refuses requests then; `None` after the end."""
         await self._prepared.wait()
         scheduler, deadline = self._scheduler, time.monotonic() + _PATIENCE
         while scheduler is not None and scheduler.state.is_coming_up and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """`JobRunner`: a job from its first attempt to its end, in the process of its JobMaster (`MasterProcess`).
 
-`JobLifecycle` decides the steps; this carries them out on Ray, and answers clients. Its event loop is the
-only thread that touches the scheduler. Blocking work runs in a small pool of threads, and calls of the
+`JobLifecycle` decides the steps; `JobRunner` carries them out on Ray, and answers clients. Its event loop is
+the only thread that touches the scheduler. Blocking work runs in a small pool of threads, and calls of the
 cluster's key-value store run in `ClusterCalls`. Users' code may hang, so it runs in threads of its own.
 """
 
@@ -56,13 +56,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Number of newest checkpoints that include all that completed since the last round, two seconds ago.
+#: Number of newest checkpoints to publish: enough for all that complete in a round of two seconds.
 _PUBLISHED: Final = 100
-#: Seconds that `wait_end` waits for the report of an ended job to be kept.
+#: Seconds that `wait_end` waits for the report of an ended job to be stored.
 _KEEPING: Final = 10.0
 #: Seconds that a JobMaster waits for the cluster's records of its job.
 _LOOKING_UP: Final = 30.0
-#: Seconds that a cancelling client waits for the cluster to note it.
+#: Seconds that a client waits for the cluster to record a cancellation.
 _NOTING: Final = 10.0
 #: Seconds for work that still runs in threads when a job has ended.
 _LAST_WORK: Final = 2.0
@@ -72,10 +72,10 @@ class JobRunner:
     """Runs one job; to be made in the actor's event loop.
 
     Args:
-        is_restart: Whether Ray has restarted the process that ran it.
-        log_key: The key of the job's lines; without it the output of this process is not kept.
-        on_over: Called when the job has ended and its report is kept, with whether another job may follow.
-            Calls its second argument when clients may learn of the end.
+        is_restart: Whether Ray has restarted the process that ran the job.
+        log_key: Key of the job's lines; without it the output of this process is not kept.
+        on_over: Called when the job has ended and its report is stored, with whether another job may follow.
+            It calls its second argument when clients may learn of the end.
         on_fenced: Called when another process has begun an attempt of the job.
     """
 
@@ -139,8 +139,8 @@ class JobRunner:
     async def wait_end(self, seconds: float) -> JobReport:
         """Wait at most `seconds` for the job to end; return its report.
 
-        The storage has the report of an ended job then, unless it does not answer. So the program may end,
-        and its cluster with it.
+        The report of an ended job is then in the storage, unless the storage does not answer. So the program
+        may end, and its cluster with it.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
@@ -154,7 +154,7 @@ class JobRunner:
         """Cancel the job; does nothing when it has ended. A cancellation outlives this process.
 
         Raises:
-            ClusterTimeoutError: The cluster could not note the cancellation; the job is cancelled anyway.
+            ClusterTimeoutError: The cluster did not record the cancellation; the job is cancelled anyway.
         """
         if not self._life.cancel():
             return
@@ -174,7 +174,7 @@ class JobRunner:
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     def scheduler_of(self, role: Role) -> JobScheduler | None:
-        """The scheduler that takes the reports of this role's process; it is called inside of `guard`."""
+        """The scheduler that takes the reports of this role's process; call it inside of `guard`."""
         return self._life.scheduler if role.job_id == self.job_id else None
 
     # -- JobHost: the start ---------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class JobRunner:
         return StartedJob(scheduler, watch)
 
     def _serve(self, scheduler: JobScheduler, processes: RayFleet) -> Watch:
-        """Take clients' requests from now on, and watch the subtasks."""
+        """Accept clients' requests from now on, and watch the subtasks."""
         reporter = self._reporter
         reporter.observe(scheduler, processes.fleet)
         self.requests.serve(scheduler, self._storage.url)
@@ -280,7 +280,7 @@ class JobRunner:
             listener=reporter,
         )
         reporter.watched_by(watch)
-        # An error in it is logged: leases are renewed all the same.
+        # An error of `_publish` is only logged, so leases are still renewed.
         watch.begin(lambda: self._guarded.spawn(self._publish()))
         return watch
 
@@ -363,11 +363,11 @@ class JobRunner:
             try:
                 await self._keep_report(in_storage)
                 if self._traces is not None:
-                    # A hanging collector delays no end.
+                    # A hanging collector must not delay the end.
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._traces.close), _LAST_WORK)
                 if stays:
-                    # Deletions that still run; a process with one that takes longer serves no other job.
+                    # Waits for deletions that still run; a process with a slower one serves no other job.
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._pool.shutdown), _LAST_WORK)
                 is_closed = True
@@ -383,11 +383,11 @@ class JobRunner:
         try:
             await saved.answered(_KEEPING)
         except ClusterTimeoutError as error:
-            # The call keeps its place, and the process waits for it once more before it leaves.
+            # The call stays queued, and the process waits for it once more before it leaves.
             logger.warning("job %s ends all the same: %s", self.job_id, error)
         finally:
             if in_storage:
-                # A hanging storage delays no end; the cluster has the report.
+                # A hanging storage must not delay the end; the cluster has the report.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._keep_beside_checkpoints(report), _KEEPING)
 

@@ -2,14 +2,14 @@
 
 **Latency.** Flink sends markers along with the records, and each operator measures their delay. Here the
 barriers of checkpoints are the markers. They leave the sources between two records and wait in the same
-queues. The arrival of the first one at a sink's subtask is the latency of a record: one value per checkpoint,
-at no cost. A barrier that has overtaken records is no measure, so subtasks with in-flight data are left out.
+queues. The time until the first one arrives at a sink's subtask is the latency of a record: one value per
+checkpoint, at no cost. Subtasks with in-flight data are left out, because their barriers overtook records.
 As with Flink's markers, the time that operators such as windows hold records back is not included.
 
-**Traces** need `penstock[otel]`. They are on where OpenTelemetry's own variables name a collector
-(`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one of traces) in the JobMaster's environment. That is the environment
-of Ray's nodes, or `env_vars` of the job's runtime environment. A thread of OpenTelemetry sends the spans.
-They wait in a bounded queue; a collector that does not answer costs the job nothing but its traces.
+**Traces** need `penstock[otel]`. They are on if OpenTelemetry's own variables name a collector in the
+JobMaster's environment (`OTEL_EXPORTER_OTLP_ENDPOINT`, or its counterpart for traces). Set them for Ray's
+nodes, or in `env_vars` of the job's runtime environment. A thread of OpenTelemetry sends the spans. They wait
+in a bounded queue, so a collector that does not answer costs the job only its traces.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class JobTraces:
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("penstock")
-        #: Earlier JobMasters sent the spans that began before, or those are too old.
+        #: Spans that began before were sent by earlier JobMasters, or are too old.
         self._since = self._sent_to = time.time()
         self._sent: set[tuple[int, int]] = set()
 
@@ -183,7 +183,7 @@ def traces_of(
 ) -> JobTraces | None:
     """The traces of a job; `None` when no collector is named, or the extra is not installed.
 
-    `warn` is called when traces are wanted and the extra is not installed.
+    `warn` is called when a collector is named, but the extra is not installed.
     """
     named = next((variable for variable in _ENDPOINTS if environment.get(variable)), None)
     if named is None:

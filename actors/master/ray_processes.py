@@ -1,8 +1,8 @@
 """`RayProcesses`: the processes of a job on Ray, detached actors whose names are independent of roles.
 
-It carries out the decisions of `runtime/execution`, and turns Ray's errors into values. Everything runs on
-the JobMaster's event loop, except calls that Ray's GCS must answer. These wait in `ClusterCalls`, so a
-process may have no handle yet; its calls wait for that.
+The class carries out the decisions of `runtime/execution`, and turns Ray's errors into values. All code runs
+on the JobMaster's event loop, except calls that Ray's GCS must answer. These run in `ClusterCalls`, so a
+process may have no handle yet; its calls wait for the handle.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _Handle: TypeAlias = "ActorHandle[Any] | ClusterCall[ActorHandle[Any]]"
 _CONTROL_CALLS: Final = 1_000
 #: Maximum number of warm processes of one program; each has about 70 MB.
 _MOST_WARM: Final = 16
-#: Count of warm processes when the cluster does not answer; no further one may then wait.
+#: Assumed warm processes when the cluster does not answer: the maximum, so no other one stays.
 _NOBODY_STAYS: Final[Sequence[str]] = ("",) * _MOST_WARM
-#: Seconds for the cluster to say which processes a job has.
+#: Seconds for the cluster to list the processes of a job.
 _FINDING: Final = 30.0
 #: Barriers, markers and ends in flight on one channel besides its credits.
 _EVENTS_PER_CHANNEL: Final = 64
@@ -70,7 +70,7 @@ class RayProcesses:
     """Starts, calls and ends the processes of one job (the `Processes` port).
 
     Args:
-        code: The job as it was submitted, for spares (see `graph_shipping`).
+        code: Chunks of the submitted job, for spares (see `graph_shipping`).
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class RayProcesses:
         self._cluster = cluster
         self._handles: dict[ProcessId, _Handle] = {}
         self._place = own_place()
-        #: Why processes were killed, for the answers of their open calls.
+        #: Reasons why processes were killed, for the answers of their open calls.
         self._killed: dict[ProcessId, str] = {}
         #: Warm processes of the program, counted when the job ends.
         self._left_warm: int | None = None
 
     async def find_left_behind(self) -> None:
-        """Look for the living processes of the job; to be awaited before `left_behind`."""
+        """Find the living processes of the job; await this before `left_behind`."""
 
         def look() -> dict[ProcessId, ActorHandle[Any]]:
             found = {}
@@ -200,7 +200,7 @@ class RayProcesses:
         remote = {}
         for subtask, peer in peers.items():
             handle = self._handles.get(peer.process)
-            # It holds a role, so it has started.
+            # The process holds a role, so it has started.
             if handle is not None and not isinstance(handle, ClusterCall):
                 remote[subtask] = RemotePeer(handle, peer.role)
         self._call(process, lambda actor: actor.run.remote(role, remote), reply)
@@ -281,7 +281,7 @@ class RayProcesses:
 
 
 def _start(job_id: str, process: ProcessId, calls: int, spec: ProcessSpec) -> ActorHandle[Any]:
-    """Note a process, then start it; blocks."""
+    """Register a process, then start it; blocks."""
     registry.add_to_job(job_id, process, calls)
     remote: Any = ray.remote(SubtaskActor)
     actor = remote.options(

@@ -1,4 +1,4 @@
-"""`Checkpointing`: how a job takes checkpoints, and what they promise (`CheckpointingMode`)."""
+"""`Checkpointing`: the settings of a job's checkpoints, and their guarantee (`CheckpointingMode`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 
 class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
-    """The promise that a checkpoint keeps when a job is restored from it."""
+    """The guarantee of a checkpoint when a job is restored from it."""
 
     #: Every record has an effect on state exactly once. Channels wait for each other at barriers.
     EXACTLY_ONCE = "exactly_once"
@@ -24,7 +24,7 @@ class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
 
 
 class KeepAfter(Enum, metaclass=NearestEnumMembers):
-    """After which end of the job its checkpoints stay in storage; savepoints always stay."""
+    """Ends of a job after which its checkpoints stay in storage; savepoints always stay."""
 
     NEVER = "never"
     FAILURE = "failure"
@@ -33,7 +33,7 @@ class KeepAfter(Enum, metaclass=NearestEnumMembers):
 
 
 class Alignment(Enum, metaclass=NearestEnumMembers):
-    """Treatment of a channel whose barrier has come before those of others, in an aligned checkpoint."""
+    """Treatment of a channel whose barrier has arrived, until an aligned checkpoint has all barriers."""
 
     #: The channel is not read, and its sender stops when it has no credit left.
     HOLD = "hold"
@@ -58,28 +58,28 @@ class Checkpointing(Settings):
         every: Time from the start of one periodic checkpoint to the start of the next; over 0.
         storage: Path or URL of the checkpoint storage; `None` for the default of the executor.
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
-        timeout: A checkpoint that takes longer is aborted.
-        min_pause: Least time between the end of a checkpoint and the start of the next periodic one.
+        timeout: Maximum duration of a checkpoint; one that takes longer is aborted.
+        min_pause: Minimum time between the end of a checkpoint and the start of the next periodic one.
         max_concurrent: Maximum number of checkpoints in progress.
         retain: Number of completed checkpoints that are kept.
-        keep_after: After which end of the job its checkpoints stay.
+        keep_after: Ends of the job after which its checkpoints stay.
         tolerable_failures: Failed checkpoints in a row before the job fails and restarts; `None` for any
             number.
-        allow_older: When the newest checkpoint is damaged, start from the one before. Sinks may then repeat
-            what was committed since.
+        allow_older: Start from an older checkpoint when the newest is damaged. Sinks may then repeat output
+            that was committed since.
         unaligned: Barriers overtake data, which becomes part of the checkpoint. A checkpoint then takes no
             longer under back pressure, but is larger. Only with exactly once, and one checkpoint at a time.
             Savepoints are always aligned.
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.
-        alignment: What an aligned checkpoint does with a channel whose barrier has come. `hold` does not read
-            it. `store` keeps its data until the other barriers have come. So a sender that also feeds others
-            is not held back by one slow alignment. Only with exactly once, without `unaligned`.
+        alignment: Treatment of a channel whose barrier has arrived in an aligned checkpoint. `hold` does not
+            read it. `store` stores its data until the other barriers arrive, so its sender continues, also to
+            other receivers. `store` only with exactly once, without `unaligned`.
         max_alignment_bytes: With `store`: a checkpoint is aborted when a subtask has to store more than this;
             the stored data is then processed. `None` for no limit but the disk's.
 
     Raises:
-        ConfigurationError: A value is not allowed; the message says what is.
+        ConfigurationError: A value is not allowed; the message says which are.
 
     Example:
         >>> Checkpointing(every=10, mode="at_least_once").mode

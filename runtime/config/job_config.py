@@ -1,4 +1,4 @@
-"""`JobConfig`: every setting of a job that is not part of its graph, and where it keeps keyed state.
+"""`JobConfig`: every setting of a job that is not part of its graph, and the state backends.
 
 `Semantics`: the rules in which Flink 1.11 differs from Penstock, as one value. Conformance cases replay Flink
 1.11 with the classes that jobs run, and differ only in this value. A job chooses one of the rules itself:
@@ -44,14 +44,14 @@ class Semantics:
     """Rules of checkpoints. The defaults are those of jobs.
 
     Attributes:
-        end_of_partition: Meaning of a channel's end for a checkpoint that waits for its barrier.
+        end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier.
         coalesces_periodic_requests: No periodic request is made while one waits; otherwise they pile up.
-        abort_ends_start: An abort ends the start in progress. Otherwise the next answer of a hook or a
-            coordinator ends it, which may never come.
-        declines_overtaken: A subtask declines an id that a newer one overtook; otherwise it drops it.
+        abort_ends_start: An abort ends the start in progress. Otherwise the start waits for the next answer
+            of a hook or a coordinator, which may never arrive.
+        declines_overtaken: A subtask declines a checkpoint that a newer one overtook, or else ignores it.
         checkpoints_after_tasks_finish: Checkpoints continue when some subtasks have finished.
-        savepoints_count: A savepoint is retained like a checkpoint, in the order of completion. A late one
-            then displaces a newer checkpoint.
+        savepoints_count: A savepoint counts as a retained checkpoint, in the order of completion. A late
+            savepoint then displaces a newer checkpoint.
     """
 
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
@@ -86,13 +86,13 @@ class Semantics:
 ALIGNMENT_MEMORY: Final = 32 * 1024 * 1024
 #: Default memory of RocksDB in one process, in bytes.
 ROCKSDB_MEMORY: Final = 256 * 1024 * 1024
-#: Least memory with which RocksDB works, in bytes.
+#: Minimum memory of RocksDB, in bytes.
 _LEAST_MEMORY: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HeapState(Settings):
-    """Keyed state in dictionaries of the subtask's process: the fastest, as large as its memory."""
+    """Keyed state in dictionaries of the subtask's process: the fastest, limited by its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class RocksDB(Settings):
     Needs the package of the extra `rocksdb` wherever subtasks run.
 
     Attributes:
-        memory: Bytes of one process, however many of its operators use RocksDB: for the block cache, the
+        memory: Bytes per process, shared by all its operators that use RocksDB: for the block cache, the
             write buffers, and decoded values.
         folder: Folder of the databases while the job runs; `None` for the temporary folder of each node. It
             is scratch space: a restart reads nothing from it.
@@ -131,7 +131,7 @@ _KINDS: Final[dict[str, type[HeapState] | type[RocksDB]]] = {"heap": HeapState, 
 
 
 def state_backend_from_mapping(given: Mapping[str, Any]) -> StateBackend:
-    """The backend that a mapping describes: its `kind`, and the settings of that kind.
+    """Make a state backend from a mapping with its `kind` and the settings of that kind.
 
     Example:
         >>> state_backend_from_mapping({"kind": "rocksdb", "memory": 8 * 1024 * 1024}).memory
@@ -167,21 +167,21 @@ class AdvancedConfig(Settings):
         credits: Buffers in flight on one channel. More credits hide latency, and leave more data between
             subtasks that a checkpoint's barrier has to pass.
         slice_duration: Time that a subtask works before it checks for barriers and control messages.
-        lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself. A process
+        lease_timeout: Time without a renewal by the JobMaster after which a subtask ends itself. A process
             that has not answered for this long is killed, even if its processor time advances.
-        heartbeat_timeout: A process that has not answered for this long is killed if its processor time
+        heartbeat_timeout: Time after which a process that has not answered is killed if its processor time
             stands still, as under SIGSTOP. Status and logs name it after half of that time.
         gap_timeout: Time that a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: Time that users' code may take to return after a cancellation.
-        storage_timeout: A call to the storage that makes no progress for this long fails. The end of a job
-            waits no longer for its storage either.
+        storage_timeout: Time without progress after which a call to the storage fails. The end of a job also
+            waits no longer than this for its storage.
         alignment_memory: With `Checkpointing(alignment="store")`: bytes that a subtask keeps in memory. The
             rest goes to a file in the temporary folder of the node.
-        max_raw_state_bytes: Maximum bytes of raw state of one operator in one subtask. They are in memory
-            twice while they are written. A checkpoint with more fails.
+        max_raw_state_bytes: Maximum bytes of raw state of one operator in one subtask. Writing them takes
+            twice that memory. A checkpoint with more fails.
 
     Raises:
-        ConfigurationError: A value is not allowed, or there is no such setting (names the nearest one).
+        ConfigurationError: A value is not allowed, or a setting is unknown (the nearest one is named).
 
     Example:
         >>> AdvancedConfig(credits=4).credits
@@ -226,31 +226,31 @@ class JobConfig(Settings):
     """The settings of a job. Durations are a `timedelta` or seconds, and kept as seconds.
 
     Attributes:
-        checkpointing: `None` takes no checkpoints: nothing survives a failure.
+        checkpointing: Settings of checkpoints; with `None` there are none, and nothing survives a failure.
         restart: Restart strategy; for the default see `restart_or_default`.
         failover: What restarts after a failure: `region`, the subtasks that exchanges connect with the failed
             one, or `full`, all subtasks.
-        buffer_timeout: Maximum time that a record waits in a buffer that is not full. On an idle channel it
-            does not wait, or at most a tenth of this when the channel has just sent. So a slow stream sends
-            up to ten frames per timeout and channel, and each costs processor time at both ends.
+        buffer_timeout: Maximum time that a record waits in a buffer that is not full. On an idle channel a
+            record does not wait, or at most a tenth of this when the channel has just sent. So a slow stream
+            sends up to ten frames per timeout and channel, and each costs processor time at both ends.
         allow_pickle: Whether values that no other codec knows are pickled, and unpickled from the snapshot
             that the job starts from. `False` makes them an error. `"records"` allows it for records between
-            subtasks and not for snapshots. An unaligned checkpoint holds such records, and then has neither.
+            subtasks, not for snapshots. An unaligned checkpoint holds records, so it then allows neither.
         deployment_timeout: Time for subtasks to start, and before that for master hooks to restore.
         reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
             of this program, and leave theirs to later ones. A process costs about a second to start. `False`
-            gives each a new process that ends with the job.
+            gives each of them a new process that ends with the job.
         standby: Processes that the job keeps in reserve. One takes the place of a process that dies, so a
-            restart does not wait for a new one. Each costs about 70 MB. They do not help subtasks with
-            `num_cpus`, `num_gpus` or `resources`.
-        end_of_partition: Meaning of a channel's end for a checkpoint that waits for its barrier.
-            `counts_as_barrier`, or `aborts` as in Flink 1.11; the latter not with at least once.
+            restart does not wait for a new one. Each costs about 70 MB. Subtasks with `num_cpus`, `num_gpus`
+            or `resources` can't use them.
+        end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier:
+            `counts_as_barrier`, or `aborts` as in Flink 1.11. `aborts` is refused with at least once.
         state_backend: Backend of operators that don't choose one themselves: `HeapState()`, or `RocksDB()`
             for state that is larger than memory.
         advanced: Settings that tune a job; few jobs need them.
 
     Raises:
-        ConfigurationError: A value is not allowed, or there is no such setting (names the nearest one).
+        ConfigurationError: A value is not allowed, or a setting is unknown (the nearest one is named).
 
     Example:
         >>> JobConfig(buffer_timeout=0.02, advanced=AdvancedConfig(credits=4)).buffer_timeout
@@ -306,7 +306,7 @@ class JobConfig(Settings):
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> JobConfig:
-        """Build it from a mapping, as read from a file; `checkpointing` and the like are mappings.
+        """Build a config from a mapping, as read from a file; nested settings are mappings too.
 
         Raises:
             ConfigurationError: A setting is unknown (the nearest one is named) or not allowed.
@@ -329,12 +329,12 @@ class JobConfig(Settings):
 
     @property
     def pickles_state(self) -> bool:
-        """Whether values that no other codec knows may be pickled into snapshots, and read from them."""
+        """Whether values without another codec may be pickled into snapshots, and unpickled from them."""
         return self.allow_pickle is True
 
     @property
     def pickles_records(self) -> bool:
-        """The same for records between subtasks. In-flight data of an unaligned checkpoint is state."""
+        """Whether records between subtasks may be pickled; in an unaligned checkpoint they are state."""
         if self.allow_pickle == "records":
             return self.checkpointing is None or not self.checkpointing.unaligned
         return self.allow_pickle
@@ -343,10 +343,9 @@ class JobConfig(Settings):
     def restart_or_default(self) -> RestartConfig:
         """The restart strategy, with the default filled in.
 
-        With checkpoints a restart loses nothing. So the job restarts up to ten times in a row, ever more
-        slowly. With spares it is thirteen times, and the first delay is a tenth of a second instead of a
-        second. Without checkpoints a restart would begin from nothing and might write everything twice, so
-        there is none.
+        With checkpoints a restart loses nothing. So the job restarts up to ten times in a row, with growing
+        delays from 1 s on. With spares the limits are thirteen times and 0.1 s. Without checkpoints a
+        restart would begin from nothing and might write everything twice, so there is none.
         """
         if self.restart is not None:
             return self.restart
@@ -371,7 +370,7 @@ def _kind_of(name: str, value: object, kinds: tuple[type, ...]) -> None:
 
 
 def settings_as_text(config: JobConfig) -> dict[str, str]:
-    """Every setting by its name; settings of a part have its name in front: `advanced.credits`."""
+    """Every setting by its name; a nested setting has its parent's name in front: `advanced.credits`."""
     return dict(_flat(config, ""))
 
 

@@ -1,4 +1,4 @@
-"""Restart strategies: whether and when a failed job tries again (Flink's `RestartBackoffTimeStrategy`).
+"""Restart strategies: whether and when a failed job restarts (Flink's `RestartBackoffTimeStrategy`).
 
 Users give a frozen description; the job keeps a strategy, which counts. A failure of the job is one restart,
 and so is the death of its JobMaster. A rescale is none.
@@ -8,11 +8,11 @@ restarted JobMaster takes the newest one and adds the death of its predecessor. 
 the job over holds the sum. So no crash loop is longer than the description allows.
 
 No wall clock decides: it may be set, and two hosts may disagree. Strategies count in the *age* of the job:
-seconds on the monotonic clocks of its JobMasters, one after the other. Records of attempts and completed
-checkpoints hold the age at which they were written, and a successor continues from the highest one. It
-assumes that the time since then was zero. So the age never runs ahead of real time: failures look closer
-together than they were, and no budget grows by a take-over. A job whose JobMasters die without a checkpoint
-in between has made no progress, and counts as in a loop.
+the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of completed
+checkpoints hold the age at which they were written. A successor continues from the highest one, as if no time
+had passed since. So the age never runs ahead of real time: failures look closer together than they were, and
+no budget grows by a take-over. A job whose JobMasters die without a checkpoint in between has made no
+progress, so it counts as looping.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class FixedDelay(Settings):
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff(Settings):
-    """Any number of restarts, each after a longer delay, until the job has run well for a while.
+    """Any number of restarts with growing delays; a job that has run well for a while begins anew.
 
     Attributes:
         initial: The first delay.
         maximum: The longest delay.
         multiplier: Factor from one delay to the next.
-        jitter: Share of itself by which a delay may vary, so that jobs do not restart in step.
-        reset_after: A job that ran this long since its last failure begins with `initial` again.
-        attempts: Maximum number of restarts in a row without having run that long; `None` for any number.
+        jitter: Fraction by which a delay may vary, so that jobs do not restart in step.
+        reset_after: Time without a failure after which the delay is `initial` again.
+        attempts: Maximum number of restarts in a row without a run that long; `None` for any number.
 
     Example:
         >>> ExponentialBackoff(initial=1, maximum=60).maximum
@@ -157,7 +157,7 @@ class RestartMemory:
 
     Attributes:
         restarts: Restarts of the job's life: failures and deaths of its JobMaster, never rescales.
-        in_a_row: Those since the job last ran well; used by `ExponentialBackoff` alone.
+        in_a_row: Restarts since the job last ran well; only `ExponentialBackoff` uses it.
         times: Ages of the job that the strategy needs, oldest first: the beginning of the last attempt, or
             the failures that still count.
     """
@@ -175,10 +175,7 @@ class RestartStrategy(Protocol):
     """Counts failures and decides about the next attempt; all times are ages of the job in seconds."""
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        """The memory of the newest attempt with one more restart, for the death of the JobMaster.
-
-        Changes nothing; any thread may call it.
-        """
+        """Return the memory with one more restart, for the death of the JobMaster; thread-safe, pure."""
         ...
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
@@ -186,7 +183,7 @@ class RestartStrategy(Protocol):
         ...
 
     def attempt_begun(self, age: float) -> None:
-        """The job begins, or begins again after a failure; not called for a rescale."""
+        """Note that the job begins, or begins again after a failure; not called for a rescale."""
         ...
 
     def failed(self, age: float) -> RestartDecision: ...

@@ -1,15 +1,15 @@
 """`JobLifecycle`: the decisions about one job in the process of its JobMaster, from its start to its end.
 
-It is single-threaded and knows no cluster. The actor on Ray and the simulation's JobMaster implement
-`JobHost`. So the simulation tests the production code.
+The class is single-threaded and makes no call of a cluster. The actor on Ray and the simulation's JobMaster
+implement `JobHost`. So the simulation tests the production code.
 
 - A restarted JobMaster reads the decision log, which fences the attempt before, and takes over the living
   processes of subtasks.
-- A job without checkpoints has no log, so its progress is unknown. A restarted process fails such a job: it
-  would write over its own output.
+- A job without checkpoints has no log, so its progress is unknown. A restarted process fails such a job,
+  which would otherwise overwrite its own output.
 - A restarted process waits for storage that it can't reach; a new one fails its job.
-- A cancellation is accepted at any time, also while the job can't be started. It then ends without a record
-  in its log.
+- A cancellation is accepted at any time, even while the job can't be started. Such a job ends without a
+  record in its log.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import Cancellable, TimerService
 
-#: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes together.
+#: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes in total.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
-#: Number of tries for a cancelled job: eight seconds together.
+#: Number of tries for a cancelled job: eight seconds in total.
 _TRIES_OF_CANCELLED: Final = 4
 #: The failure of a job without a log whose JobMaster has died.
 _NOTHING_KNOWN: Final = (
@@ -45,7 +45,7 @@ class JobLookup:
     """A job before its start.
 
     Attributes:
-        has_log: Whether it takes checkpoints, so that its decision log is in storage.
+        has_log: Whether the job takes checkpoints, so that its decision log is in storage.
         has_ended: Whether an earlier JobMaster has reported its end.
         is_cancelled: Whether the cluster remembers a cancellation.
     """
@@ -82,7 +82,7 @@ class JobHost(Protocol):
         ...
 
     def open_storage(self, answer: Callable[[Fenced | StartFailure | None], None]) -> None:
-        """Open the checkpoint storage; `Fenced` when another JobMaster of this submission is in its place."""
+        """Open the checkpoint storage; answers `Fenced` when another JobMaster has replaced this one."""
         ...
 
     def adopt(self, answer: Callable[[Fleet | StartFailure], None]) -> None:
@@ -98,19 +98,19 @@ class JobHost(Protocol):
         ...
 
     def started(self) -> None:
-        """Clients' requests reach the scheduler from now on."""
+        """Let clients' requests reach the scheduler from now on."""
         ...
 
     def keep_last_report(self, then: Then) -> None:
-        """Write the report of an ended job to the storage once more; its process may have died before."""
+        """Write an ended job's report to storage again: the earlier process may have died before it did."""
         ...
 
     def close(self, *, in_storage: bool, stays: bool, then: Callable[[bool], None]) -> None:
-        """Keep the report of the ended job and end its work, then say whether another job may follow.
+        """Store the report of the ended job and end its work, then answer whether another job may follow.
 
         Args:
             in_storage: Whether the checkpoint storage keeps the report, too.
-            stays: Whether another job may follow; work in other threads is then waited for.
+            stays: Whether another job may follow; the call then waits for work in other threads.
         """
         ...
 
@@ -124,7 +124,8 @@ class JobLifecycle:
 
     Args:
         is_restart: Whether the cluster has restarted the process that ran the job.
-        on_over: Called when the report is kept, with whether another job may follow and what to do then.
+        on_over: Called when the report is stored; receives whether another job may follow, and a call that
+            answers the waiting clients.
         on_fenced: Called when another JobMaster has begun an attempt of the job.
 
     Attributes:
@@ -172,19 +173,19 @@ class JobLifecycle:
         return not (self._is_over if self.scheduler is None else self.scheduler.state.is_terminal)
 
     def fenced(self) -> None:
-        """Another JobMaster has begun an attempt of the job."""
+        """Report that another JobMaster has begun an attempt of the job, unless the job is over."""
         if not self._is_over:
             self._on_fenced()
 
     def look(self, then: Then) -> None:
-        """Take the counters of the subtasks that run, then call `then`."""
+        """Take the counters of the running subtasks, then call `then`."""
         if self._watch is None or self._is_over:
             then()
         else:
             self._watch.look(then)
 
     def job_ended(self) -> None:
-        """The scheduler has ended the job; may be called from inside of it."""
+        """Begin the end after the scheduler has ended the job; the scheduler itself may call this."""
         self._timers.call_later(0.0, self._end)
 
     # -- the start ------------------------------------------------------------------------------------------
@@ -261,10 +262,9 @@ class JobLifecycle:
             self._end()
 
     def _is_enough(self, error: BaseException) -> bool:
-        """Whether there were enough tries."""
         if self._tries > len(_STORAGE_RETRIES):
             return True
-        # A storage that hangs was already waited for.
+        # A try has already waited long for a hanging storage.
         was_patient = self._tries >= _TRIES_OF_CANCELLED or isinstance(error, StorageTimeoutError)
         return self._is_cancelled and was_patient
 

@@ -1,14 +1,14 @@
 """`MasterRunner`: the decisions about a process of JobMasters, which runs one job after the other.
 
-It is single-threaded and knows no cluster. The actor on Ray and the simulation's JobMaster implement
-`MasterHost`. So the simulation tests the production code.
+The class is single-threaded and makes no call of a cluster. The actor on Ray and the simulation's JobMaster
+implement `MasterHost`. So the simulation tests the production code.
 
 - A process runs one job at a time. When a job has ended well, the process may wait for another one.
 - A process that dies is restarted by the cluster, and continues the job that it had.
 - A fenced process must not leave for good: the process that fenced it may count as dead and end soon. So it
   dies, and the cluster restarts it, unless another process is registered for the job.
 - A program may take back a job that it has given to a process. Only a process that has accepted a job runs
-  it, so no two processes do.
+  it, so no two processes run one job.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_JOBS: Final = 50
 
 
 class RunningJob(Protocol):
-    """A job in its process, for the process."""
+    """The part of a running job that its process uses."""
 
     @property
     def job_id(self) -> str: ...
@@ -48,11 +48,11 @@ _Job_contra = TypeVar("_Job_contra", contravariant=True)
 class MasterHost(Protocol[_Job_contra, RunT]):
     """The machine and the cluster of a `MasterRunner`, given by its shell.
 
-    The cluster answers later. `None` says that it gave no answer.
+    The cluster answers later. The answer `None` means that the cluster did not respond.
     """
 
     def begin(self, job: _Job_contra, *, is_restart: bool) -> RunT:
-        """Start a job whose JobMaster this process is in the registry."""
+        """Start a job for which this process is registered as JobMaster."""
         ...
 
     def accept(self, job: _Job_contra, answer: Callable[[bool | None], None]) -> None:
@@ -60,7 +60,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def forget(self, job_id: str, within: float, answer: Callable[[bool | None], None]) -> None:
-        """Note that the process has no job any more; answered with `True` within some seconds."""
+        """Unregister the process from its job; `None` if that takes more than `within` seconds."""
         ...
 
     def is_master(self, job_id: str, answer: Callable[[bool | None], None]) -> None:
@@ -72,7 +72,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def offer(self, then: Then) -> None:
-        """Offer this process to programs, also when the cluster gives no answer."""
+        """Offer this process to programs; calls `then` even when the cluster does not respond."""
         ...
 
     def withdraw_offer(self, answer: Callable[[bool | None], None]) -> None:
@@ -80,15 +80,15 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def waits(self, run: RunT) -> None:
-        """The process waits for another job: nothing of the last one is needed any more."""
+        """Release everything of the last job, because the process waits for another one."""
         ...
 
     def refuses(self) -> str | None:
-        """Why the process can't take a job although it has none; `None` when it can."""
+        """Return the reason why the idle process can't take a job; `None` when it can."""
         ...
 
     def residue(self) -> str | None:
-        """Something that a job has left behind, so that no other one may run here; `None` for nothing."""
+        """Return a leftover of a job because of which no other one may run here; `None` without one."""
         ...
 
     def note(self, what: str) -> None: ...
@@ -141,7 +141,7 @@ class MasterRunner(Generic[JobT, RunT]):
         return self.current
 
     def take(self, job: JobT, answer: Callable[[bool], None]) -> None:
-        """Run another job; `False` when this process has one, or must not run another."""
+        """Run another job; answers `False` when this process has one, or must not run another."""
         if self._patience is None:
             answer(False)
             return
@@ -166,7 +166,7 @@ class MasterRunner(Generic[JobT, RunT]):
         self._host.accept(job, accepted)
 
     def fenced(self, job_id: str) -> None:
-        """Another process has begun an attempt of this process's job."""
+        """Leave or die, because another process has begun an attempt of this process's job."""
 
         def answered(is_master: bool | None) -> None:
             if is_master is False:
@@ -177,7 +177,7 @@ class MasterRunner(Generic[JobT, RunT]):
         self._host.is_master(job_id, answered)
 
     def job_over(self, stays: bool, then: Then) -> None:
-        """The current job is over: wait for another one if that is safe, else leave.
+        """End the current job: wait for another one if that is safe, else leave.
 
         Args:
             then: Called when a program that submits its next job can claim this process, or at once.
@@ -218,7 +218,7 @@ class MasterRunner(Generic[JobT, RunT]):
             self._host.count_waiting(counted)
 
     def _leave_later(self, run: RunT, then: Then) -> None:
-        """Answer for a while; then leave when the cluster has noted that the job has left."""
+        """Answer clients for a while; leave when the process is unregistered from its job."""
 
         def leave() -> None:
             self._host.forget(run.job_id, LAST_NOTES, lambda is_noted: self._leave())
@@ -229,9 +229,9 @@ class MasterRunner(Generic[JobT, RunT]):
     def _offer_is_over(self) -> None:
         def answered(is_withdrawn: bool | None) -> None:
             if self._patience is None:
-                return  # it was given a job meanwhile
+                return  # the process has taken a job meanwhile
             if is_withdrawn is False:
-                # A program has claimed it just now, and gets the same time again.
+                # A program has just claimed the process, and gets the same time again.
                 self._patience = self._timers.call_later(WARM, self._leave)
             else:
                 self._leave()  # a process without a job may always end

@@ -39,7 +39,7 @@ class ExecutionGateway(Protocol):
         ...
 
     def stop_all(self, attempt: int) -> None:
-        """Stop every subtask, by force if need be, also one that is being deployed.
+        """Stop every subtask, by force if need be, including one that is being deployed.
 
         Always answered by `on_all_stopped(attempt)`.
         """
@@ -74,7 +74,7 @@ class ExecutionGateway(Protocol):
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
     ) -> None:
-        """Send an event of an operator coordinator to a subtask; `answer` is called with whether it arrived.
+        """Send a coordinator's event to a subtask; `answer` is called with whether the event arrived.
 
         Events and triggers of one subtask arrive once each, in the order of the calls.
         """
@@ -94,7 +94,7 @@ class JobContext:
 
     Args:
         deployment_timeout: Seconds within which an attempt must be deployed.
-        running: Makes the state of a running job from the subtasks that have reported the end of their data.
+        running: Factory of the running state; takes the subtasks that have reported the end of their data.
 
     Attributes:
         attempt: The current or last attempt; 0 before the first.
@@ -193,8 +193,8 @@ class JobContext:
     def begin_attempt_of(self, region: Region, start: AttemptStart) -> FailureCause | None:
         """Take over a new attempt of one region from the log; return why the region can't be restored.
 
-        The others keep their attempts. They are notified again that the region's checkpoint is complete: its
-        record may have been found in the log only now.
+        Other regions keep their attempts. They are notified again that the region's checkpoint is complete:
+        its record may have been found in the log only now.
         """
         others = [subtask for subtask in self.graph.subtasks if subtask not in region]
         self.planner.begin_region(start.attempt, region)
@@ -260,7 +260,7 @@ class JobContext:
         """Restore operator coordinators and master hooks, before the subtasks are deployed.
 
         Args:
-            then: Called when they are restored, or with a failure.
+            then: Called with `None` when they are restored, or with the failure.
 
         Raises:
             PenstockError: The checkpoint does not fit.
@@ -307,7 +307,7 @@ class JobContext:
             self.coordinator.end_attempt(shutdown if for_good else failure, detail)
 
     def when_log_is_known(self, callback: Callable[[], None]) -> None:
-        """Call back when no record of a checkpoint is being written."""
+        """Call `callback` as soon as no record of a checkpoint is being written."""
         if self.coordinator is None:
             callback()
         else:
@@ -321,7 +321,7 @@ class JobContext:
         ended_before: Callable[[EndedBefore], None] | None = None,
         failure: FailureCause | None = None,
     ) -> None:
-        """Write the job's end into the log; then continue with a note, which is empty if that was possible.
+        """Write the job's end into the log, then call `then` with an empty text, or the reason of a failure.
 
         If the log has another end, `ended_before` is called instead; without it, this JobMaster is fenced.
         """
@@ -329,7 +329,7 @@ class JobContext:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)
 
     def before_end(self, owner: object, call: Callable[[], None]) -> None:
-        """Register a call for the job's last state, made before any other part learns of it."""
+        """Register a call to make in the job's last state, before any other part learns of that state."""
         self._before_end[owner] = call
 
     def forget_before_end(self, owner: object) -> None:
@@ -341,7 +341,7 @@ class JobContext:
             call()
 
     def fence(self) -> None:
-        """Change nothing any more because another JobMaster owns the job; notify the gateway once."""
+        """Stop all changes because another JobMaster owns the job; notify the gateway once."""
         if self.is_fenced:
             return
         self.is_fenced = True

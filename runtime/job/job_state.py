@@ -26,7 +26,7 @@ class StopRequest:
 
     Attributes:
         drain: Whether event time advances to its end first: the job will not continue from the savepoint.
-        target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
+        target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
     """
 
     drain: bool = False
@@ -57,8 +57,8 @@ class RescaleRequest:
     """A request for another parallelism.
 
     Attributes:
-        parallelism: By vertex id; other vertices keep theirs.
-        on_answer: Called once.
+        parallelism: New parallelism by vertex id; other vertices keep theirs.
+        on_answer: Callback, called once.
     """
 
     parallelism: Mapping[str, int]
@@ -77,7 +77,7 @@ class RescaleRecord:
         ended_at: Wall-clock seconds at which the new deployment began or the rescale was cancelled; `None`
             until then.
         checkpoint_id: The checkpoint that holds the state for the new parallelism; `None` without one.
-        failure: Why the parallelism did not change; empty if it did, or while it is in progress.
+        failure: Reason why the parallelism did not change; empty after success, or while in progress.
     """
 
     requested_at: float
@@ -159,8 +159,8 @@ class JobState(Enum):
                    ^                           |
               restarting  <---  failing  <-----+      failing -> failed
     any of them -> cancelling -> cancelled
-    running -> rescaling -> deploying             rescaling -> running, when nothing came of it
-    running -> stopping -> finished               stopping -> failing or, when nothing came of it, running
+    running -> rescaling -> deploying             rescaling -> running, if its checkpoint fails
+    running -> stopping -> finished               stopping -> failing, or running if no savepoint began
     """
 
     CREATED = "created"
@@ -199,7 +199,7 @@ class Transition:
 
     Attributes:
         at: Time in wall-clock seconds.
-        cause: Explains it to people; may be empty.
+        cause: Explanation for people; may be empty.
     """
 
     source: JobState
@@ -232,21 +232,21 @@ class SchedulerStatistics:
 
     Attributes:
         job_id: The job's id.
-        name: The user's name for it.
+        name: Name that the user gave the job.
         attempt: The current or last attempt; 0 before the first.
         restarts: Attempts of the job's life that began after a failure or the death of a JobMaster.
         restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: A warning about that checkpoint, for the user; `None` for none.
-        is_fenced: Another JobMaster owns the job; this is what this one knew last.
-        failures: Why attempts failed, oldest first.
-        transitions: Changes of its state, oldest first.
+        is_fenced: Whether another JobMaster owns the job; all other values are then the last known ones.
+        failures: Failures of attempts, oldest first.
+        transitions: Changes of the job's state, oldest first.
         rescales: Changes of the parallelism, oldest first.
-        subtasks: How far each subtask is.
+        subtasks: Progress of each subtask.
         checkpoints: Counters; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
         stopped_with: URL of the savepoint that the job was stopped with.
-        drained: Whether event time went to its end before that savepoint.
-        ended_at: Wall-clock seconds of an end that the log had when this JobMaster came; else `None`.
+        drained: Whether event time advanced to its end before that savepoint.
+        ended_at: Wall-clock seconds of an end that this JobMaster found in the log; else `None`.
     """
 
     job_id: str

@@ -1,7 +1,7 @@
 """`Database`: one RocksDB in its own folder, with Penstock's settings.
 
-The database has no write-ahead log. Its content counts only once a checkpoint has it, and a checkpoint begins
-with a flush. The database of a dead process is discarded.
+The database has no write-ahead log. Its content is durable only in a checkpoint, and a checkpoint begins with
+a flush. The database of a dead process is discarded.
 
 Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdict` raises plain `Exception`s,
 so only its calls stand in the `try` blocks here.
@@ -54,7 +54,7 @@ _ONE: list[SharedMemory] = []
 
 
 def shared_memory(size: int) -> SharedMemory:
-    """The memory of this process; a larger size than before makes it grow."""
+    """Return the memory of this process; a larger size than before makes it grow."""
     try:
         if not _ONE:
             from rocksdict import Cache, WriteBufferManager
@@ -85,9 +85,9 @@ _MIB: Final = 1024 * 1024
 _WRITE_BUFFER: Final = 32 * _MIB
 
 _FILE_SIZE: Final = 32 * _MIB
-#: Sorted runs before a merge: more runs slow reads a little, and spare checkpoints uploads.
+#: Sorted runs before a merge: more runs slow reads a little, and save uploads of checkpoints.
 _MOST_RUNS: Final = 8
-#: Maximum excess of a database's size over its live rows, percent.
+#: Maximum excess of a database's size over its live rows, in percent.
 _MOST_WASTE: Final = 100
 
 _BLOCK_SIZE: Final = 16 * 1024
@@ -106,7 +106,7 @@ class Database:
     """A RocksDB of one operator in one subtask; used by the task's thread alone.
 
     Args:
-        folder: Folder of the database; made if missing.
+        folder: Folder of the database; created if missing.
         memory: Bytes for all databases of this process.
     """
 
@@ -151,9 +151,9 @@ class Database:
         return self._walk(max(prefix, first), end_of(prefix))
 
     def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The rows from `first` up to, excluding, `end`.
+        """Yield the rows from `first` up to `end`, exclusive.
 
-        Without an end RocksDB would walk over all deleted rows behind it up to a live one.
+        Without the bound RocksDB would walk over all deleted rows behind `end` up to a live one.
         """
         options = self._read_options()
         if end is not None:
@@ -182,7 +182,7 @@ class Database:
         self.delete_range(b"", b"\xff")
 
     def checkpoint(self, folder: Path) -> None:
-        """Flush, and link the files into another folder of the same disk."""
+        """Flush, and hard-link the files into another folder of the same disk."""
         from rocksdict import Checkpoint
 
         try:
@@ -227,7 +227,7 @@ class Database:
         try:
             if not read_only:
                 self.folder.mkdir(parents=True, exist_ok=True)
-            elif not self.folder.is_dir():  # RocksDB would make it
+            elif not self.folder.is_dir():  # RocksDB would create it
                 raise FileNotFoundError(_GONE)
             db = Rdict(str(self.folder), database_options(self.memory), access_type=access)
         except Exception as error:

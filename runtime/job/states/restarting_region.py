@@ -2,25 +2,25 @@
 
 The steps, in this order:
 
-1. Every pending checkpoint is aborted, because the region can't take part any more. None is begun until the
-   region runs again.
+1. Every pending checkpoint is aborted, because the region can't take part any more. No other one begins until
+   the region runs again.
 2. The region's subtasks are stopped. Further failures of them are secondary.
 3. If the record of a checkpoint is being written, its outcome is awaited: the region may restart from that
-   checkpoint. The others are notified again of it, because it may be complete for them as well.
+   checkpoint. The other regions are notified of it again, because it may be complete for them as well.
 4. A new attempt is written into the log. So attempt numbers stay unique over all JobMasters, and a fenced
    JobMaster notices it here.
 5. Only the region is deployed under the new number. The other subtasks keep theirs: every message is checked
    against the attempt of its subtask.
 
-If the checkpoint is damaged and the user allows an older one, the whole job starts from it. A region alone
-can't: subtasks elsewhere have finished with the damaged checkpoint. And the coordinators of the region's
-sources have forgotten which splits it covers. This counts as one restart.
+If the checkpoint is damaged and the user allows an older one, the whole job starts from the older one. A
+region alone can't: subtasks elsewhere have finished with the damaged checkpoint. And the coordinators of the
+region's sources have forgotten which splits the older one covers. This counts as one restart.
 
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
 checkpoint is consistent again, because no record goes from one region to another. Any other failure meanwhile
 fails the whole attempt.
 
-The states are named by what they wait for: `StoppingRegion`, `DelayingRegion`, `BeginningRegion`,
+The states are named after the steps: `StoppingRegion`, `DelayingRegion`, `BeginningRegion`,
 `DeployingRegion`, `StartingRegion`. For users the job is restarting all the time.
 """
 
@@ -43,7 +43,7 @@ from penstock.runtime.job.states.ending import Cancelling, Failing
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Why the whole job restarts.
+#: Reason for a restart of the whole job.
 _ONLY_OLDER: Final = "the newest checkpoint is damaged: the whole job starts from an older one"
 
 
@@ -68,7 +68,7 @@ class RestartingRegion(State):
         self._restart = restart
 
     def failed(self, cause: FailureCause) -> bool:
-        """A failure of the region is secondary; any other one fails the attempt."""
+        """Ignore a failure of the region, which is secondary; any other one fails the attempt."""
         if cause.subtask in self._restart.region:
             self.job.failures.also_failed(cause)
         else:
@@ -105,7 +105,7 @@ class StoppingRegion(RestartingRegion):
         job, cause = self.job, self._restart.cause
         job.failures.attempt_failed(job.attempt, job.clock.now(), cause)
         job.leave_out(self._restart.region, str(cause))
-        if job.state is self:  # no savepoint that was to stop the job was aborted with the others
+        if job.state is self:  # false if a savepoint that was to stop the job was aborted
             self._stop.begin(self._decide)
 
     def region_stopped(self) -> bool:
@@ -121,7 +121,7 @@ class StoppingRegion(RestartingRegion):
 
 
 class DelayingRegion(RestartingRegion):
-    """Waits for a delay, in seconds, that the restart strategy asked for."""
+    """Waits for the delay of the restart strategy, in seconds."""
 
     def __init__(self, job: JobContext, restart: RegionRestart, delay: float) -> None:
         super().__init__(job, restart)
@@ -141,12 +141,12 @@ class DelayingRegion(RestartingRegion):
 class BeginningRegion(RestartingRegion):
     """Waits until the new attempt is in the log.
 
-    Only one record may be written at a time. So what would begin another one waits for the outcome.
+    Only one record may be written at a time. So a failure or a cancellation waits for the outcome.
     """
 
     def __init__(self, job: JobContext, restart: RegionRestart) -> None:
         super().__init__(job, restart)
-        #: The state that the job enters instead of deploying the region, and why.
+        #: The state that the job enters instead of deploying the region, and the cause.
         self._instead: tuple[State, str] | None = None
 
     def enter(self) -> None:

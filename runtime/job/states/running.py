@@ -9,7 +9,7 @@ The sources end their data and send the savepoint's barrier after it. The savepo
 the log. The sinks commit what it covers, the subtasks finish, and so does the job.
 
 Nothing is lost or done twice. A source sends nothing after the barrier, so the savepoint holds everything
-that the job has done. If the savepoint fails, its sources have ended too early, so the attempt fails and the
+that the job has done. If the savepoint fails, the sources have ended too early, so the attempt fails and the
 next one starts from the last checkpoint. After a later failure, an attempt that starts from the savepoint
 commits what it covers and ends (`Suspended`).
 
@@ -107,7 +107,7 @@ class Stopping(State):
             job.stopped_with = answer.checkpoint
             self._finish_if_all_have()
         elif answer.checkpoint_id is None:
-            # It was never triggered. Otherwise the coordinator fails the attempt after this call.
+            # The savepoint was never triggered. Otherwise the coordinator fails the attempt after this call.
             job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
 
     def _finish_if_all_have(self) -> None:
