@@ -2,10 +2,10 @@
 
 The operator finds the slots of a batch's keys, changes the columns in place, and reports the changed slots. A
 key may have *extra* parts behind the others, such as the start of a window, that do not decide its key group.
-Keys and values may have several types in one column (`typed_columns.py`). Slots are read as arrays where
-their keys have one type in each column; `alike` groups them so.
+Keys and values may have several types in one column (`typed_columns.py`). Arrays are read from slots whose
+keys have one type in each column; `alike` groups slots in this way.
 
-It must never give two keys one slot, and never forget a deleted key before a snapshot has it.
+The table must never give two keys one slot, and never forget a deleted key before a snapshot has it.
 
 `ColumnChanges` merges blocks; the newest entry of each key counts. A large state is merged every few
 checkpoints, beside the task. A new table of keys would cost some cache misses for each row. So rows are first
@@ -59,7 +59,7 @@ class ColumnTable:
         self._columns: dict[str, TypedColumns] = {}
         self._groups: NDArray[np.uint16] = np.empty(0, np.uint16)
         self._changed: NDArray[np.bool_] = np.zeros(0, np.bool_)
-        #: Scratch: a row by slot.
+        #: Scratch space: a row number by slot.
         self._rows: NDArray[np.int32] = np.empty(0, np.int32)
         self._deleted: list[ColumnBlock] = []
         self._extra = 0
@@ -96,11 +96,11 @@ class ColumnTable:
         extra: Mapping[str, pa.Array] | None = None,
         key_groups: NDArray[np.uint16] | None = None,
     ) -> Slots:
-        """The slot of each row's key, which may occur twice; the values of a new key are null."""
+        """Return the slot of each row's key; keys may repeat, and the values of a new key are null."""
         return self._look_up(keys, extra, key_groups)[0]
 
     def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
-        """Insert distinct keys; returns the rows of the new ones, which are noted as changed."""
+        """Insert distinct keys and report the new ones as changed; return the rows of the new ones."""
         slots, rows = self._look_up(keys, extra, None)
         self.note_changed(slots[rows])
         return rows
@@ -168,7 +168,7 @@ class ColumnTable:
         return numbers
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
-        """The keys of slots that have one type in each column."""
+        """The keys of slots; their parts must have one type in each column."""
         return _batch({name: columns.take(slots) for name, columns in self._keys.items()})
 
     def values(self, slots: Slots) -> pa.RecordBatch:
@@ -187,7 +187,7 @@ class ColumnTable:
         self._changed[: self._slots.end] = self._slots.used[: self._slots.end]
 
     def take_changes(self) -> Iterator[ColumnBlock]:
-        """Changes since the last call: deleted keys first, because a key may have been put in again."""
+        """Changes since the last call: deleted keys first, because a key may have been inserted again."""
         yield from self._deleted
         self._deleted = []
         changed = np.flatnonzero(self._changed)
@@ -205,7 +205,7 @@ class ColumnTable:
         return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
 
     def put(self, block: ColumnBlock) -> Slots:
-        """Set the values of a block's keys, unreported; returns their slots, also of deleted keys."""
+        """Set the values of a block's keys without a report; return the slots, also of deleted keys."""
         slots = self.slots_of(*_parts(block.keys, block.extra), block.key_groups)
         if block.values is not None:
             for columns in self._columns.values():
@@ -216,7 +216,7 @@ class ColumnTable:
         return slots
 
     def apply(self, block: ColumnBlock) -> None:
-        """Take over a block of a snapshot with its deletions, unreported."""
+        """Apply a block of a snapshot, including deletions, without a report."""
         slots = self.put(block)
         if block.values is None:
             self._slots.delete(slots)
@@ -252,7 +252,7 @@ def _parts(keys: pa.RecordBatch, extra: int) -> tuple[dict[str, pa.Array], dict[
 
 
 def _have_unique_hashes(parts: Mapping[str, pa.Array]) -> bool:
-    """Whether no two keys have one hash: integers of 64 bits are scattered one to one."""
+    """Whether no two keys share a hash: 64-bit integers are scattered one to one."""
     kind = next(iter(parts.values())).type
     return len(parts) == 1 and bool(kinds.is_signed_integer(kind))
 
@@ -321,7 +321,7 @@ class ColumnChanges:
 
 
 def _newest(keys: pa.RecordBatch, extra: int) -> Slots | None:
-    """The last row of each key; `None` where two keys have one hash."""
+    """The last row of each key; `None` if two keys share a hash."""
     parts, others = _parts(keys, extra)
     hashes = with_extra(key_hashes(list(parts.values())), others)
     last = _last_of_each(hashes)
@@ -394,7 +394,7 @@ def _as(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """A column whose equal values are equal to Arrow: two NaN are not, but their canonical bits are."""
+    """Return a column for comparisons in Arrow: the canonical bits of floats, so that NaN equals NaN."""
     return column.view(f"int{column.type.bit_width}") if kinds.is_floating(column.type) else column
 
 

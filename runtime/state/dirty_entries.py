@@ -9,12 +9,12 @@ precedence.
 
 **Immutable values.** `ImmutableValues` checks all of `written` at once: types first, then the parts of tuples
 and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of values.
-Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have come together (`examine`). So
+Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated (`examine`). So
 the task stops for a bounded time, however much has changed.
 
 **Short-lived entries.** A timer that was set and has fired between two snapshots is in neither. `put_new` and
-`remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was put
-in again meanwhile: an older snapshot may have it.
+`remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was
+inserted again meanwhile: an older snapshot may have it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from penstock.runtime.state.own_copy import LEAVES
 
 #: Maximum unexamined entries; so few still fit into the processor's cache when they are examined.
 MAX_UNEXAMINED: Final = 1 << 14
-#: Number of dirty keys from which on `put` keeps values. Few keys that recur cost less in a set.
+#: Number of dirty keys above which `put` keeps values. A few recurring keys cost less in a set.
 _MANY: Final = 1 << 16
 
 
@@ -60,9 +60,9 @@ class DirtyEntries:
     """Entries that were written or deleted since the last snapshot.
 
     Attributes:
-        written: By entry the value that was written last, or `DELETED`. A snapshot replaces this dict, and
-            gives the new one to attached views.
-        dirty_keys: Entries whose value is looked up.
+        written: Last written value of each entry, or `DELETED`. A snapshot replaces this dict, and gives the
+            new one to attached views.
+        dirty_keys: Entries whose values a snapshot looks up in the table.
         only_leaves: Whether all values in `written` are leaves.
         accepts_all: Whether values of any type may be written; `only_leaves` then never holds.
     """
@@ -168,8 +168,8 @@ class DirtyEntries:
         else:
             self._examined = self.written
         self._replace_written()
-        # Values that replace others trigger no collection: as many die as are made. The next collection would
-        # walk all values made since the last one, and stop the task for it.
+        # Values that replace others trigger no garbage collection: as many die as are made. The next
+        # collection would walk all values made since the last one, and stop the task meanwhile.
         gc.collect(0)
 
     def mutable(self) -> dict[Any, Any]:
@@ -181,7 +181,7 @@ class DirtyEntries:
         return {entry: written[entry] for entry in self._immutable.mutable(written)}
 
     def take(self, mutable: Iterable[Any]) -> list[dict[Any, Any]]:
-        """Take all entries but those that `mutable` has returned, older ones first; none is dirty then."""
+        """Take all entries except those in `mutable`, older ones first; afterwards no entry is dirty."""
         for entry in mutable:
             del self.written[entry]
         taken = [entries for entries in (self._examined, self.written) if entries]
@@ -268,7 +268,7 @@ UNREPORTED: Final[dict[Any, Any]] = _NoEntries()
 
 
 def untracked() -> DirtyKeys:
-    """Dirty entries of a job without snapshots: only a snapshot would ever empty them."""
+    """Entries that collect nothing, for a job without snapshots: only a snapshot would empty them."""
     return DirtyKeys(_NoKeys(), UNREPORTED)
 
 
@@ -282,7 +282,7 @@ _Values: TypeAlias = Callable[[], Iterable[Any]]
 
 
 class ImmutableValues:
-    """Tells values that can't change from those that may.
+    """Distinguishes values that can't change from values that may.
 
     A snapshot keeps references to immutable values and encodes them beside the task. Exact types decide,
     because a subclass of `str` may have attributes of its own. These are immutable:

@@ -1,15 +1,15 @@
 """The bytes of a key, for a backend that stores bytes: equal keys have equal bytes.
 
-A dictionary takes `1`, `1.0`, `True` and `Decimal(1)` for one key. A backend that looks keys up by bytes must
-do the same, or a job would have other results there. So the bytes encode a canonical form. It follows the
+A dictionary treats `1`, `1.0`, `True` and `Decimal(1)` as one key. A backend that looks keys up by bytes must
+do the same, or results would depend on the backend. So the bytes encode a canonical form. It follows the
 rules of the stable hash (`stable_hash.py`); a value that the hash refuses can't be a key here either.
 
 The bytes have three more properties:
 
 * No key's bytes are a prefix of another's. So all entries of one key are adjacent.
-* Whole numbers sort by value. So the numbered elements of a list are read in their order.
-* A key of `str`, `bytes`, `int`, `None` or a tuple of those can be decoded from its bytes. Its form is
-  *natural*. Other keys have to be kept beside their values: a `float` of 2.0 has the bytes of an `int`.
+* Whole numbers sort by value. So the numbered elements of a list are read in order.
+* A key of `str`, `bytes`, `int`, `None` or a tuple of these can be decoded from its bytes. Its form is
+  *natural*. Other keys have to be stored beside their values: a `float` of 2.0 has the bytes of an `int`.
 
 **Never change these bytes.** They are in checkpoints.
 """

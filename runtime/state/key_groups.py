@@ -1,24 +1,24 @@
 """Key groups: the smallest pieces in which keyed state moves (Flink's `KeyGroupRangeAssignment`).
 
 Each key belongs to one of `max_parallelism` key groups, by its stable hash, for ever. Each subtask owns a
-contiguous range of key groups. Another parallelism changes only the ranges. The two directions must agree for
-every parallelism: `subtask_of_key_group` rounds down, so the first group of a range rounds up.
+contiguous range of key groups. Rescaling changes only the ranges. The mappings in both directions must agree:
+`subtask_of_key_group` rounds down, so the first group of a range rounds up.
 
-**Another parallelism** (`redistribute`). Operator state follows Flink's
+**Rescaling** (`redistribute`). Operator state follows Flink's
 `RoundRobinOperatorStateRepartitioner`. The three modes:
 
 * split: every value goes to exactly one new subtask. At the same parallelism every subtask keeps its values,
   even if their numbers are uneven. Otherwise the values of one state, in the order of the old subtasks, are
-  cut into contiguous pieces, one for each new subtask. The remaining values go to subtasks in turn, which
-  continues from the previous state. So over all states no subtask gets more than one value more than another.
+  cut into contiguous pieces, one for each new subtask. The remaining values go to subtasks in turn, starting
+  where the previous state stopped. So the totals of any two subtasks differ by at most one value.
 * union: every value goes to every new subtask.
 * broadcast: every old subtask had the same values; each new one takes one old copy.
 
 A subtask whose operator has not used a restored list yet puts its *own part* of it into the next checkpoint.
-Of a union list this is the part of the old subtasks that it replaces. So the list neither shrinks nor
-multiplies, whichever subtasks use it.
+In a union list this is the part of the old subtasks that the new one replaces. So the list neither shrinks
+nor multiplies, whichever subtasks use it.
 
-A handle of keyed state goes to every new subtask whose range overlaps its own, which takes its own keys.
+A handle of keyed state goes to every new subtask whose range overlaps its own. Each takes only its own keys.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ LASTING_KEYS: Final = frozenset(
 def check_restored_keys(
     table: str, keys: Sequence[Any], groups: NDArray[np.uint16], max_parallelism: int
 ) -> None:
-    """Refuse restored keys that no record would find again, because their class has changed."""
+    """Refuse restored keys that no record can find again, because their class has changed."""
     if types_of_keys(keys) <= LASTING_KEYS:
         return
     changed = np.flatnonzero(key_group_array(keys, max_parallelism) != groups)
@@ -198,7 +198,7 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
 
 
 def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]]]) -> list[OldStates[T]]:
-    """Lists that each new subtask puts into a snapshot while its operator has not used them."""
+    """Return the lists that each new subtask puts into a snapshot until its operator uses them."""
     modes = _modes(old)
     parts: list[dict[str, tuple[RedistributionMode, Sequence[T]]]] = []
     for index, share in enumerate(shares):
@@ -238,7 +238,7 @@ def _modes(old: Sequence[OldStates[Any]]) -> dict[str, RedistributionMode]:
 
 
 def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[list[T]]:
-    """One old copy for each new subtask: its own if it had one, else another's, in turn."""
+    """Return an old copy for each new subtask: its own if it had one, else another's, in turn."""
     holders = [values for values in lists if values is not None]
     copies = []
     for index in range(new_parallelism):
@@ -248,7 +248,7 @@ def _copies(lists: Sequence[Sequence[T] | None], new_parallelism: int) -> list[l
 
 
 def split_evenly(values: Sequence[T], pieces: int, first_with_more: int = 0) -> list[list[T]]:
-    """Cut into contiguous pieces; the longer ones start at piece `first_with_more` and wrap around."""
+    """Cut values into contiguous pieces; the longer ones begin at `first_with_more` and wrap around."""
     size, more = divmod(len(values), pieces)
     split: list[list[T]] = []
     start = 0

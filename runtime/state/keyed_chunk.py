@@ -1,9 +1,9 @@
 """The file format of keyed state: a chunk of written and deleted keys, table by table.
 
-A chunk is a magic word, a version, a checksum (xxh3-64 of what follows) and a msgpack body `[max_parallelism,
-[block, ...]]`; a block is `[table, count, key groups, keys, values]`. Key groups are 16-bit little-endian
-numbers, so that a reader that owns only some of them need not hash. Keys and values are lists, each encoded
-as one value, which lets the value codec put them into columns. A block without values lists deleted keys.
+A chunk is a magic word, a version, a checksum (xxh3-64 of the rest) and a msgpack body `[max_parallelism,
+[block, ...]]`. A block is `[table, count, key groups, keys, values]`. Key groups are 16-bit little-endian
+numbers, so a reader that owns only some of them need not hash keys. Keys and values are lists. Each list is
+encoded as one value, so the value codec can put it into columns. A block without values lists deleted keys.
 Blocks apply in order; later ones win.
 
 A block of a nested table has eight members. It has each key and its key group once, however many entries the
@@ -56,8 +56,8 @@ class ColumnBlock:
     """Changed keys of a table in columns.
 
     Attributes:
-        keys: A column for each part; each key occurs once.
-        values: Without columns where a table has only keys; `None` for deleted keys.
+        keys: Columns of the key's parts; each key occurs once.
+        values: Columns of the values; empty if the table has only keys, `None` for deleted keys.
         extra: Number of last parts of the key that don't decide its key group.
     """
 
@@ -90,8 +90,8 @@ class RowBlock:
     """Entries of a table of rows as they are read.
 
     Attributes:
-        keys: In a nested table pairs of key and second part.
-        values: `None` for deleted entries.
+        keys: Keys; in a nested table, pairs of key and second part.
+        values: Values of the keys; `None` for deleted entries.
     """
 
     table: str
@@ -114,7 +114,7 @@ class RowBlock:
 
 
 def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
-    """A record batch as an Arrow IPC stream; raises `CodecError` for a type that may run code."""
+    """Encode a batch as an Arrow IPC stream; raises `CodecError` for a type that may run code."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -125,7 +125,7 @@ def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
 
 
 def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
-    """The batch that `encode_columns` wrote; the columns are views into the data."""
+    """Decode the result of `encode_columns`; the columns are views into the data."""
     try:
         return read_batch(data, any_type=any_type)
     except Exception as error:  # damaged bytes may raise anything
@@ -152,7 +152,7 @@ def pack_rows(
     """Encode the keys of a block of rows.
 
     Args:
-        keys: In a nested table pairs, with those of one key adjacent.
+        keys: Keys; in a nested table pairs, with the pairs of a key adjacent.
         values: The encoded list of values; `None` for deleted entries.
     """
     count = len(keys)
@@ -254,7 +254,7 @@ def bytes_of(packed: PackedBlock) -> int:
 
 
 def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
-    """Join packed blocks into a chunk, in pieces: a single call would stop every other thread."""
+    """Join packed blocks into a chunk, in pieces: a single call would block every other thread."""
     packer = msgpack.Packer()
     pieces = [
         packer.pack_array_header(2) + packer.pack(max_parallelism) + packer.pack_array_header(len(packed)),
@@ -267,7 +267,7 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
-    """Remove a table, decoding no block; returns the rest (`None` if empty) and the removed keys' number."""
+    """Remove a table; return the rest, `None` if empty, and the number of keys. Decodes no block."""
     max_parallelism, packed = _unpack(data, place_of(handle))
     rest = [block for block in packed if block[0] != table]
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
@@ -303,7 +303,7 @@ def read_chunk(
 
 
 def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[tuple[str, list[Any], bool]]:
-    """Read the entries of a chunk without values: table, keys, and whether they were deleted; in order.
+    """Read the keys of a chunk's blocks, in order: table, keys, and whether they were deleted.
 
     Raises:
         CorruptSnapshotError: The bytes are damaged; names the file.
@@ -356,7 +356,7 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
 
 
 def need_canonical(handles: Iterable[KeyedStateHandle]) -> None:
-    """Refuse state in files of RocksDB, as in its checkpoints."""
+    """Refuse state in RocksDB's own files, the form of its checkpoints."""
     if any(handle.is_native for handle in handles):
         msg = (
             "this checkpoint holds keyed state in the files of RocksDB, which only an operator with "

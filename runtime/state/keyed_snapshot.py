@@ -1,30 +1,30 @@
-"""The heap's incremental snapshots: dirty entries become blocks, and the blocks a file that builds on others.
+"""The heap's incremental snapshots: dirty entries become blocks, and blocks a file that builds on older ones.
 
 A snapshot of a million changed keys must not stop the task. A snapshot of few changes must not cost as much
 as the whole state.
 
 **Write** (`dirty_entries.py`). Looking up a million values takes 200 ms, encoding them a second. So a write
 collects a reference to its value. A snapshot takes the whole collection and leaves an empty one. It copies
-nothing: the taken collection keeps the old value when an entry is overwritten. But a function may have kept a
-list, and append to it without a read that the state would notice. So mutable values are encoded at once, and
-a million changed lists still stop the task. A change is forgotten only after all of them are encoded.
+nothing: the taken collection keeps the old value when an entry is overwritten. But a function may keep a list
+and append to it without access to the state. So mutable values are encoded at once, and a million changed
+lists still stop the task. Changes are forgotten only after all mutable values are encoded.
 
 **Capture** (`captured_rows.py`). A block has some entries of one table. An entry of a nested table is a pair:
 the key and a second part (`state_table.py`). Merging treats a pair as a key. So only the changed entries of a
 map are written, and a deletion hides only its own entry.
 
-**Encode** (`keyed_chunk.py`). Another thread makes bytes of the blocks (`KeyedSnapshot.finish`), and must
-never touch a live table. It takes the interpreter's lock from the task, so it works on blocks of some
-thousand entries. The blocks of a checkpoint are one file.
+**Encode** (`keyed_chunk.py`). Another thread encodes the blocks (`KeyedSnapshot.finish`), and must never
+touch a live table. It takes the interpreter's lock from the task, so it works on blocks of some thousand
+entries. The blocks of a checkpoint are one file.
 
-**Build on older files** (`Increments`). Files of a checkpoint are certain to stay only when it is known to be
-complete. Files of an aborted one are deleted, even if another snapshot was built on them. A subtask does not
-learn in time which checkpoints completed: notices may be late or lost. So the barrier itself has
+**Build on older files** (`Increments`). Files of a checkpoint are safe only once the checkpoint is known to
+be complete. Files of an aborted one are deleted, even if another snapshot was built on them. A subtask does
+not learn in time which checkpoints completed: notices may be late or lost. So the barrier itself carries
 `confirmed_id`, the newest completed checkpoint at the time of the trigger. The state of a checkpoint is
 
     the chain of files of `confirmed_id`  +  one new file with every change since `confirmed_id`.
 
-So changes that were written for younger checkpoints are written again. They stay in memory as *deltas* until
+So changes that were written for newer checkpoints are written again. They stay in memory as *deltas* until
 a barrier confirms them.
 
 Why it is correct: at any moment `base + deltas, oldest first + dirty entries` is the live state. It holds at
@@ -32,7 +32,7 @@ the start. Each snapshot turns the dirty entries into a new delta. Confirming an
 it by the chain that was written from exactly the base and those deltas. Many deltas are merged: newer values
 win, deletions stay. A merged delta that straddles a confirmed id is kept: writing newer values of older keys
 again changes nothing. When the confirmed id is unknown here, there is no chain to build on. Then all deltas
-are forgotten, also those that could be confirmed later, because an older chain lacks the deletions since. All
+are forgotten, even those that might be confirmed later, because an older chain lacks the deletions since. All
 live state counts as dirty, which is slower but never wrong.
 
 A snapshot must never name
@@ -47,8 +47,8 @@ The coordinator keeps the files of `confirmed_id` while a checkpoint that was tr
 **Compact** (`first_to_merge`). A chain is a base and changes, oldest first. Merging everything would rewrite
 a large base for a few changes. Never merging would make restores slow and keep dead values for ever. So a
 *suffix* of the chain is merged, size-tiered as in log-structured stores. The whole chain is merged once the
-changes outweigh the base. Too many files are merged from the oldest change on that is no larger than all
-later ones together. Sizes then fall from file to file, and a byte is rewritten a logarithmic number of times.
+changes outweigh the base. If there are too many files, the merge begins at the oldest change that is no
+larger than all later ones together. So sizes fall from file to file, and a byte is rewritten O(log n) times.
 
 **Restore** (`KeyedStateBackend.restore`). The files of a chain are applied in order, each entry to its table.
 """
@@ -81,7 +81,7 @@ class CompactionPolicy:
     """Limits that decide when a chain is merged.
 
     Attributes:
-        growth: A chain whose changes are more than this many times its base is merged whole.
+        growth: Maximum size of the changes relative to the base; a larger chain is merged whole.
     """
 
     max_files: int = 8
@@ -127,7 +127,7 @@ class StateFileWriter(StateFileReader, Protocol):
 
 
 class MergedChanges:
-    """Merged blocks: the last value of each entry counts, and deletions are kept."""
+    """Merges blocks: the last value of each entry counts, and deletions are kept."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, bool], dict[Any, Any]] = {}
@@ -144,7 +144,7 @@ class MergedChanges:
             block.put_into(rows)
 
     def blocks(self, *, with_deleted: bool = True) -> list[Block]:
-        """All changes, which packing encodes later; call it once."""
+        """Return all changes, not encoded yet; call this once."""
         blocks: list[Block] = [
             CapturedRows(table, rows, nested=nested, with_deleted=with_deleted)
             for (table, nested), rows in self._rows.items()
@@ -169,9 +169,9 @@ class KeyedSnapshot:
     """Keyed state of one operator in one subtask after the synchronous half.
 
     Attributes:
-        described: The handle, without files and entries.
-        base: The completed state that the changes build on; `None` for none.
-        codec: The task's codec; `finish` uses one of its own with the same settings.
+        described: Handle without files and entries.
+        base: Completed state that the changes build on; `None` for none.
+        codec: Codec of the task; `finish` uses one of its own with the same settings.
         self_contained: Merge all state into one file of this snapshot (a savepoint).
     """
 
@@ -205,7 +205,7 @@ class KeyedSnapshot:
         return pack_blocks(blocks, self.max_parallelism, self.described.key_groups, codec)
 
     def _files_to_keep(self, chain: tuple[StateHandle, ...], packed: list[PackedBlock]) -> int:
-        """Choose by packed sizes; sizes before packing are estimates."""
+        """Choose by packed sizes, because sizes before packing are estimates."""
         if self.self_contained:
             return 0
         if not packed:
@@ -222,7 +222,7 @@ class KeyedSnapshot:
         codec: ValueCodec,
         has_older: bool,
     ) -> tuple[list[Block], int]:
-        """Merge the blocks of these files with the new ones; also returns the number of keys in the files."""
+        """Merge the blocks of files with new ones; return the result and the number of keys in the files."""
         changes, read = MergedChanges(), 0
         for handle in chain:
             for block in read_chunk(files.read(handle), handle, self.max_parallelism, codec):

@@ -1,9 +1,8 @@
 """`own_copy`: copies of values that a user's function might change later.
 
-A record is what it was when it was emitted, and a state holds what was put into it. So a value that leaves a
-user's function is copied there, unless it is immutable. A copy has the same types in the same places as after
-a channel, and shares nothing mutable with the value. A list that is in two places becomes two lists, as
-behind a channel.
+A record must stay as it was emitted, and a state as it was written. So a value that leaves a user's function
+is copied there, unless it is immutable. A copy has the same types in the same places as after a channel, and
+shares nothing mutable with the value. A list that is in two places becomes two lists, as after a channel.
 
 Objects of plain classes are copied attribute by attribute, without a call of `__init__`. Classes that define
 how they are copied (`__deepcopy__`, `__reduce_ex__`, a builtin base) are left to `copy.deepcopy`. Every
@@ -79,7 +78,7 @@ _FIXED_BASES: Final[dict[Any, _Copier]] = {
 
 
 def own_copy(value: Any) -> Any:
-    """The value itself if it can't change, else a copy that shares no mutable part with it.
+    """Return the value itself if it can't change, else a copy that shares no mutable part with it.
 
     Raises:
         PenstockError: The value is mutable and can't be copied.
@@ -172,7 +171,7 @@ def draw_copies(values: Iterator[Any], most: int) -> list[Any]:
 
 
 def _references_of_one() -> int:
-    """Result of `getrefcount` for a value that only a loop like that of `draw_copies` refers to."""
+    """Return `getrefcount` of a value that only a loop like the one in `draw_copies` refers to."""
     for value in islice((dict(n=1) for _ in range(1)), 1):  # noqa: C408
         return getrefcount(value)
     return 0
@@ -187,7 +186,7 @@ def can_change(values: Sequence[Any]) -> bool:
 
 
 def own_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in memory of its own: `pa.array` of a numpy array shares that array's memory."""
+    """Copy a batch to memory of its own: `pa.array` of a numpy array shares that array's memory."""
     written = pa.BufferOutputStream()
     with pa.ipc.new_stream(written, batch.schema) as stream:
         stream.write_batch(batch)
@@ -266,7 +265,7 @@ def _object(kind: type, value: Any) -> Any:
 
 
 def _frozen(shape: RecordShape, copier: _Copier, value: Any) -> Any:
-    """Copy a frozen dataclass, which is its own copy if all its values are."""
+    """Copy a frozen dataclass, unless none of its values needs a copy."""
     state = shape.state_of(value)
     if state is None:
         return copier(value)

@@ -1,11 +1,11 @@
 """A hash of keys that is the same in every process, on every machine and in every release.
 
-Python's own `hash` of a string differs between processes, so it can't decide which subtask owns a key. This
-one does. Checkpoints contain its results. **Never change a hash that this file computes.** A test pins a
-table of them.
+Python's own `hash` of a string differs between processes, so it can't decide which subtask owns a key. The
+stable hash can. Checkpoints contain its results. **Never change a hash that this file computes.** A test pins
+a table of them.
 
 Values that are equal as keys of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to the same subtask.
-Otherwise two subtasks would have state of one key. So
+Otherwise two subtasks would have state of one key. So:
 
 * whole numbers of every type from -2**63 to 2**64-1 go through one mixer. Other numbers go through Python's
   numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
@@ -20,7 +20,7 @@ unknown types. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` al
 One NaN has a hash: the object that a `ColumnKey` substitutes for every NaN.
 
 **The mixer** for whole numbers is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
-Pseudorandom Number Generators", 2014). It stands here for one number and for an array. Its results are well
+Pseudorandom Number Generators", 2014). This file has it for one number and for an array. Its results are well
 mixed, so `% max_parallelism` needs no further mixing.
 """
 
@@ -137,7 +137,7 @@ def stable_hash(key: Any) -> int:
 def types_of_keys(keys: Sequence[Any]) -> set[type]:
     """The types of keys, and of the parts of keys that are tuples.
 
-    A dictionary finds `np.float32(0.5)` where it has 0.5, so a key that is found may have a refused type.
+    A dictionary with the key 0.5 finds `np.float32(0.5)`, so a key that is found may have a refused type.
     Checking the types costs less than a hash.
     """
     kinds = set(map(type, keys))
@@ -211,7 +211,7 @@ def _hash_ticks(ticks: int, seed: int) -> int:
 
 
 def micros_of_key(key: datetime) -> tuple[int, bool]:
-    """Microseconds of a time since 1970, and whether it has a zone; with a zone they are in UTC."""
+    """Return microseconds since 1970, in UTC for a time with a zone, and whether it has a zone."""
     zone = key.tzinfo
     since_epoch = (key.replace(tzinfo=None, fold=0) - _EPOCH) // _MICROSECOND
     if zone is None:

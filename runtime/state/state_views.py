@@ -4,8 +4,8 @@ Views are the same on the heap, in RocksDB and with a TTL. Only the entries behi
 cache in front of a disk, or `LiveEntries` (`state_table.py`).
 
 Reading and writing state is the inner loop of every process function, so methods repeat code instead of
-calling each other. None checks whether there is a current key: `NO_KEY` has no hash, so the first access to a
-dict raises.
+calling each other. No method checks whether there is a current key: `NO_KEY` has no hash, so the first access
+to a dict raises.
 
 A write is reported with the value (`dirty_entries.py`). Each view keeps the types of the values that it has
 accepted, so a look-up shows that a value has the declared type. Only a value of a new type is checked in
@@ -47,7 +47,7 @@ from penstock.runtime.state.state_table import (
 )
 
 _ABSENT: Final = object()
-#: The entries of a key that has none; never written to.
+#: Entries of a key without entries; never written to.
 _EMPTY: Final[dict[Any, Any]] = {}
 #: Slots of a view beside those of its declaration.
 _SLOTS: Final = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type", "_written")
@@ -66,7 +66,7 @@ class _View(KeyedState):
     _kinds: set[type]
 
     def _key(self) -> Any:
-        """The current key; checked where an empty dict might not hash it."""
+        """Return the current key; checks it for callers whose empty dict might not hash it."""
         key = self._owner.current_key
         if key is NO_KEY:
             raise without_key(self.name)
@@ -80,7 +80,7 @@ class _View(KeyedState):
         kind = type(value)
         if kind not in LEAVES:
             self._changed.accept_all()
-        if self._type in kind.__mro__:  # else the next value of this type may be refused
+        if self._type in kind.__mro__:  # otherwise the next value of this type may be refused
             self._kinds.add(kind)
 
 
@@ -336,7 +336,7 @@ def _check_map_key(name: str, of_type: type, key: Any) -> None:
 
 
 def _check_key_type(view: MapView, key: Any) -> None:
-    """Check a key whose type may differ from that of an equal key in the map: 0.5 and np.float32(0.5)."""
+    """Check a key whose type may differ from an equal key's in the map: 0.5 and np.float32(0.5)."""
     kinds = types_of_keys((key,)) - {tuple}  # the parts of each tuple are checked
     if not kinds <= view._key_kinds:
         _check_map_key(view.name, view._key_type, key)

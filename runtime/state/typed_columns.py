@@ -1,8 +1,8 @@
 """`TypedColumns`: values by slot, with a growing column for each type that occurs under one name.
 
-Rows have no declared types, and two of them may hold 2 and 2.5. A common type would depend on the records
-that a subtask has seen, so parallelism would change results. Here each value keeps its type. Nearly always
-there is only one type, and then there is only one column.
+Rows have no declared types, and two rows may hold 2 and 2.5. A common type would depend on the records that a
+subtask has seen, so parallelism would change results. Here each value keeps its type. Nearly always there is
+only one type, and then there is only one column.
 
 In a block of a snapshot the column of the first type has the plain name. The others have names such as
 `total:sum|double`. Readers don't depend on which type is the first.
@@ -142,7 +142,7 @@ def _longer(array: NDArray[Any], capacity: int) -> NDArray[Any]:
     return longer
 
 
-#: Maximum types of one column; dicts of rows may have a new one each time.
+#: Maximum number of types of one column; dicts of rows may have a new one each time.
 _MOST: Final = 256
 #: Separator of a column's name and a type.
 _AS: Final = "|"
@@ -254,7 +254,7 @@ class TypedColumns:
         return same
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
-        """Change slots that equal a column to its type if that has precedence, whichever value came first."""
+        """Give slots that equal a column its type if that type has precedence; the order does not matter."""
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
         own = self.of(column.type)
@@ -271,7 +271,7 @@ def _rank(kind: pa.DataType) -> tuple[bool, str]:
 
 
 def plain_name(label: str, kind: pa.DataType) -> str:
-    """The name without a type.
+    """Return a label without its type.
 
     Example:
         >>> plain_name("total:sum|double", pa.float64())
