@@ -46,7 +46,7 @@ class CollectorActor:
         self._by_run.setdefault(run, {}).setdefault(key, rows)
 
     def rows(self, start: int, run: str = "") -> list[bytes]:
-        """Return the transactions of a run from the `start`-th on; drop those of other runs."""
+        """Return the transactions of a run from the `start`-th on; drop all other runs."""
         self._by_run = {run: self._by_run.get(run, {})}
         return list(self._by_run[run].values())[start:]
 

@@ -91,7 +91,7 @@ class Records:
 
 
 def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
-    """Decide what may be deleted; `now` and `older_than`, the age since a job's end, are in seconds."""
+    """Select what may be deleted; `now` and `older_than`, the time since a job's end, are in seconds."""
     jobs = tuple(
         sorted(
             job_id
@@ -161,7 +161,7 @@ def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collecte
 
     Args:
         older_than: Seconds that must have passed since a job's end.
-        dry_run: Delete nothing; return what would be deleted.
+        dry_run: Whether to delete nothing, and only return the leftovers.
     """
     written, _ = _on_all_nodes(list_files)
     records = _records()

@@ -42,7 +42,7 @@ _LONGEST_HEADER: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line that an actor of a job printed or logged.
+    """A line that an actor of a job printed or logged.
 
     The text form escapes control characters.
 

@@ -1,6 +1,6 @@
 """`JobMaster`: the actor that runs one job at a time, and its calls.
 
-It is detached, so the job outlives the program that submitted it. Ray restarts it whenever it dies.
+The actor is detached, so the job outlives the program that submitted it. Ray restarts the actor when it dies.
 
 Ray loads an actor's class in every process that gets a handle of it, and each subtask gets one. So this file
 has only the calls. `MasterProcess`, which only the actor's own process imports, carries them out.

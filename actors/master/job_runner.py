@@ -131,7 +131,7 @@ class JobRunner:
         await self._prepared.wait()
 
     async def status(self, fresh: bool) -> JobReport:
-        """The job's report; without `fresh` its counters are those of the last round, at most 2 s old."""
+        """The job's report; without `fresh` its counters come from the last round and are at most 2 s old."""
         if fresh:
             await happened(self._life.look)
         return self._reporter.report()

@@ -41,7 +41,7 @@ EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Semantics:
-    """Rules of checkpoints. The defaults are those of jobs.
+    """Rules of checkpoints. Jobs follow the defaults.
 
     Attributes:
         end_of_partition: Meaning of a channel's end for a checkpoint that waits for the channel's barrier.
@@ -63,7 +63,6 @@ class Semantics:
 
     @classmethod
     def current(cls) -> Semantics:
-        """The rules of jobs."""
         return cls()
 
     @classmethod
@@ -228,8 +227,8 @@ class JobConfig(Settings):
     Attributes:
         checkpointing: Settings of checkpoints; with `None` there are none, and nothing survives a failure.
         restart: Restart strategy; for the default see `restart_or_default`.
-        failover: What restarts after a failure: `region`, the subtasks that exchanges connect with the failed
-            one, or `full`, all subtasks.
+        failover: Scope of a restart after a failure: `region`, the subtasks that exchanges connect with the
+            failed one, or `full`, all subtasks.
         buffer_timeout: Maximum time that a record waits in a buffer that is not full. On an idle channel a
             record does not wait, or at most a tenth of this when the channel has just sent. So a slow stream
             sends up to ten frames per timeout and channel, and each costs processor time at both ends.

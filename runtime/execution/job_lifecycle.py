@@ -120,7 +120,7 @@ class JobHost(Protocol):
 
 
 class JobLifecycle:
-    """One job in the process of its JobMaster, from its start to its end.
+    """The decisions about one job, from its start to its end.
 
     Args:
         is_restart: Whether the cluster has restarted the process that ran the job.
@@ -129,7 +129,7 @@ class JobLifecycle:
         on_fenced: Called when another JobMaster has begun an attempt of the job.
 
     Attributes:
-        scheduler: `None` until the job has started, and for ever when it can't be started.
+        scheduler: Scheduler of the job; `None` until the job has started, and if it can't be started.
     """
 
     def __init__(

@@ -67,9 +67,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         """Whether this process is registered as the job's JobMaster."""
         ...
 
-    def count_waiting(self, answer: Callable[[int | None], None]) -> None:
-        """Count the processes that wait for a job."""
-        ...
+    def count_waiting(self, answer: Callable[[int | None], None]) -> None: ...
 
     def offer(self, then: Then) -> None:
         """Offer this process to programs; calls `then` even when the cluster does not respond."""

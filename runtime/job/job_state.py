@@ -67,7 +67,7 @@ class RescaleRequest:
 
 @dataclass(frozen=True, slots=True)
 class RescaleRecord:
-    """One change of a job's parallelism.
+    """A change of a job's parallelism.
 
     Attributes:
         requested_at: Wall-clock seconds.
@@ -195,7 +195,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One change of a job's state.
+    """A change of a job's state.
 
     Attributes:
         at: Time in wall-clock seconds.

@@ -30,8 +30,6 @@ _DEFAULT_POLICY: Final = CompactionPolicy()
 
 
 class HeapKeyedStateBackend(KeyedStateBackend):
-    """Keyed state in dictionaries."""
-
     def __init__(self, setup: BackendSetup, policy: CompactionPolicy = _DEFAULT_POLICY) -> None:
         self._increments = Increments(setup.codec)
         super().__init__(setup, self._increments)

@@ -11,7 +11,7 @@ key has; `count` is the number of entries. The sixth member is nil. The seventh 
 each key, as 32-bit little-endian numbers. The eighth has the second parts of all entries as one encoded list.
 
 A block of columns has a sixth member: the number of last parts of the key that don't decide its key group.
-Its keys and values are Arrow IPC streams of one record batch each.
+The keys and the values are Arrow IPC streams of one record batch each.
 """
 
 from __future__ import annotations

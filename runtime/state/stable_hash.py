@@ -17,7 +17,7 @@ Otherwise two subtasks would have state of one key. So:
 
 Other values are refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to itself), and
 unknown types. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although their hashes differ.
-One NaN has a hash: the object that a `ColumnKey` substitutes for every NaN.
+A single NaN has a hash: the object that a `ColumnKey` substitutes for every NaN.
 
 **The mixer** for whole numbers is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
 Pseudorandom Number Generators", 2014). This file has it for one number and for an array. Its results are well

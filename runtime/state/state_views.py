@@ -8,8 +8,8 @@ calling each other. No method checks whether there is a current key: `NO_KEY` ha
 to a dict raises.
 
 A write is reported with the value (`dirty_entries.py`). Each view keeps the types of the values that it has
-accepted, so a look-up shows that a value has the declared type. Only a value of a new type is checked in
-full, and clears `only_leaves` of the dirty entries if it is no leaf.
+accepted, so one look-up checks a value. Only a value of a new type is checked in full, and clears
+`only_leaves` of the dirty entries if it is no leaf.
 
 A state copies the values that it takes and returns, unless they are immutable (`own_copy.py`). So
 changing a value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns
@@ -49,7 +49,7 @@ from penstock.runtime.state.state_table import (
 _ABSENT: Final = object()
 #: Entries of a key without entries; never written to.
 _EMPTY: Final[dict[Any, Any]] = {}
-#: Slots of a view beside those of its declaration.
+#: Slots of a view in addition to the slots of its declaration.
 _SLOTS: Final = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type", "_written")
 
 

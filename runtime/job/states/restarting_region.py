@@ -52,7 +52,7 @@ class RegionRestart:
     """The restart of a region.
 
     Attributes:
-        reported: Subtasks that have reported the end of their data; those of the region do so again.
+        reported: Subtasks that have reported the end of their data; the region's subtasks do so again.
     """
 
     cause: FailureCause
@@ -188,8 +188,6 @@ class BeginningRegion(RestartingRegion):
 
 
 class DeployingRegion(RestartingRegion):
-    """Waits until the region is deployed."""
-
     def __init__(self, job: JobContext, restart: RegionRestart, start: AttemptStart) -> None:
         super().__init__(job, restart)
         self._start = start

@@ -6,12 +6,12 @@ bounded job has processed the end of its input, a final checkpoint is taken. The
 `Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34). No other
 checkpoint is taken any more. With `drain`, event time advances to its end first, so timers and windows fire.
 The sources end their data and send the savepoint's barrier after it. The savepoint completes with a record in
-the log. The sinks commit what it covers, the subtasks finish, and so does the job.
+the log. The sinks commit the output before it, the subtasks finish, and so does the job.
 
-Nothing is lost or done twice. A source sends nothing after the barrier, so the savepoint holds everything
+No output is lost or repeated. A source sends nothing after the barrier, so the savepoint covers everything
 that the job has done. If the savepoint fails, the sources have ended too early, so the attempt fails and the
 next one starts from the last checkpoint. After a later failure, an attempt that starts from the savepoint
-commits what it covers and ends (`Suspended`).
+commits the output before it and ends (`Suspended`).
 
 `Rescaling`: the job gets another parallelism. A checkpoint is taken while the job runs. When it is complete,
 the subtasks are stopped, and the next attempt begins from it with the new graph. The record of that attempt
@@ -19,7 +19,7 @@ holds the parallelism, so a later JobMaster deploys the same. Records that were 
 read again. Nothing has failed, so the restart strategy does not count it.
 
 The checkpoint follows the job's settings, so back pressure does not hold up the rescale of an unaligned job.
-It is aligned only if a rebalance becomes forward again: in-flight data would have no place there. If the
+It is aligned only if a rebalance becomes forward again, which has no place for in-flight data. If the
 checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job restarts at the old
 parallelism.
 """
