@@ -54,8 +54,8 @@ class CollectorActor:
 class RayCollector:
     """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
 
-    The constructor joins the cluster, or starts a local one, as submitting a job does. Rows are in
-    checkpoints until they are committed, and then in memory. Use the collector for results that fit.
+    The constructor joins the cluster, or starts a local one, as submitting a job does. All rows are held in
+    memory; uncommitted rows are also in checkpoints. Use the collector for results that fit.
 
     Example:
         results = RayCollector()

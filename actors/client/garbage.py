@@ -91,7 +91,7 @@ class Records:
 
 
 def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
-    """Select what may be deleted; `now` and `older_than`, the time since a job's end, are in seconds."""
+    """Select the jobs and records to delete; `now` and `older_than` (time since the end) are in seconds."""
     jobs = tuple(
         sorted(
             job_id

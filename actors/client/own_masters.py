@@ -1,7 +1,7 @@
 """`OwnMasters`: the JobMasters that this program has started; some are warm and wait for another job.
 
-Another job for a process comes only from the program that has started the process. So both jobs have the same
-runtime environment and the same modules.
+Only the program that has started a process gives it another job. So both jobs have the same runtime
+environment and the same modules.
 """
 
 from __future__ import annotations
