@@ -71,7 +71,7 @@ class JobMaster:
         return await self._process.runner(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; return at the redeployment, or the reason of the refusal."""
+        """Change the parallelism; return when the subtasks are redeployed, or the reason of a refusal."""
         return await self._process.runner(job_id).requests.rescale(parallelism)
 
     async def checkpoints(

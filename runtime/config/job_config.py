@@ -48,7 +48,7 @@ class Semantics:
         coalesces_periodic_requests: No periodic request is made while one waits; otherwise they pile up.
         abort_ends_start: An abort ends the start in progress. Otherwise the start waits for the next answer
             of a hook or a coordinator, which may never arrive.
-        declines_overtaken: A subtask declines a checkpoint that a newer one overtook, or else ignores it.
+        declines_overtaken: A subtask declines a checkpoint that a newer one overtook; otherwise it drops it.
         checkpoints_after_tasks_finish: Checkpoints continue when some subtasks have finished.
         savepoints_count: A savepoint counts as a retained checkpoint, in the order of completion. A late
             savepoint then displaces a newer checkpoint.

@@ -82,7 +82,7 @@ class JobHost(Protocol):
         ...
 
     def open_storage(self, answer: Callable[[Fenced | StartFailure | None], None]) -> None:
-        """Open the checkpoint storage; answers `Fenced` when another JobMaster has replaced this one."""
+        """Open the checkpoint storage; answers `Fenced` if this submission has another JobMaster now."""
         ...
 
     def adopt(self, answer: Callable[[Fleet | StartFailure], None]) -> None:

@@ -321,7 +321,7 @@ class JobContext:
         ended_before: Callable[[EndedBefore], None] | None = None,
         failure: FailureCause | None = None,
     ) -> None:
-        """Write the job's end into the log, then call `then` with an empty text, or the reason of a failure.
+        """Write the job's end into the log, then call `then` with a note, which is empty after success.
 
         If the log has another end, `ended_before` is called instead; without it, this JobMaster is fenced.
         """

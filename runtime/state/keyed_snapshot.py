@@ -81,7 +81,7 @@ class CompactionPolicy:
     """Limits that decide when a chain is merged.
 
     Attributes:
-        growth: Maximum size of the changes relative to the base; a larger chain is merged whole.
+        growth: Maximum size of the changes relative to the base; beyond it the whole chain is merged.
     """
 
     max_files: int = 8
