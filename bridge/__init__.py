@@ -1,4 +1,4 @@
-"""Spark DataFrames and Ray Data in and out of job graphs: the only part that knows Spark.
+"""Spark DataFrames and Ray Data in and out of job graphs: the only part that depends on Spark.
 
     from penstock.spark import from_spark, spark_session, to_spark
 
@@ -8,12 +8,12 @@
 
 Words that all files use:
 
-* transfer: the way of a DataFrame's rows, or of a streaming query's micro-batches, to the readers of a job.
+* transfer: sending a DataFrame's rows, or a streaming query's micro-batches, to the readers of a job.
 * receive buffer: an actor that holds the rows of one reader until a checkpoint covers them.
 * frame: some Arrow batches of one Spark partition, the unit of a transfer.
-* epoch: what Spark commits at once, as in its sinks: one micro-batch, or a whole DataFrame.
-* rendezvous: the actor at which a job's receive buffers register, so that the program with the session serves
-  them.
+* epoch: the unit of a commit in Spark: one micro-batch, or a whole DataFrame.
+* rendezvous: the actor at which a job's receive buffers register, so that the program with the Spark session
+  can serve them.
 * partition assignment: the receive buffer of each partition, chosen when its Spark task begins.
 * block: an Arrow IPC stream of a job's results in Ray's object store.
 

@@ -5,7 +5,7 @@ request, with a row number as position. A small actor of the program holds the r
 Blocks never change, so a restored reader reads the same rows again. Ray recomputes blocks that are lost with
 a node.
 
-Out: results are blocks in the object store (`blocks.py`). Tasks make tables of them, without the driver.
+Out: results are blocks in the object store (`blocks.py`). Ray tasks, not the driver, make tables of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Table:
-    """A block with the columns of its dataset, so that Arrow batches of several blocks can be joined.
+    """Return a block with its dataset's columns, so that Arrow batches of several blocks can be joined.
 
     A column whose values in the block are all null may have no type; every other difference is refused.
     """
@@ -80,7 +80,7 @@ class DatasetHolder:
         self._references = references
 
     def reference(self, number: int) -> list[ray.ObjectRef[pa.Table]]:
-        """The reference of one block; Ray would resolve one outside a list."""
+        """Return the reference of one block, in a list: Ray would resolve a bare reference."""
         return [self._references[number]]
 
 
@@ -130,7 +130,7 @@ class DatasetReader:
         self._schema = source.schema
         self._splits = deque(splits)
         self._table: pa.Table | None = None
-        #: The call for the block's reference, and then the reference.
+        #: The call that returns the block's reference.
         self._call: Any = None
         self._reference: Any = None
         try:
@@ -163,7 +163,7 @@ class DatasetReader:
         self._table = self._call = self._reference = None
 
     def _fetch(self) -> bool:
-        """Take the block if it has arrived; request it if that was not done."""
+        """Take the block if it has arrived; the first call requests it."""
         try:
             if self._call is None:
                 self._call = self._holder.reference.remote(self._splits[0].number)
@@ -198,17 +198,17 @@ def from_ray_dataset(
     batch_format: BatchFormat = "arrow",
     **options: Unpack[OperatorOptions],
 ) -> DataStream[Any]:
-    """A stream of the rows of a Ray dataset, which is computed now.
+    """Return a stream of a Ray dataset's rows; computes the dataset now.
 
-    Its blocks belong to this program. Keep the program, and the job's handle or `env`, until the job has read
+    The blocks belong to this program. Keep the program, and the job's handle or `env`, until the job has read
     them.
 
     Args:
         env: The environment of the job.
         dataset: The rows.
         id: Id of the source; give one when a job has several.
-        batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
-            see dicts), `"rows"` gives dicts.
+        batch_format: `"arrow"` emits Arrow batches for `map_batches(batch_format="arrow")`; other operators
+            see dicts. `"rows"` emits dicts.
         **options: See `OperatorOptions`.
 
     Raises:
@@ -249,7 +249,7 @@ def to_ray_dataset(
     timeout: Duration | None = None,
     progress: bool = False,
 ) -> ray.data.Dataset:
-    """The results of a bounded job as a Ray dataset.
+    """Return the results of a bounded job as a Ray dataset.
 
     Given a stream, this runs its job, with all of its sinks, and returns the stream's rows. Given a submitted
     job, it waits for the job's end and returns the rows of its `SparkResults` sink.

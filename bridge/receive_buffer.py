@@ -1,8 +1,8 @@
 """`ReceiveBuffer`: holds the rows of one reader subtask between Spark and the job.
 
 Spark tasks push *frames* (some Arrow batches, as bytes) of their partitions into it. The reader takes frames
-out in the order of acceptance, and reports which of them a completed checkpoint covers. This module decides,
-without Ray or threads; `receive_buffer_actor.py` is the actor around it.
+out in the order of acceptance, and reports which of them a completed checkpoint covers. This module has the
+logic, without Ray or threads; `receive_buffer_actor.py` is the actor around it.
 
 Why every row comes out exactly once:
 
@@ -12,8 +12,8 @@ Why every row comes out exactly once:
 * This needs the same frames from every attempt. Spark does not promise that: a shuffle may change the order
   of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A frame that comes
   again with other content fails the transfer; two computations are never mixed.
-* Frames stay in the buffer until a checkpoint covers them. A restored reader asks from its position on and
-  gets the same frames. Spark is not needed again, and may have ended.
+* Frames stay in the buffer until a checkpoint covers them. A restored reader requests frames from its
+  position on and gets the same ones. Spark is not needed again, and may have ended.
 * The buffer is complete when it has every frame that Spark counted in each partition.
 * An epoch ends in two steps, because all buffers must agree. A buffer has *prepared* an epoch when it has
   what Spark counted. The epoch is *closed* when all buffers have prepared it. If one buffer has closed it,
@@ -22,7 +22,7 @@ Why every row comes out exactly once:
 A DataFrame is one epoch, whose frames can be read as soon as they are accepted. Each micro-batch of a
 streaming query is an epoch of its own, whose frames can be read once it is closed. So a micro-batch that
 Spark abandons and runs again has never reached the job: its frames are dropped when the next run begins. A
-closed epoch is never taken again; Spark promises that its batch id stands for the same rows.
+closed epoch is never accepted again; Spark promises that its batch id stands for the same rows.
 
 Flow control: an accepted frame is acknowledged only while at most `window` bytes wait for the reader. A Spark
 task has few unacknowledged frames, so it waits when the job is slow. Frames that were read but are not yet
@@ -80,7 +80,7 @@ class ClosedEpochs:
         self._ends: deque[tuple[int, int]] = deque()
 
     def resume(self, epoch: int) -> None:
-        """Continue after another job's snapshot, which covers all epochs up to this one; -1 for none."""
+        """Continue after another job's snapshot, which covers all epochs up to `epoch`; -1 for none."""
         self.newest = self.covered = self.emitted = epoch
         self.begins = False
 

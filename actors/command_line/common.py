@@ -1,4 +1,4 @@
-"""Options that commands share, and how they find a job and print."""
+"""Options that commands share, the search for a job, and printing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import find_job
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 
-#: Width of output that is no terminal; nothing is cut there.
+#: Columns of output to a file or pipe, so that nothing is cut.
 _WIDE: Final = 240
 
 JobArgument = Annotated[
@@ -43,7 +43,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 def join(address: str | None, storage: str | None) -> DeploymentError | None:
     """Join the cluster of `--address`.
 
-    If only `--storage` was given, it suffices; returns the reason why no cluster was joined.
+    Without a cluster, returns the error if only `--storage` was given, and raises it otherwise.
     """
     try:
         join_existing(address)
@@ -55,7 +55,7 @@ def join(address: str | None, storage: str | None) -> DeploymentError | None:
 
 
 def named_job(job: str, address: str | None, storage: str | None = None) -> RayJobHandle:
-    """The handle of the job that the arguments of a command mean."""
+    """Return the handle of the job that a command's arguments name."""
     join(address, storage)
     if not job.strip():
         msg = "JOB is empty: give a job's id, the beginning of one, or its name"
@@ -72,6 +72,6 @@ def warn(text: str) -> None:
 
 
 def console() -> Console:
-    """A console for people; wide where the output is no terminal."""
+    """Make a console, which is wide if the output is not a terminal."""
     made = Console(highlight=False, markup=False, emoji=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)

@@ -42,10 +42,10 @@ _COLOURS: Final = {
     "lost": "red",
 }
 _CHECKPOINTS_SHOWN: Final = 10
-#: Rows in the history of checkpoints; also the rows of failed ones and savepoints before them.
+#: Maximum rows of the newest checkpoints, and of older failed checkpoints and savepoints.
 _HISTORY_SHOWN: Final = 100
 _RARE_SHOWN: Final = 20
-#: Most subtasks whose watermarks are shown one by one.
+#: Maximum number of subtasks whose watermarks are shown separately.
 _WATERMARKS_SHOWN: Final = 32
 
 
@@ -147,7 +147,7 @@ def operators_table(report: JobReport) -> Table:
 
 
 def vertices_table(report: JobReport) -> Table:
-    """One row per chain: shares of time of its busiest and its most back-pressured subtask, and sums."""
+    """One row per chain: its highest busy and back-pressured shares of time, and sums over subtasks."""
     table = _table("chain", ">busy", ">back-pressured", ">in/s", ">out/s", ">bytes out/s", "state")
     for vertex in report.vertices:
         shares = vertex.busy_max, vertex.backpressured_max
@@ -297,7 +297,6 @@ def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
 
 
 def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
-    """The content of a checkpoint or savepoint."""
     grid = Table.grid(padding=(0, 2))
     grid.add_row(summary.kind, _text(str(summary.checkpoint_id), style="bold"))
     grid.add_row("named from", _text(summary.location))

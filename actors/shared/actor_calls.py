@@ -1,8 +1,8 @@
-"""Calls of actors: waits for an answer with a deadline, and repeats a call that got none.
+"""Calls of actors with a deadline for the answer, and repetition of calls without an answer.
 
 Ray raises `ActorUnavailableError` for an actor that may soon be reachable again, and another `RayActorError`
 for a dead one. [RetryDeadline][penstock.runtime.execution.deadlines.RetryDeadline] decides when a call is
-made again. Calls may reach the actor more than once, so only idempotent ones are made in this way.
+made again. A call may reach the actor more than once, so it must be idempotent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import ray
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.deadlines import BETWEEN_CALLS, RetryDeadline
 
-#: Seconds for an answer that needs no waiting.
+#: Deadline in seconds for an answer that the actor gives without waiting.
 ANSWER: Final = 60.0
 
 
@@ -44,12 +44,12 @@ def no_answer(who: str, seconds: float) -> NoAnswerError:
 
 T = TypeVar("T")
 
-#: Seconds for which a call that failed with this error is repeated; `None` when the error is an answer.
+#: Seconds for which a call that failed with this error is repeated; `None` to raise the error.
 Patience: TypeAlias = Callable[[BaseException], float | None]
 
 
 def while_unavailable(seconds: float = inf) -> Patience:
-    """Repeat while Ray can't reach the actor, at most for these seconds; any other error is an answer."""
+    """Repeat a call for up to `seconds` while Ray can't reach the actor; other errors are raised."""
 
     def patience(error: BaseException) -> float | None:
         return seconds if isinstance(error, ray.exceptions.ActorUnavailableError) else None
@@ -61,7 +61,7 @@ class RepeatedCall(Generic[T]):
     """Makes a call, and repeats it while its actor is unreachable. Its owner may poll, block on or await it.
 
     Args:
-        make: Makes the call, which may reach the actor more than once; returns its reference.
+        make: Makes the idempotent call; returns its object reference.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class RepeatedCall(Generic[T]):
         return self.result()
 
     def result(self) -> T:
-        """The answer of a call that is done.
+        """Return the answer of a finished call.
 
         Raises:
             NoAnswerError: Ray could not reach the actor for too long.
@@ -152,7 +152,7 @@ class RepeatedCall(Generic[T]):
         self._again_at, self._asked_at = None, self._clock()
         try:
             self._future = self._make().future()
-        except Exception as error:  # the actor was not found: also an answer
+        except Exception as error:  # the actor was not found
             self._future = futures.Future()
             self._future.set_exception(error)
 

@@ -1,21 +1,21 @@
 """Keeps users' output and log lines of an actor in a file that `penstock logs` finds.
 
-Ray's log files have no time and no subtask, and may begin with output of other work of their process. So an
+Ray's log files name neither time nor subtask, and may begin with output of earlier work in the process. So an
 actor writes its own file into Ray's log folder on its node. Each complete line is written at once, with its
-time, so the file has everything that was printed before a SIGKILL. It stays after the actor's end. Everything
-is still written to Ray's own file as well. See docs/decisions/0004-logs.md.
+time, so the file has everything that was printed before a SIGKILL. The file outlives the actor. Ray's own
+file still receives everything, too. See docs/decisions/0004-logs.md.
 
-A file begins with a line of JSON that names its actor. At `MAX_BYTES` it becomes the only older file and a
-new one begins, so a job that prints without end does not fill the disk.
+A file begins with a line of JSON that names its actor. At `MAX_BYTES` it replaces the only older file and a
+new one begins, so endless output can't fill the disk.
 
 Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and a
-header prove nothing. So a process signs each line with the key of its job, and a reader leaves out lines that
-the key does not confirm. The signature covers the name of the file, so a line that was copied into another
-file is invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
+header prove nothing. So a process signs each line with the key of its job, and a reader drops lines with an
+invalid signature. The signature covers the name of the file, so a line that was copied into another file is
+invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
 
 The key is in Ray's cluster-wide key-value store. The first of the job's processes makes it. `penstock gc`
-deletes it with the job's other records. A process of the same cluster can ask for it, too. It is trusted: it
-could as well send messages as a subtask of the job.
+deletes it with the job's other records. Any process of the cluster can read the key. Such a process is
+trusted: it could also send messages as a subtask.
 """
 
 from __future__ import annotations
@@ -110,21 +110,21 @@ def known_log_key(job_id: str) -> bytes | None:
 
 def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
     """The signature of a line; `file` is the name of its file, without the suffix of an older one."""
-    # A foreign file's name may be no text: the result is then no signature of the job.
+    # A foreign file's name may be invalid UTF-8; its lines then have no valid signature.
     signed = b" ".join((file.encode("utf-8", "surrogatepass"), at, stream, text))
     return blake2b(signed, key=key, digest_size=_SIGNATURE).hexdigest().encode()
 
 
-#: Bytes after which a new file begins; the one before is kept.
+#: Bytes after which a new file begins; only the previous one is kept.
 MAX_BYTES: Final = 16 * 1024 * 1024
-#: Maximum length of a piece of an endless line, in characters.
+#: Characters after which an unfinished line is written.
 _LONGEST: Final = 64 * 1024
 
 _LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
 
 class LogFile:
-    """A bounded file of lines with their times; any thread may add to it."""
+    """A bounded file of timestamped lines; any thread may add to it."""
 
     def __init__(
         self, path: Path, header: Mapping[str, Any], max_bytes: int = MAX_BYTES, key: bytes = b""
@@ -265,14 +265,15 @@ class _FileHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._file.add("log", self.format(record) + "\n")
-        except Exception:  # logging deals with it as its handlers do
+        except Exception:  # report it as logging's own handlers do
             self.handleError(record)
 
 
 class OutputCapture:
     """Copies the output and log lines of this process to a file until released.
 
-    The root logger passes INFO from then on. Ray's own loggers don't propagate to it and stay as they are.
+    The root logger then passes INFO, also after the release. Ray's own loggers don't propagate to it and stay
+    as they are.
     """
 
     def __init__(self, file: LogFile) -> None:
@@ -299,7 +300,7 @@ class OutputCapture:
 
 
 def log_to_ray() -> None:
-    """Let the root logger pass INFO, and write to Ray's own file if it writes nowhere; once a process."""
+    """Let the root logger pass INFO, and give it Ray's own file if it has no handler; once per process."""
     root = logging.getLogger()
     if not root.handlers:
         to_ray = logging.StreamHandler(_Tee.of(sys.stderr, "err").stream)
@@ -310,7 +311,7 @@ def log_to_ray() -> None:
 
 
 def capture_job_master(job_id: str, key: bytes | None) -> OutputCapture | None:
-    """Keep the output of this process as a JobMaster's; `None` outside of a Ray actor, or without a key."""
+    """Capture this process's output as a JobMaster's; `None` outside of a Ray actor, or without a key."""
     if not _is_actor():
         return None
     node = ray.get_runtime_context().get_node_id()
@@ -319,7 +320,7 @@ def capture_job_master(job_id: str, key: bytes | None) -> OutputCapture | None:
 
 
 def capture_subtask(job_id: str, subtask: SubtaskId, key: bytes | None) -> OutputCapture | None:
-    """Keep the output of this process as a subtask's; `None` outside of a Ray actor, or without a key."""
+    """Capture this process's output as a subtask's; `None` outside of a Ray actor, or without a key."""
     if not _is_actor():
         return None
     process = ray.get_runtime_context().get_actor_id() or ""
@@ -327,13 +328,12 @@ def capture_subtask(job_id: str, subtask: SubtaskId, key: bytes | None) -> Outpu
 
 
 def session_folder() -> str | None:
-    """The folder of Ray's session on this node; `None` where this process is in no cluster."""
+    """The folder of Ray's session on this node; `None` outside a cluster."""
     node = ray._private.worker._global_node
     return None if node is None else str(Path(node.get_logs_dir_path()).parent)
 
 
 def logs_folder() -> Path:
-    """The folder of Ray's logs on this node."""
     node = ray._private.worker._global_node
     if node is None:
         msg = "this process is in no Ray cluster"

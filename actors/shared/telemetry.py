@@ -1,15 +1,15 @@
-"""Traces of a job as plain values: checkpoints, starts, restarts and rescales, and how long their parts took.
+"""Traces of a job as plain values: durations of checkpoints, starts, restarts, rescales, and their parts.
 
 A checkpoint is one trace. It has a span for each subtask, and in it the start delay, the alignment, the
-synchronous and the asynchronous part. A subtask measures lengths and not moments, so the parts are put one
-behind the other, from the trigger on. The trace of a failed checkpoint has its reason.
+synchronous and the asynchronous part. A subtask measures durations, not times, so the parts are laid end to
+end from the trigger on. The trace of a failed checkpoint has the failure reason.
 
-An episode is the time in which a job does not run. It begins with the submission, a failure or a rescale, and
+An episode is a period in which a job does not run. It begins with the submission, a failure or a rescale, and
 ends when the job runs again, or has ended. It is one trace with a span for each state of the job.
 
-`metric_tags`: Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer between refuses
-it: it asks each value for `value.encode("ascii")`. A `str` that answers with UTF-8 passes, and Prometheus
-shows the name as its user wrote it. A replacement such as `?` would make one series of different names.
+`metric_tags`: Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer in between
+refuses it, by calling `value.encode("ascii")`. A `str` whose `encode` returns UTF-8 passes, and Prometheus
+shows the user's spelling. A replacement such as `?` would merge the series of different names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TraceSpan:
     Attributes:
         begun: Wall-clock seconds.
         ended: Wall-clock seconds.
-        failure: Cause of its failure, without secrets; empty for a success.
+        failure: Cause of the failure, without secrets; empty for a success.
     """
 
     name: str
@@ -124,10 +124,10 @@ class _Tag(str):
     __slots__ = ()
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        """The value as UTF-8, whatever encoding Ray asks for."""
+        """Return UTF-8, whatever encoding Ray requests."""
         return super().encode("utf-8", "backslashreplace")
 
 
 def metric_tags(**tags: str) -> dict[str, str]:
-    """Tags for a metric of Ray's, with values in any alphabet."""
+    """Return tags for a Ray metric; values may contain any Unicode text."""
     return {name: _Tag(redacted(value)) for name, value in tags.items()}

@@ -1,4 +1,4 @@
-"""The paths of the server. Those that change a job answer at once; `triggers` shows the outcome.
+"""The routes of the server. Requests that change a job return at once; `triggers` shows their outcome.
 
 A page that listens to server-sent events receives new reports, and the age of the last one while the
 JobMaster is silent.
@@ -37,14 +37,14 @@ from penstock.actors.web.server import Handler, Route, WebServer
 from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
-#: All paths. Those without names in them come first: aiohttp takes the first that fits.
+#: All routes. Paths without parameters come first: aiohttp takes the first match.
 ROUTES: Final[list[Route]] = []
 
 _JOB: Final = "/v1/jobs/{job}"
 _VERTEX: Final = "/v1/jobs/{job}/vertices/{vertex}"
 #: Maximum number of digits of a number in a path.
 _DIGITS: Final = 18
-#: Seconds between two checks of a silent job, and between two comments that keep proxies awake.
+#: Seconds between two checks of a silent job, and between two keep-alive comments for proxies.
 _LOOK: Final = 1.0
 _BEAT: Final = 10.0
 #: Seconds between two checks of the list of jobs.

@@ -1,7 +1,7 @@
-"""Curves of a job: some figures of each second for five minutes, and of each tenth one for an hour.
+"""Time series of a job: a sample per second for five minutes, and one per ten seconds for an hour.
 
-The lag of event time is a sawtooth, as counters come every two seconds. So its trend is a line through all
-samples of the last minute (least squares). The slope is the growth of the lag in seconds per second.
+The lag of event time is a sawtooth, as counters arrive every two seconds. So its trend is a least-squares
+line through the samples of the last minute. The slope is the growth of the lag in seconds per second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.record.elements import END_OF_TIME
 
-#: Seconds between two samples of the fine and the coarse ring, and how many each keeps.
+#: Seconds between two samples of the fine and the coarse ring, and the capacity of each.
 _FINE: Final = 1.0
 
 _COARSE: Final = 10.0
@@ -28,13 +28,13 @@ _EARLY: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Figures of a job at one moment; unknown ones are `None`.
+    """Figures of a job at one time; `None` if unknown.
 
     Attributes:
         at: Wall-clock seconds.
-        records_in: Records per second that its sources read.
-        records_out: Records per second that its sinks take.
-        lag: Seconds that its lowest watermark is behind the time.
+        records_in: Records per second that the sources read.
+        records_out: Records per second that the sinks take.
+        lag: Seconds by which the lowest watermark is behind the wall clock.
         state_bytes: State in the newest checkpoint at this parallelism.
         checkpoint_bytes: All state in the newest completed checkpoint.
         checkpoint_seconds: Duration of the newest completed checkpoint.
@@ -77,7 +77,7 @@ def sample_of(report: JobReport, at: float) -> Sample:
 
 
 class Samples:
-    """The curves of one job; their size does not grow.
+    """The time series of one job, in bounded memory.
 
     Example:
         >>> curves = Samples()
@@ -93,7 +93,7 @@ class Samples:
         self._coarse: deque[Sample] = deque(maxlen=_COARSE_KEPT)
 
     def add(self, sample: Sample) -> bool:
-        """Keep a sample, unless the last one is hardly older; return whether it was kept."""
+        """Keep a sample unless it follows the last one too soon; return whether it was kept."""
         if self._fine and sample.at - self._fine[-1].at < _FINE - _EARLY:
             return False
         self._fine.append(sample)
@@ -102,7 +102,7 @@ class Samples:
         return True
 
     def all(self) -> list[Sample]:
-        """All samples, oldest first: coarse ones, and from five minutes ago on fine ones."""
+        """All samples, oldest first: coarse ones, then the fine ones of the last five minutes."""
         if not self._fine:
             return []
         since = self._fine[0].at
@@ -117,7 +117,7 @@ _LEAST: Final = 10.0
 _FEWEST: Final = 4
 #: Seconds per second from which a lag counts as changing; less is noise.
 _SLOPE: Final = 0.02
-#: Maximum lag that counts as none, in seconds: a watermark is behind in any job.
+#: Maximum lag in seconds that counts as none: watermarks trail in every job.
 _NO_LAG: Final = 5.0
 
 
@@ -126,10 +126,10 @@ class LagTrend:
     """Trend of the lag of a job's event time.
 
     Attributes:
-        lag: Seconds that the lowest watermark is behind the time now, smoothed.
+        lag: Smoothed seconds by which the lowest watermark is behind the wall clock.
         slope: Growth of the lag in seconds per second; negative when the job catches up.
         direction: `grows`, `shrinks` or `stays`.
-        gone_in: Seconds until the lag has ended at this pace; `None` unless it shrinks.
+        gone_in: Seconds until the lag is zero at this rate; `None` unless it shrinks.
 
     Example:
         >>> str(LagTrend(120.0, -0.5, "shrinks", 240.0))
@@ -151,7 +151,7 @@ class LagTrend:
 
 
 def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
-    """The trend over the last minute; `None` before ten seconds of it are known, or without event time.
+    """The trend over the last minute; `None` if samples span less than ten seconds, or without event time.
 
     Example:
         >>> behind = [Sample(at=float(second), lag=100.0 - second) for second in range(30)]

@@ -9,8 +9,8 @@ other receivers. The model is Flink's class of the same name.
 `StoringInputGate` reads every channel, so senders get credits during an alignment. It stores all elements of
 a blocked channel unprocessed, including barriers and ends. After the alignment it reads the stored elements
 before new input. Elements of a channel that is blocked again are stored again. If the stored bytes exceed the
-limit, or an element can't be spilled, the gate aborts the alignment and releases the channels. The gate
-returns after a number of stored elements, with `has_more`, so that credits, timers and control don't wait.
+limit, or an element can't be spilled, the gate aborts the alignment and releases the channels. After a number
+of stored elements the gate returns with `has_more`, so that credits, timers and control messages don't wait.
 The model is Flink's `CheckpointedInputGate` up to 1.10.
 
 What it must never do: let an element of a blocked channel through, lose an element, or read new input while

@@ -130,7 +130,7 @@ class AbortCallbacks:
     Attributes:
         withdraw: Removes a checkpoint that waits to be finalized.
         stop_start: Stops the start of a request's checkpoint; returns false if it is not being started.
-        start_ended: Follows `stop_start`: the next request may start.
+        start_ended: Called after `stop_start`; lets the next request start.
         fenced: Called when another attempt owns the log.
     """
 
@@ -186,7 +186,7 @@ class CheckpointAborts:
     def aborted(
         self, pending: PendingCheckpoint, reason: Reason, detail: str, *, fails_job: bool = False
     ) -> None:
-        """Handle the end of a checkpoint that was aborted, whose files the caller has discarded or keeps."""
+        """Handle an aborted checkpoint, whose files the caller has discarded or keeps."""
         checkpoint_id, request = pending.checkpoint_id, pending.request
         del self._pending[checkpoint_id]
         duration = self._clock.monotonic() - pending.started_at

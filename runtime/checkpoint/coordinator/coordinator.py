@@ -1,8 +1,8 @@
 """`CheckpointCoordinator`: starts checkpoints, collects acknowledgements, completes them (Flink's class).
 
 *A trigger.* `try_target` first tries the folder that a user names for a savepoint; no other request waits for
-it. A request waits in `CheckpointRequests` until it may start. `CheckpointStarts` prepares its location, asks
-the masters, and triggers the sources.
+it. A request waits in `CheckpointRequests` until it may start. `CheckpointStarts` prepares its location,
+calls the master hooks, and triggers the sources.
 
 *An acknowledgement* is noted in its `PendingCheckpoint`. After the last one, `CheckpointCompletions` has the
 record written into the decision log. From then on the checkpoint exists: `CheckpointFiles` drops older ones,
@@ -215,7 +215,7 @@ class CheckpointCoordinator:
         Args:
             orphans: Files of earlier attempts to delete.
             assigned_id: The highest id that was ever given to a checkpoint.
-            restored: The snapshot whose state of finished subtasks the first checkpoint takes over.
+            restored: Snapshot; the first checkpoint takes over its state of finished subtasks.
         """
         self._files.delete(orphans)
         self._starts.end(Reason.JOB_FAILURE, "the job restarted meanwhile")
@@ -419,7 +419,7 @@ class CheckpointCoordinator:
         reason: Reason = Reason.CHECKPOINT_DECLINED,
         detail: str = "",
     ) -> MessageOutcome:
-        """Abort a checkpoint that a subtask can't take; as in Flink, even an unknown subtask."""
+        """Abort a checkpoint that a subtask can't take; as in Flink, unknown subtasks may decline, too."""
         if attempt != self._served.number:
             self._stale_messages += 1
             return MessageOutcome.STALE_ATTEMPT
