@@ -1,34 +1,34 @@
 """Exchanges on which barriers stay in line, so that no unaligned checkpoint waits for itself.
 
 Barriers never overtake on a forward, broadcast or global exchange: in-flight data there can't be
-redistributed. A subtask with such an input begins an unaligned checkpoint when those channels have consumed
-their barriers. Until then it blocks each channel whose barrier it has consumed. So its checkpoint waits for
-the senders of the exchanges in line, and the senders of blocked channels wait for its checkpoint.
+redistributed. A subtask with such an input begins an unaligned checkpoint when it has consumed those
+channels' barriers. Until then it blocks each channel whose barrier it has consumed. So its checkpoint waits
+for the senders of the exchanges in line, and the senders of blocked channels wait for its checkpoint.
 
 What can go wrong: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward
 exchange. A barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join`
-until that of `split` comes. `split` has data in front of its own barrier, and no credits of `count`. `count`
-has none of `join`. The checkpoint waits for its own end, and only its timeout frees the job. A subtask that
-has taken the checkpoint (`count`) was *ahead* of one upstream of it that has not (`split`).
+until the barrier of `split` arrives. `split` has data in front of its own barrier, and no credits from
+`count`. `count` has none from `join`. The checkpoint waits for its own end, and only its timeout frees the
+job. A subtask with the checkpoint (`count`) is *ahead* of one upstream without it (`split`).
 
-The rule: where such a circle can close, all exchanges between a subtask that is ahead and one upstream of it
-stay in line. Then it takes the checkpoint after all subtasks upstream, as in an aligned one.
+The rule: where such a circle can close, all exchanges from the upstream subtask to the one ahead stay in
+line. Then the downstream subtask takes the checkpoint after all subtasks upstream, as in an aligned one.
 
 How a circle is found. An edge that can be blocked *waits for* the vertices that the other senders in line
 depend on. Edge i leads to edge j when i waits for a vertex that the sender of j can be ahead of. That vertex
-may need credits of this sender, whose channel may be blocked. Only circles of these steps can close. So steps
-that lead nowhere, and steps to which no other leads, are dropped. Edges in line make new ones wait, so this
-is repeated until nothing changes.
+may need credits from this sender, whose channel may be blocked. Only circles of these steps can close. So
+steps that lead nowhere, and steps to which no other leads, are dropped. Edges in line make new ones wait, so
+this is repeated until nothing changes.
 
 A sender in line depends on its own calls, and on the barriers that its subtasks miss. The senders of i and j
 have taken the checkpoint. An exchange that is not forward connects all subtasks of both sides. So when one
-subtask of a vertex has taken the checkpoint, the others miss only barriers of forward exchanges. If the
-forward sender of one has ended, that one waits for any barrier that overtakes. Subtasks that have ended send
-no barriers, and no subtask needs one of theirs.
+subtask of a vertex has taken the checkpoint, the others miss only barriers of forward exchanges. A subtask
+whose forward sender has ended waits for any barrier that overtakes. Ended subtasks send no barriers, and no
+subtask waits for them.
 
 Why no other wait closes a circle. A subtask that has not taken the checkpoint has sent no barrier, so its
-outgoing channels are open. One that misses no barrier waits only for its own call to end. That call waits for
-credits of others, down to the sinks, which never wait.
+outgoing channels are open. A subtask that misses no barrier waits only for its own call to end. That call
+waits for credits from downstream, and the sinks never wait.
 
 Flink has no such rule. It captures the data in front of a barrier that stayed in line
 (`CheckpointOptions.AlignmentType.FORCED_ALIGNED`), and refuses to rescale with it.
@@ -68,7 +68,7 @@ def _upstream(job: JobGraph) -> dict[str, set[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """An edge, as its receiver sees it; it is single if each subtask has one channel of it."""
+    """An edge as seen by its receiver; single if each receiving subtask has one channel of it."""
 
     edge: int
     sender: str
@@ -89,10 +89,10 @@ class _Circles:
             single = forward or job.vertex(edge.source_vertex).parallelism == 1
             made = _Input(position, edge.source_vertex, position in aligned, forward, single)
             self._inputs[edge.target_vertex].append(made)
-        #: For each vertex: itself, and the vertices of which some subtask has taken a checkpoint, or ended,
-        #: when a subtask of this one takes it.
+        #: For each vertex: itself, and vertices of which some subtask has taken a checkpoint or ended when a
+        #: subtask of this vertex takes it.
         self._begun: dict[str, set[str]] = {}
-        #: For each vertex: the vertices of which all subtasks have.
+        #: For each vertex: the vertices of which all subtasks have done so by then.
         self._over: dict[str, set[str]] = {}
         #: For each vertex: the vertices upstream of it that its subtasks can be ahead of.
         self._ahead: dict[str, set[str]] = {}
@@ -100,7 +100,7 @@ class _Circles:
             self._order(vertex)
 
     def edges(self) -> set[int]:
-        """The edges by which the sender of a blocked channel gets ahead of what the channel waits for."""
+        """The edges on which a blocked channel's sender gets ahead of a vertex that the channel waits for."""
         edges = self._job.edges
         waiting = [i for i in range(len(edges)) if self._aligned_beside(i)]
         alone = {i: self._waits_for(i) for i in waiting}
@@ -122,7 +122,7 @@ class _Circles:
         }
 
     def _order(self, vertex: str) -> None:
-        """Find the order in which subtasks take a checkpoint, after that of all upstream vertices."""
+        """Find when a vertex takes a checkpoint relative to others; upstream vertices must be known."""
         inputs = self._inputs[vertex]
         in_line = [channel for channel in inputs if channel.is_aligned]
         # All senders in line have taken it, or else at least one sender has.
@@ -136,9 +136,9 @@ class _Circles:
         self._ahead[vertex] = set().union(*ways) - over
 
     def _over_by(self, channel: _Input) -> set[str]:
-        """The vertices of which all subtasks have taken a checkpoint when barriers come on this input.
+        """The vertices of which all subtasks have taken a checkpoint when barriers arrive on this input.
 
-        Of an input in line all barriers come, of another the first.
+        An input in line waits for all barriers, any other for the first one.
         """
         waits_for_all = channel.is_aligned and not channel.is_forward
         is_one = self._job.vertex(channel.sender).parallelism == 1

@@ -1,8 +1,7 @@
 """The execution graph: every subtask of a job graph with its numbered channels.
 
 A subtask numbers its input channels consecutively, over all edges and all sending subtasks. An outgoing
-channel names the receiving subtask and that subtask's number for the channel. A frame needs to carry nothing
-else.
+channel names the receiving subtask and that subtask's number for the channel. A frame needs no other address.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class InputChannelSpec:
     """One incoming channel of a subtask.
 
     Attributes:
-        gate: Number of the edge among those of the receiver.
+        gate: Number of the edge among the receiver's input edges.
         forced_aligned: Barriers stay in line although in-flight data could be redistributed; see
             `edges_to_align`.
     """
@@ -133,7 +132,7 @@ class CurrentGraph:
         return self.execution.job
 
     def rescale(self, parallelism: Mapping[str, int]) -> None:
-        """Set the parallelism of all vertices that differ from the submitted job; no subtask runs now."""
+        """Set the parallelism of the vertices that differ from the submitted job, while no subtask runs."""
         if parallelism != self.parallelism:
             self._lay_out(build_execution_graph(with_parallelism(self._submitted, parallelism)))
             self.parallelism = parallelism

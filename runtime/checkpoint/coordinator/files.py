@@ -1,11 +1,11 @@
 """`CheckpointFiles`: the files of completed checkpoints, and the deletion of all others.
 
 A running checkpoint may use files of the newest completed one (its *base*), so these files stay until it has
-ended. The own files of a failed checkpoint are deleted, also those that arrive later. Its snapshots also name
-files of older checkpoints; these belong to completed checkpoints and stay.
+ended. Files that a failed checkpoint wrote are deleted, including those that arrive later. Older files that
+its snapshots name belong to completed checkpoints and stay.
 
-What it must never do: delete files of a checkpoint whose log record may have been written, or of one whose
-end it has forgotten. The next attempt deletes files that no checkpoint names.
+What it must never do: delete files of a checkpoint whose log record may have been written, or whose outcome
+it has forgotten. The next attempt deletes files that no checkpoint names.
 
 Deletion runs in the background and is best effort. A file that remains costs space and is counted.
 """
@@ -24,13 +24,13 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
-#: Number of ended checkpoints whose ids are kept. A subtask is late by a few checkpoints only, because a
-#: missing acknowledgement delays the next checkpoints until its timeout.
+#: Number of ended checkpoints whose ids are kept. A subtask is late by a few checkpoints at most: a missing
+#: acknowledgement delays the next checkpoints until the timeout.
 REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Has the completed checkpoints and the last ends of others, and deletes files."""
+    """Holds the completed checkpoints and the latest outcomes of all, and deletes files."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CheckpointFiles:
         self._paths = paths
         self._runner = runner
         self._store: CompletedCheckpointStore | None = None
-        #: By id, in the order of the ends, whether a checkpoint completed.
+        #: Whether a checkpoint completed, by id, in the order in which they ended.
         self._ended: OrderedDict[int, bool] = OrderedDict()
         self.deleted = self.failed_deletions = 0
 
@@ -63,7 +63,7 @@ class CheckpointFiles:
 
     @property
     def base_id(self) -> int:
-        """The base of a checkpoint that starts now; -1 without any."""
+        """The base of a checkpoint that starts now; -1 for none."""
         newest = None if self._store is None else self._store.latest_checkpoint
         return -1 if newest is None else newest.checkpoint_id
 
@@ -101,7 +101,7 @@ class CheckpointFiles:
             self._delete(self._store.release(oldest_base))
 
     def discard_aborted(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None) -> None:
-        """Delete the own files of an aborted checkpoint; `location` is the URL of a savepoint elsewhere."""
+        """Delete files that an aborted checkpoint wrote; `location` is the URL of a savepoint elsewhere."""
         self._remember(checkpoint_id, completed=False)
         paths = [handle.path for handle in files]
         if location is None:
@@ -148,5 +148,5 @@ class CheckpointFiles:
 
 
 def oldest_base(running: Iterable[PendingCheckpoint]) -> int | None:
-    """The smallest id that a running checkpoint builds on."""
+    """The smallest base id of the running checkpoints."""
     return min((pending.base_id for pending in running if pending.base_id >= 0), default=None)

@@ -264,7 +264,7 @@ class PendingCheckpoint:
     def begin_finalizing(self, coordinators: Mapping[str, StateHandle] | None = None) -> None:
         """Stop the timeout, because all have acknowledged and the record is being written.
 
-        `coordinators` has states with the events that arrived after a coordinator's acknowledgement.
+        `coordinators` has states that include events after the coordinator's acknowledgement.
         """
         self._check_complete()
         self._coordinator_states.update(coordinators or {})

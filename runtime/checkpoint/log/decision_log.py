@@ -9,18 +9,18 @@ attempt restores from it.
 Why it is right:
 
 1. *No gaps.* A writer claims slot n only after it has seen all slots up to n - 1.
-2. *One writer an attempt.* An attempt begins only when the storage has confirmed the put. A writer without an
-   answer, or whose slot is taken, tries again with a larger number. So only one writer writes the records of
-   an attempt.
+2. *One writer per attempt.* An attempt begins only when the storage has confirmed the put. A writer without
+   an answer, or whose slot is taken, tries again with a larger number. So only one writer writes an attempt's
+   records.
 3. *Fencing.* The first record of another writer behind a running attempt is an `AttemptBegun`, in the slot
    that the old writer claims next. The old writer does not get the slot, reads it, and is `Fenced`.
-4. *Lost answers.* A put that looks failed may have happened, or may happen later. The writer puts the same
-   bytes again; it owns a slot that holds its own record. Without any answer it raises `OutcomeUnknownError`.
+4. *Lost answers.* A put that seems to fail may have happened, or may happen later. The writer puts the same
+   bytes again; it owns a slot that holds its own record. Without an answer it raises `OutcomeUnknownError`.
    Its next record contends for the *same* slot, so the record in doubt gets the slot now or never.
 5. *Compaction.* A compaction writes the whole state as one record (`LogCompacted`) into a slot. Then it
-   writes the hint that leads readers there, and then it deletes older slots. After a crash in between, the
-   next compaction deletes the rest. A paused writer may put a deleted slot again, which looks like a success.
-   Four rules prevent that:
+   writes the hint that points readers to it, and then deletes older slots. After a crash in between, the next
+   compaction deletes the rest. A paused writer may put a deleted slot again, which looks like a success. Four
+   rules prevent that:
    a) Slots of `AttemptBegun` are never deleted, and by 3 an old writer claims such a slot. The exception is a
       slot in doubt: it may have held the writer's own record, and be deleted. So a writer that gets a slot in
       doubt, or finds its own record in a slot, looks for a compaction behind it. If there is one, the writer
@@ -38,14 +38,14 @@ Why it is right:
    continues behind it, and its record names the slots that it passes (see `reader`). Such slots are never
    deleted, because a paused writer may still claim them.
 
-One slot an attempt stays for ever, about 100 bytes. If it were deleted, a writer that was paused since then
+One slot per attempt stays for ever, about 100 bytes. If it were deleted, a writer that was paused since then
 would get the slot and take that for a success. Each claim would need one more read to prevent this.
 
 What it must never do:
 
 * return `Claimed` for a record that a replay does not find, or `Fenced` for one that it finds,
 * delete the slot of an `AttemptBegun`, or one that is passed,
-* take silence of the storage for a refusal.
+* treat silence of the storage as a refusal.
 
 All methods block, and one thread at a time calls them. Only `newer_attempt` may run beside another method.
 """
@@ -152,7 +152,7 @@ class DecisionLog:
         self.lost: tuple[str, ...] = ()
 
     def age(self) -> float:
-        """Age of the job in seconds: its age in the log and the time of this writer."""
+        """Age of the job in seconds: its age in the log plus the time since then."""
         age, since = self._aged
         return age + self._monotonic() - since
 
@@ -171,8 +171,8 @@ class DecisionLog:
     ) -> AttemptBegun | JobEnded | Fenced:
         """Take the job over; returns the job's end if it has ended.
 
-        `Fenced` is the answer for the first writer of a submission if another writer has replaced it while it
-        slept.
+        Returns `Fenced` to the first writer of a submission if another writer replaced it while it was
+        suspended.
 
         Args:
             now: Wall-clock seconds.
@@ -244,7 +244,7 @@ class DecisionLog:
         return self._append(replace(record, age=self.age()))
 
     def drop(self, checkpoint_ids: tuple[int, ...], now: float) -> Claim:
-        """Drop checkpoints; their files may be deleted once this is claimed, never before."""
+        """Record dropped checkpoints; their files may be deleted only after this returns `Claimed`."""
         return self._append(CheckpointsDropped(tuple(checkpoint_ids), self.attempt, now))
 
     def end(
@@ -263,9 +263,9 @@ class DecisionLog:
     def newer_attempt(self) -> int | None:
         """A newer attempt that another writer has begun; `None` without one.
 
-        By 3 its record is in the slot that this writer claims next, or behind records of this writer. The
-        method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find
-        the attempt that this writer begins.
+        By 3, the attempt's record is in the slot that this writer claims next, or behind this writer's. The
+        method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find the
+        attempt that this writer begins.
         """
         slot = self.view.next_slot
         try:

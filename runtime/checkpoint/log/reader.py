@@ -18,7 +18,7 @@ neither was any later slot. Without a hint the reader begins at slot 0, and look
 still is none, nothing was deleted, by a. Otherwise it begins again.
 
 There is one exception: a paused writer may put a deleted compaction again. It then learns from the hint that
-it is fenced (rule 5 of `decision_log`). So a writer that takes a slot for free checks both: its compaction is
+it is fenced (rule 5 of `decision_log`). So a writer that considers a slot free checks both: its compaction is
 there, and the hint names no later one.
 
 *Old hints.* A paused writer may overwrite the hint with an older compaction. If that compaction is there, the
@@ -30,7 +30,7 @@ hint is old or missing, and an old or damaged hint whose compaction was put twic
 
 *Truncated slots.* A power cut may truncate the newest slots, whose puts were not confirmed. The reader skips
 them. The next record names them in its `passes`; from then on they have no effect, even if they become
-readable. A truncated slot that no later record names is damage, because a later writer has seen it whole.
+readable. A truncated slot that no later record names is damage, because a later writer has read it intact.
 
 *Damage* is an error that names the file. With `allow_damaged` the reader skips damaged slots, and their
 decisions are lost. An older compaction replaces a damaged one; without an older one, the error stays.
@@ -104,7 +104,7 @@ _Found: TypeAlias = list[tuple[int, LogEntry | CorruptSnapshotError]]
 
 
 class DecisionLogReader:
-    """Reads one job's log, with `allow_damaged` without damaged slots; every call blocks."""
+    """Reads one job's log and, with `allow_damaged`, skips damaged slots; every call blocks."""
 
     def __init__(
         self, storage: SnapshotStorage, paths: SnapshotPaths, *, allow_damaged: bool = False
@@ -160,7 +160,7 @@ class DecisionLogReader:
         return hinted is None or hinted <= max(view.compacted_at, view.hinted)
 
     def compacted_behind(self, slot: int) -> LogView | None:
-        """The log, if it has a compaction behind `slot`, which may then have been deleted."""
+        """The log if it has a compaction behind `slot`, which may have deleted that slot; else `None`."""
         view = self.replay()
         return view if view.compacted_at is not None and view.compacted_at > slot else None
 
@@ -272,7 +272,7 @@ class DecisionLogReader:
     def _replay_backwards(self, listed: Sequence[int], is_hinted: bool) -> LogView | CorruptSnapshotError:
         """Read from the last slot back to the newest compaction.
 
-        Without a readable compaction, a damaged record may be the one that has deleted the missing slots.
+        Without a readable compaction, a damaged record may be the compaction that replaced the missing slots.
         """
         last = listed[-1] if listed else -1
         found = self._read_on(last + 1)

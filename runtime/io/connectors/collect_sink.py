@@ -1,8 +1,8 @@
-"""Sinks without an external system: committed rows for the program, previews, or dropped (`DiscardSink`).
+"""Sinks without an external system: `CollectSink`, `PreviewSink`, and `DiscardSink`, which drops rows.
 
 **`CollectSink`**: committed rows go to a collector in the program; for notebooks and tests. The rows
-themselves are the committable, so they travel in the checkpoint and a restored job hands them in again under
-the same key. The collector keeps one entry per key, which makes that harmless.
+themselves are the committable, so a checkpoint holds them and a restored job delivers them again under the
+same key. The collector keeps one entry per key, so repeats are harmless.
 
 A `CollectSink()` makes a `ProgramCollector` of its own. When a job is sent to other processes, the sink is
 pickled with a remote collector of the installed executor instead. Each pickling begins a *run*: a submitted
@@ -10,8 +10,8 @@ job. `rows()` returns the rows of the last run, so a notebook cell that is execu
 previous run.
 
 **`PreviewSink`**: rows go to a collector at once, without waiting for a checkpoint. Unbounded streams have no
-last checkpoint, and a preview takes none. Only the death of its JobMaster begins another attempt, which hands
-in all rows again. So each `Preview` carries its attempt number, and only rows of the newest attempt count.
+last checkpoint, and a preview takes none. Only the death of its JobMaster begins another attempt, which
+delivers all rows again. So each `Preview` has an attempt number, and only the newest attempt counts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CollectedRows:
 
 
 class InMemoryCollector:
-    """A collector in this process, for jobs whose subtasks run here too: in tests, under the harness.
+    """A collector for jobs whose subtasks run in this process, as in tests with the harness.
 
     Subtasks on a cluster would fill copies that the program never sees. The collector can't be sent there:
     use a `penstock.cluster.RayCollector`.
@@ -93,7 +93,7 @@ class InMemoryCollector:
         self._by_key.setdefault(key, list(rows))
 
     def rows(self) -> list[Any]:
-        """All rows, transaction by transaction in the order of their commits."""
+        """All rows, by transaction in the order of commits."""
         return [row for rows in self._by_key.values() for row in rows]
 
     def __reduce__(self) -> NoReturn:
@@ -211,7 +211,7 @@ class CollectWriter:
 
 
 class Preview(NamedTuple):
-    """Rows that a subtask handed in together."""
+    """Rows that a subtask delivered together."""
 
     attempt: int
     rows: Sequence[Any]
@@ -225,7 +225,7 @@ def newest_rows(previews: Sequence[Preview]) -> list[Any]:
 
 @dataclass(frozen=True)
 class PreviewSink:
-    """A sink that hands in each `Preview` at once; each subtask ends after `limit` rows."""
+    """A sink that delivers each `Preview` at once; each subtask ends after `limit` rows."""
 
     target: Collector
     limit: int | None = None

@@ -6,9 +6,9 @@ stores without such a copy, the final name is looked up first. That is enough be
 attempt uses a name.
 
 **Odd keys** have an empty part (`a//b`), a part of one or two dots, or a control character. Obstore can't
-read such a key, and a single one makes it refuse to list all the others. Arrow then lists the place with
-every key. Arrow also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or
-`..` may turn the key into that of another object, so such keys are never requested.
+read such a key, and a single one makes it refuse to list all the others. Arrow then lists all keys there.
+Arrow also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or `..` may turn
+the key into that of another object, so such keys are never requested.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def without_odd_parts(key: str) -> str:
 
 
 class ArrowBucket:
-    """A bucket accessed through Arrow, for keys that obstore refuses; an `OSError` if it does not respond."""
+    """A bucket opened by Arrow, for keys that obstore refuses; raises `OSError` without a response."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

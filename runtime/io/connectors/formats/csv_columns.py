@@ -30,11 +30,11 @@ class BadRowError(ValueError):
 
 
 class WantedColumns(NamedTuple):
-    """The columns of one file that are wanted.
+    """The wanted columns of one file.
 
     Attributes:
         header: Names of the file's columns, in its order.
-        fields: The indices of the wanted ones in a row; `None` when all are wanted as they stand.
+        fields: Indices of the wanted columns in a row; `None` if all are wanted in this order.
     """
 
     header: Sequence[str]
@@ -48,7 +48,7 @@ class WantedColumns(NamedTuple):
         """The wanted columns of a file with a header; `typed` are those with a declared type.
 
         Raises:
-            UnreadableInputError: A wanted or typed column is not in the header, or there twice.
+            UnreadableInputError: A wanted or typed column is missing from the header, or occurs twice.
         """
         places = {name: at for at, name in reversed(list(enumerate(header)))}
         missing = [name for name in (*(wanted or ()), *typed) if name not in places]
@@ -117,7 +117,7 @@ class RowPlan(ABC):
 class ColumnPlan(RowPlan):
     """Makes dicts of rows.
 
-    A text of `null_values` is `None` in every column. So is the empty text, except in columns of text.
+    A text of `null_values` becomes `None` in every column, and so does the empty text except in text columns.
     """
 
     _errors = (Exception,)  # whatever a user's function raises
@@ -162,7 +162,7 @@ class ArrowPlan(RowPlan):
 
     Args:
         schema: The wanted columns with their types.
-        inferred: Names of the columns whose types are inferred, and not text.
+        inferred: Names of the columns with an inferred type other than text.
     """
 
     _errors = (pa.ArrowException, UnicodeError)
@@ -243,7 +243,7 @@ class ArrowPlan(RowPlan):
         return self._csv.read_csv(pa.BufferReader(data), read, parse_options, options).combine_chunks()
 
     def _refuse_hexadecimal(self, data: bytes, parse_options: Any) -> None:
-        """Arrow reads `0x10` as 16; other readers, and rows of Python's `int`, refuse it."""
+        """Refuse `0x10`, which Arrow reads as 16, but other readers and Python's `int` refuse."""
         import pyarrow.compute as pc  # late: sources of other formats don't need it
 
         places = [str(place) for place, field in self._columns if pa.types.is_integer(field.type)]

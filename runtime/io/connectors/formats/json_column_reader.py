@@ -2,7 +2,7 @@
 
 Arrow parses blocks of whole lines with about the requested number of rows; the position is the byte behind a
 block. Arrow's parser ignores line ends. So the lines of a block must begin with `{` and end with `}`, and
-their number must be that of the objects. A block that fails these checks is halved repeatedly to find the bad
+there must be as many lines as objects. A block that fails these checks is halved repeatedly to find the bad
 lines.
 
 The columns are decided once, when the job starts without a snapshot: by the user, or from a sample. Every
@@ -51,7 +51,7 @@ _ZONE: Final = re.compile(rb'[:T ]\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)"')
 
 @dataclass(frozen=True, slots=True)
 class ColumnarJsonFormat:
-    """The reading of JSON lines as columns.
+    """A format that reads JSON lines as columns.
 
     Attributes:
         split_size: Maximum size of a range, in bytes.
@@ -66,7 +66,7 @@ class ColumnarJsonFormat:
     stored_as: str | None = None
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """Cut the files; each split holds the columns of all files."""
+        """Cut the files into splits; each split holds the columns of all files."""
         warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=True)
         schema = self._inferred(files, filesystem) if self.schema is None else self.schema
         data = schema.serialize().to_pybytes()
@@ -330,7 +330,7 @@ def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Return the type of rows: texts that look like times, and columns of only nulls, are text."""
+    """Return a column's type as in rows: texts that look like times, and columns of nulls, are text."""
     if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):

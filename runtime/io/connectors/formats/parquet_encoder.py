@@ -4,8 +4,8 @@ Rows are gathered into row groups. A given schema applies to all files, and a va
 unchanged is an error. Without a schema, a value's type does not depend on the rows beside it. Types that
 combine without loss share a file (`common_type`): null combines with every type, and rows may lack a column.
 Incompatible types, or a new column after a file has begun, start another file. The schemas are remembered. So
-rows of one type, by far the usual case, have one schema in all files. Mixed rows make one file per schema in
-a group of rows.
+rows of one type (the usual case) have one schema in all files. Mixed rows make one file per schema in a group
+of rows.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ParquetEncoder:
             if self._writer is not None:
                 self._end_file()
                 self._output = self._next_file()
-            import pyarrow.parquet as pq  # slow to load, and not for sinks of other formats
+            import pyarrow.parquet as pq  # slow to load, and not needed by other formats
 
             self._writer = pq.ParquetWriter(self._output, table.schema, compression=self._compression)
         assert self._writer is not None
