@@ -1,13 +1,13 @@
 """`PosixDisk`: the `Disk` port on top of system calls.
 
 The root may be reached through symbolic links, because the user has chosen it. Below it no link is followed.
-Others may be able to write the folder, or may have packed it. A link in it would make a job read, write or
-delete undeclared files. So each call opens the folders from the root down, one by one, and refuses links,
-even ones created in between. Only plain files are read: a pipe or a device has no end.
+Other users may have write access to the folder, or may have packed it. A link in it would make a job read,
+write or delete undeclared files. So each call opens the folders from the root down, one by one, and refuses
+links, even ones created in between. Only plain files are read: a pipe or a device has no end.
 
 Files are readable by their owner only (0600, folders 0700), regardless of the umask: state is as confidential
 as its records. A root that is writable by its group is a shared storage: there the group may read and write
-everything (0660, 0770). Others never may.
+everything (0660, 0770). Others have no access.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 _OF_LINKS: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
 
 _FOLDER: Final = os.O_DIRECTORY | os.O_CLOEXEC
-#: Passing through a folder needs no permission to list it, where the system can express that.
+#: Opens a folder to pass through it, without the permission to list it where the system allows that.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
 

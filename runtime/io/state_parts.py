@@ -1,7 +1,7 @@
 """The work of `read_state` and `write_state` on parts of a state, in a program or a Spark task.
 
-Each part opens the storages by itself. So only small descriptions are sent, and a table or the handles of
-written files are returned. `SavepointDraft` joins the parts in a savepoint, and cleans up after an error.
+Each part opens the storages by itself. It receives a small description, and returns a table or the handles of
+written files. `SavepointDraft` joins the parts in a savepoint, and cleans up after an error.
 """
 
 from __future__ import annotations
@@ -246,8 +246,7 @@ def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
     return open_location(location)
 
 
-#: Keyed state: one value per key, a list, a map, or columns. Or the redistribution of an operator's list
-#: state when a job starts.
+#: Kinds of keyed state, and the redistributions of an operator's list state when a job starts.
 StateKind: TypeAlias = Literal["keyed", "list", "map", "columns", "split_distribute", "union", "broadcast"]
 
 #: Kinds of state by key.
@@ -255,7 +254,7 @@ _BY_KEY: Final = ("keyed", "list", "map", "columns")
 
 
 class SavepointDraft:
-    """A savepoint in the making; see `write_state` for the arguments.
+    """A savepoint that is being written; see `write_state` for the arguments.
 
     Raises:
         ConfigurationError: The folder holds a snapshot already, an argument does not fit the base, or a name

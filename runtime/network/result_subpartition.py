@@ -4,19 +4,19 @@ Records gather in an *open* buffer. It is closed (encoded) when it is full, befo
 outstanding on the channel, and when the buffer timeout runs out. Closed buffers and events wait in one queue,
 so their order is the order of emission, and leave it as frames.
 
-A channel on which nothing is outstanding sends at once, and then *rests* for a tenth of the timeout before it
-does so again. A frame costs sender and receiver about a millisecond each, whatever it holds; frames of a few
-records would keep both busy. A record that comes alone finds the channel rested.
+A channel without outstanding buffers sends at once, and then *rests* for a tenth of the timeout. A frame of
+any size costs sender and receiver about a millisecond each; frames of a few records would keep both busy. A
+single record finds the channel rested.
 
-An element gets its sequence number when it leaves in a frame. What waits belongs to the sender and what left
-belongs to the receiver, so a checkpoint that captures in-flight data can tell them apart.
+An element gets its sequence number when it leaves in a frame. Waiting elements belong to the sender and sent
+ones to the receiver, so a checkpoint that captures in-flight data can tell them apart.
 
 A credit is one buffer that may be outstanding. Barriers, markers and ends of data need none: they must reach
 a receiver that takes nothing else.
 
-An unaligned barrier overtakes what waits: it takes the next sequence number and leaves at once. The overtaken
-elements are the sender's part of the checkpoint. They leave later with higher numbers, and the receiver does
-not capture them. A barrier that waits in line may be turned unaligned and does the same from its place.
+An unaligned barrier overtakes the waiting elements: it takes the next sequence number and leaves at once. The
+overtaken elements are the sender's part of the checkpoint. They leave later with higher numbers, and the
+receiver does not capture them. A waiting aligned barrier may be turned unaligned and overtake, too.
 
 The open buffer holds rows, or Arrow batches of one schema, which leave as one batch. A batch that does not
 fit any more closes the buffer and begins the next one. Only a batch larger than a buffer is cut.
@@ -56,7 +56,7 @@ class OpenArrowBuffer:
         return self._rows
 
     def add(self, batch: ArrowBatch) -> Iterator[ArrowBatch]:
-        """Add a batch; yields those that are to be encoded now, in order."""
+        """Add a batch; yields the batches to encode now, in order."""
         size = batch.batch.nbytes
         most = self.rows_of(batch)
         for part in batch.slices(most):
@@ -70,14 +70,14 @@ class OpenArrowBuffer:
                 yield from self.take()
 
     def rows_of(self, batch: ArrowBatch) -> int:
-        """Number of rows of a batch that make a full buffer; each piece has the dictionaries of the whole."""
+        """Rows of a batch that fill a buffer; each piece carries the dictionaries of the whole batch."""
         columns = batch.batch.columns
         dictionaries = sum(c.dictionary.nbytes for c in columns if isinstance(c, pa.DictionaryArray))
         per_row = (batch.batch.nbytes - dictionaries) / len(batch)
         return max(1, min(self._max_rows, int(self._max_bytes / max(per_row, 1))))
 
     def take(self) -> list[ArrowBatch]:
-        """Empty the buffer: one batch, or several of a type that can't be joined; none when it is empty."""
+        """Empty the buffer; returns one batch, several if their type can't be joined, or none."""
         parts = self._parts
         self._parts, self._rows, self._bytes = [], 0, 0
         return parts if len(parts) < 2 else _joined(parts)
@@ -226,7 +226,7 @@ class ResultSubpartition:
         self.send_queued()
 
     def overtake(self, barrier: CheckpointBarrier) -> list[bytes]:
-        """Send a barrier ahead of everything that waits; return what it has overtaken, first one first."""
+        """Send a barrier ahead of all waiting elements; return the overtaken ones in order."""
         self.flush()
         overtaken = self.queue.captured()
         self._send_first(barrier)
@@ -236,9 +236,9 @@ class ResultSubpartition:
         return self.queue.has_barrier(checkpoint_id)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[bytes] | None:
-        """Let the waiting barrier of a checkpoint overtake what is in front of it, and return that.
+        """Let a checkpoint's waiting barrier overtake the elements in front of it, and return these.
 
-        `None` when no such barrier waits: it has left, and the receiver captures what was in front of it.
+        `None` when the barrier has left already: the receiver captures the elements in front of it.
         """
         taken = self.queue.take_barrier(checkpoint_id)
         if taken is None:
@@ -263,7 +263,7 @@ class ResultSubpartition:
     def flush_if_idle(self, now: float) -> float | None:
         """Send the open buffer when nothing is outstanding and the channel has rested.
 
-        Returns the time of the next check, if time is all that it waits for.
+        Returns the time of the next check if the channel still rests, else `None`.
         """
         if not self.has_open_rows or self._in_flight or self.queue:
             return None
@@ -274,9 +274,9 @@ class ResultSubpartition:
         return None
 
     def consumed(self, first_sequence_number: int, now: float) -> None:
-        """The receiver has consumed the frame that begins with this number: its credits are back.
+        """Return the credits of the consumed frame that begins with this number.
 
-        Rows that waited for this leave at once.
+        Rows that waited for them leave at once.
         """
         frame = self._in_flight.pop(first_sequence_number, None)
         if frame is None:

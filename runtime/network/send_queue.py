@@ -1,22 +1,22 @@
 """Sending side of a channel: size of its buffers (`BufferBudget`), and the queue for credits (`SendQueue`).
 
-`SendQueue` has encoded elements in the order of emission, taken out as frames. Buffers, watermarks and stream
-status need a credit each. Barriers, markers and ends of data need none. They do not pass what stands in front
-of them; only an unaligned barrier is put first.
+`SendQueue` holds encoded elements in the order of emission, and returns them as frames. Buffers, watermarks
+and stream status need a credit each. Barriers, markers and ends of data need none. They keep their place;
+only an unaligned barrier moves to the front.
 
-`BufferBudget` has a row limit that follows a byte budget. The first buffer of a channel has none before it to
-learn from. So a few of its rows are encoded and weighed before it grows. Otherwise 4,096 rows of a megabyte
-each would make a first buffer of 4 GB.
+`BufferBudget` derives a row limit from a byte budget and earlier buffers. The first buffer of a channel has
+no predecessor. So a few of its rows are encoded and measured before it grows. Otherwise 4,096 rows of a
+megabyte each would make a first buffer of 4 GB.
 
-`BufferDebloater`: rows of a buffer follow what the receiver consumes (Flink's buffer debloating). A frame
+`BufferDebloater` fits the rows of a buffer to the receiver's throughput (Flink's buffer debloating). A frame
 costs sender and receiver about a millisecond each, whatever its size, so large buffers are cheap. But an
 aligned barrier waits behind every outstanding buffer. In front of a slow receiver, large buffers are minutes
-of work. So all credits of the channel together hold `target` seconds of what its receiver consumes.
+of work. So all credits together hold the rows that the receiver consumes in `target` seconds.
 
-What is measured: a receiver answers a frame when it begins with it. Until its next answer it was busy with
-that frame, and with other channels, if more was outstanding or waited for a credit. Only such time counts. An
-answer that leaves nothing behind ends the measurement: the receiver may wait for the sender from then on. A
-full buffer that did not keep the receiver busy shows that larger ones do no harm.
+The measurement: a receiver answers a frame when it begins to process it. Until its next answer it was busy
+with that frame, and with other channels, if more was outstanding or waited for a credit. Only such time
+counts. An answer after which nothing is outstanding ends the measurement: the receiver may wait for the
+sender from then on. A full buffer that did not keep the receiver busy shows that larger ones do no harm.
 
 The sender takes several answers at once, between two pieces of work. So answers are gathered for `_WINDOW`
 seconds. After that the size at most doubles or halves, so a pause of the receiver costs one step. A channel
@@ -82,7 +82,7 @@ class SendQueue:
         self.buffers += 1
 
     def add_event(self, event: Event) -> None:
-        """Add an event at the end; a watermark takes the place of one that is the last."""
+        """Append an event; a watermark replaces a watermark at the end."""
         is_watermark = isinstance(event, Watermark)
         if is_watermark and self._elements and self._elements[-1].is_watermark:
             self._elements.pop()
@@ -111,14 +111,14 @@ class SendQueue:
         self._elements.appendleft(first)
 
     def captured(self) -> list[bytes]:
-        """Elements that a barrier overtakes when it is put first, as far as a checkpoint stores them."""
+        """Elements that a checkpoint stores when its barrier overtakes the whole queue."""
         return [queued.data for queued in self._elements if queued.is_captured]
 
     def has_barrier(self, checkpoint_id: int) -> bool:
         return self._place_of(checkpoint_id) is not None
 
     def take_barrier(self, checkpoint_id: int) -> tuple[CheckpointBarrier, list[bytes]] | None:
-        """Take the barrier of a checkpoint out, with the elements in front of it that are to be stored."""
+        """Remove a checkpoint's barrier; return it with the elements to store that were in front of it."""
         place = self._place_of(checkpoint_id)
         if place is None:
             return None
@@ -129,7 +129,7 @@ class SendQueue:
         return barrier, overtaken
 
     def take_frame(self, credits: int) -> OutgoingFrame:
-        """Take out what may be sent together: up to an aligned barrier or the last credit; may be empty."""
+        """Remove the elements to send together, up to an aligned barrier or the last credit; may be empty."""
         elements: list[bytes] = []
         credited = rows = 0
         while self._elements:
@@ -151,18 +151,18 @@ class SendQueue:
         return next((place for place, b in barriers if b and b.checkpoint_id == checkpoint_id), None)
 
 
-#: Least seconds of a measurement.
+#: Minimum seconds of a measurement.
 _WINDOW: Final = 0.05
 #: Maximum rows of a channel's first buffers.
 _FIRST: Final = 1024
 
 
 class BufferDebloater:
-    """Chooses the rows of a channel's buffers by what its receiver consumes; see the module's docstring.
+    """Chooses the rows of a channel's buffers by its receiver's throughput; see the module's docstring.
 
     Args:
-        max_rows: No buffer holds more rows.
-        target: Seconds that the receiver is meant to need for all outstanding buffers.
+        max_rows: Maximum rows of any buffer.
+        target: Intended seconds for the receiver to consume all outstanding buffers.
 
     Attributes:
         rows: Maximum rows of the next buffer, at least 1.
@@ -178,9 +178,9 @@ class BufferDebloater:
         self.rows = min(_FIRST, max_rows)
 
     def consumed(self, rows: int, now: float, *, more: bool) -> None:
-        """The receiver has answered a frame: it begins with its rows.
+        """Note that the receiver has begun to process a frame of `rows` rows.
 
-        `more` says whether others are outstanding, or wait for this one's credit.
+        `more`: other buffers are outstanding or wait for this frame's credit.
         """
         if self._busy_since is not None:
             self._busy += now - self._busy_since
@@ -194,19 +194,19 @@ class BufferDebloater:
         self._begun = rows
 
     def _approach(self, rows: int) -> None:
-        """Change the size towards this many rows, at most to the double or the half."""
+        """Change the size towards `rows`, by a factor of at most two."""
         self.rows = max(1, self.rows // 2, min(rows, 2 * self.rows, self._max_rows))
 
 
-#: Rows that are weighed for the first buffer.
+#: Rows that are measured for the first buffer.
 _SAMPLE: Final = 16
 
 
 class BufferBudget:
-    """Turns a budget of bytes into a number of rows by what recent buffers weighed.
+    """Turns a byte budget into a number of rows, from the sizes of recent buffers.
 
     Args:
-        max_bytes: Intended most bytes of an encoded buffer.
+        max_bytes: Intended maximum bytes of an encoded buffer.
         debloater: Lowers the limit for a slow receiver; `None` for never.
     """
 
@@ -229,7 +229,7 @@ class BufferBudget:
             self._debloater.consumed(rows, now, more=more)
 
     def weigh_first(self, rows: Sequence[Any], encode: Callable[[RowBatch], Buffer]) -> None:
-        """Learn from a few rows, spread over those that wait, if no buffer has been encoded yet."""
+        """Measure a few of the waiting rows, spread evenly, unless a buffer has been encoded already."""
         if self._is_new and rows:
             step = -(-len(rows) // _SAMPLE)
             self.observe(encode(RowBatch(list(rows[::step]))))

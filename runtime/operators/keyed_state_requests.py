@@ -1,7 +1,7 @@
 """Requests of a user's function for keyed state: declared by its class, or by name at run time.
 
 Both ways end in one table of requests for each operator and subtask. So a declared state can also be
-requested by its name. Two requests of one name that do not agree are refused.
+requested by its name. Conflicting requests for one name are refused.
 
 `StateSweep` does background work of keyed state between two batches, so a user's function never sees its
 state change under it. It removes expired entries in slices of about a millisecond. Between two slices the
@@ -98,10 +98,10 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ValueState[Any]:
-        """Keyed state: one value for each key; requested in `open` or later (always the same object).
+        """Return keyed state with one value per key, always the same object; call it in `open` or later.
 
-        A class can also declare it: `count = ValueState(int, default=0)`. It holds the argument of the last
-        `update`; `value` returns a copy of a mutable value.
+        A class can also declare it: `count = ValueState(int, default=0)`. The state holds the argument of the
+        last `update`; `value` returns a copy of a mutable value.
 
         Args:
             name: Unique in the operator; a restored value is found by it.
@@ -112,8 +112,8 @@ class AsksForKeyedState:
             migrate: Converts a restored value of another type to `of_type`.
 
         Raises:
-            ConfigurationError: The default is mutable, or default or type differ from those of the first
-              request.
+            ConfigurationError: The default is a list, dict, set or bytearray, or default or type differ from
+                the first request.
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
@@ -133,7 +133,7 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ListState[Any]:
-        """Keyed state: one list for each key; see `ListState`.
+        """Return keyed state with one list per key; see `ListState`.
 
         Args:
             of_type: The type of the elements; by default any.
@@ -154,7 +154,7 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> MapState[Any, Any]:
-        """Keyed state: one map for each key; see `MapState`.
+        """Return keyed state with one map per key; see `MapState`.
 
         Args:
             key_type: The type of map keys; by default any.
@@ -178,7 +178,7 @@ class AsksForKeyedState:
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ReducingState[Any]:
-        """Keyed state: one value for each key that is combined with each added one; see `ReducingState`.
+        """Return keyed state with one value per key, combined with each added value; see `ReducingState`.
 
         Args:
             function: Combines two values; later requests don't replace it.
@@ -197,7 +197,7 @@ class AsksForKeyedState:
     def aggregating_state(
         self, name: str, function: FoldsValues[Any, Any], *, ttl: Ttl | None = None
     ) -> AggregatingState[Any, Any]:
-        """Keyed state: one accumulator for each key; see `AggregatingState`.
+        """Return keyed state with one accumulator per key; see `AggregatingState`.
 
         Args:
             function: An `AggregateFunction`; later requests don't replace it.
@@ -219,7 +219,7 @@ class AsksForKeyedState:
         return requests.bind(declare(), backend) if found is None else found
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
-        """Current keys of this subtask with an entry in a state (or its name), in no order."""
+        """Return the keys of this subtask with an entry in a state (or its name), in no order."""
         _, backend = self._requests
         return iter(_needed(backend, "keys").keys(state if isinstance(state, str) else state.name))
 
@@ -239,14 +239,14 @@ def _refuse_other(kind: type[KeyedState], name: str, setting: str, before: objec
 
 #: Entries that one slice examines.
 MOST_ENTRIES: Final = 2_000
-#: Pause of the sweep after a slice, in lengths of that slice; and its minimum, in seconds.
+#: Pause after a slice as a multiple of its duration, and the minimum pause in seconds.
 _REST: Final = 4.0
 
 _SHORTEST_REST: Final = 0.001
 
 
 class StateSweep:
-    """Due time of the next slice, and the slice itself."""
+    """Runs the slices of the sweep when they are due."""
 
     def __init__(self, backend: KeyedStateBackend, clock: Clock) -> None:
         self._backend = backend
@@ -264,7 +264,7 @@ class StateSweep:
         return self._rest_until if due_in <= 0 else self._clock.monotonic() + due_in
 
     def run_if_due(self) -> None:
-        """Examine changes, or else do one slice, if it is due."""
+        """Examine changes if that is due, else run one slice if one is due."""
         if self._backend.is_examination_due:
             self._backend.examine_changes()
             return

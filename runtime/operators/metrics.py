@@ -1,11 +1,11 @@
-"""Metrics of users (counters, gauges, histograms) and statistics of one operator in one subtask.
+"""User metrics (counters, gauges, histograms) and statistics of one operator in one subtask.
 
 A histogram has bounded memory, and histograms of several subtasks are merged with correct quantiles. So it
 counts values in fixed exponential buckets, as OpenTelemetry's and Prometheus' exponential histograms do.
-Eight buckets make a doubling: the bounds are powers of the eighth root of two, the same in every process.
-Merging is adding counts. A quantile is the middle of its bucket, which is at most 4.5 % away from the value.
-Values under 2**-50 in size count as zero, and values over 2**50 as 2**50. So there are at most 1,601 buckets,
-of which only non-empty ones are kept.
+There are eight buckets per doubling: the bounds are powers of the eighth root of two, the same in every
+process. Merging adds counts. A quantile is the middle of its bucket, which is at most 4.5 % away from the
+value. Values under 2**-50 in size count as zero, and values over 2**50 as 2**50. So there are at most 1,601
+buckets, of which only non-empty ones are kept.
 
 The task changes metrics and another thread reads them. A reader copies a dict in one step of the interpreter,
 and works on the copy.
@@ -25,13 +25,13 @@ from penstock.runtime.errors import ConfigurationError
 #: Buckets between a number and its double.
 PER_DOUBLING: Final = 8
 
-#: The largest index of a bucket, up and down.
+#: Largest bucket index, up and down.
 _LAST: Final = 50 * PER_DOUBLING
 
 #: Added to the index of a positive value to separate the signs; zero has the bucket 0.
 _SHIFT: Final = _LAST + 1
 
-#: Maximum number of metrics of one operator: more are a mistake, such as one a key.
+#: Maximum number of metrics of one operator: more are a mistake, such as one per key.
 MOST_METRICS: Final = 1_000
 
 #: Counters of Penstock's own operators.
@@ -80,7 +80,7 @@ class Gauge:
         self.value: float | None = None
 
     def set(self, value: float) -> None:
-        """Replace the number; raises `TypeError` for another value."""
+        """Replace the number; raises `TypeError` for a value that is not a number."""
         self.value = _number("a gauge", value)
 
 
@@ -107,7 +107,7 @@ class Histogram:
         """Count a value.
 
         Raises:
-            TypeError: The value is no number.
+            TypeError: The value is not a number.
             ValueError: The value is infinite, or NaN.
         """
         number = _number("a histogram", value)
@@ -121,7 +121,7 @@ class Histogram:
         self._greatest = max(self._greatest, number)
 
     def statistics(self) -> HistogramStatistics:
-        """The counts so far."""
+        """Return the counts so far."""
         buckets = tuple(sorted(self._buckets.copy().items()))
         return HistogramStatistics(self._least, self._greatest, self._total, buckets) if buckets else NOTHING
 
@@ -134,7 +134,7 @@ class HistogramStatistics:
         least: The smallest value; 0 for none.
         greatest: The largest value; 0 for none.
         total: Sum of all values.
-        buckets: Index of each bucket that has counted something, and its count, in ascending order.
+        buckets: Index and count of each non-empty bucket, in ascending order.
     """
 
     least: float = 0.0
@@ -148,7 +148,7 @@ class HistogramStatistics:
         return sum(count for _, count in self.buckets)
 
     def quantile(self, q: float) -> float:
-        """The value that this share of all values does not exceed, within 4.5 %; 0 without values.
+        """Return the value that a share `q` of all values does not exceed, within 4.5 %; 0 without values.
 
         Args:
             q: From 0 to 1; 0.5 is the median, 0 and 1 are the exact minimum and maximum.
@@ -170,7 +170,7 @@ class HistogramStatistics:
         return self.greatest
 
     def plus(self, other: HistogramStatistics) -> HistogramStatistics:
-        """Sum of both.
+        """Return the sum of both.
 
         Example:
             >>> one, other = Histogram(), Histogram()
@@ -193,7 +193,7 @@ class HistogramStatistics:
         )
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Number of values up to each power of two, from below the minimum to above the maximum.
+        """Return the number of values up to each power of two, from below the minimum to above the maximum.
 
         Example:
             >>> histogram = Histogram()
@@ -286,7 +286,7 @@ already; give one of them another name
         return known
 
     def statistics(self) -> dict[str, MetricValue]:
-        """Values of the metrics, without gauges that were never set; callable from any thread."""
+        """Return the metrics' values, without gauges that were never set; callable from any thread."""
         found = ((name, _value_of(metric)) for name, metric in self._metrics.copy().items())
         return {name: value for name, value in found if value is not None}
 
@@ -347,7 +347,7 @@ class AsksForMetrics:
 
 
 def sum_by_name(a: Mapping[str, MetricValue], b: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
-    """The sums of two mappings; of two kinds of metrics with one name, the value of `a`.
+    """The sums of two mappings; a name with two kinds of metrics keeps the value of `a`.
 
     Example:
         >>> sum_by_name({"late": 1, "odd": 2}, {"late": 3, "odd": GaugeStatistics(1.0, 1.0, 1.0)})

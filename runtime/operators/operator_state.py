@@ -45,7 +45,7 @@ class ListStates:
     """The list states of one operator in one subtask, by name.
 
     A restored list that is not requested stays in every snapshot: the operator may request it later, or its
-    next version may. Of a union list this subtask keeps its own part (`own_parts`).
+    next version may. For a union list, this subtask keeps only its own part (`own_parts`).
 
     Args:
         unasked: Mode and encoded values of this subtask's own part of each restored list.

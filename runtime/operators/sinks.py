@@ -4,8 +4,8 @@ A sink is transactional: `prepare_commit` makes everything written so far durabl
 makes it visible.
 
 A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
-The *committable* that can make it visible goes into the snapshot's state. When the checkpoint is complete,
-and only then, is it committed. Why nothing is lost and nothing appears twice:
+The *committable* that can make it visible goes into the snapshot's state. The transaction is committed only
+when the checkpoint is complete. Why nothing is lost or appears twice:
 
 * Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
   checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
@@ -14,10 +14,10 @@ and only then, is it committed. Why nothing is lost and nothing appears twice:
   state, so they are committed again. `commit` does nothing for visible transactions.
 * Records after the last complete checkpoint are in no state, so the next attempt writes them again.
   `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
-  completed checkpoint, when nothing from before is left to commit.
+  completed checkpoint, when no earlier transaction is left to commit.
 
-It must never commit without a permit, and must never abort on its own: only the job knows whether a
-checkpoint became complete. Flink's counterparts are `CommitterOperator` and `TwoPhaseCommitSinkFunction`.
+The operator must never commit without a permit or abort on its own: only the job knows whether a checkpoint
+became complete. Flink's counterparts are `CommitterOperator` and `TwoPhaseCommitSinkFunction`.
 
 A job that takes no checkpoints commits once, at the end of its input.
 """
@@ -57,7 +57,7 @@ class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not nam
         ...
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
-        """Make pre-committed transactions visible; those already visible stay as they are."""
+        """Make pre-committed transactions visible; ignore those that are visible already."""
         ...
 
     def close(self) -> None:
@@ -99,13 +99,13 @@ class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
     """A place that records go to. The object itself is pickled and sent to the subtasks.
 
     A sink that changes no record, and passes none to other code of the program, may have an attribute
-    `only_reads = True`. Where all functions of the subtask only read, no record is copied then.
+    `only_reads = True`. No record is then copied if all functions of the subtask only read.
     """
 
     def writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         """Make the writer of one subtask.
 
-        Its class may declare lists of the subtask (`OperatorListState`).
+        The writer's class may declare lists of the subtask (`OperatorListState`).
 
         Raises:
             PenstockError: The place can't be written; the message says what to do.

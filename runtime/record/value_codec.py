@@ -81,7 +81,7 @@ class ValueDecoder:
             ExtensionCode.ENUM: self._enum,
             ExtensionCode.ENUMS: self._enums,
         }
-        #: By depth; made when a value is so deep, because most are flat.
+        #: Hooks by depth, made when a value is that deep, because most are flat.
         self._hooks: list[Callable[[int, bytes], Any]] = []
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
@@ -89,7 +89,7 @@ class ValueDecoder:
             return self._unpack(data, 0)
         except CodecError:
             raise
-        except Exception as error:  # anything: the bytes decide what goes wrong
+        except Exception as error:  # invalid bytes can raise anything
             msg = f"{len(data)} bytes can't be decoded to a value: {error_text(error)}"
             raise CodecError(msg) from error
 
@@ -259,14 +259,14 @@ class ValueCodec:
 
     Kept exactly are `None`, bool, int of any size, float, complex, Decimal, Fraction, str, bytes, bytearray,
     UUID, datetime, date, time and timedelta. So are list, tuple, dict, set, frozenset, deque, enum members,
-    numpy scalars and arrays, named tuples and dataclasses. All else, subclasses of the above included, is
+    numpy scalars and arrays, named tuples and dataclasses. Everything else, including subclasses of these, is
     pickled.
 
     Equal values of one type give equal bytes, except for sets and pickles. Shared references become copies.
 
     Args:
-        allow_pickle: Whether values without a kind of their own may be written and read as pickle. Without
-            it the data also can't make a user's module be imported.
+        allow_pickle: Whether values of other types may be pickled and unpickled. Without pickle, data can't
+            cause the import of a user's module.
         classes: Classes of records, enums and pickled objects that can't be found through their module in
             this process, such as those of a job's `__main__`.
 
@@ -289,7 +289,7 @@ class ValueCodec:
         self._idle: deque[ValueCodec] = deque()
 
     def dumps(self, value: Any) -> bytes:
-        """Encode a value; raises `CodecError` if it has no form, or needs a pickle that is refused."""
+        """Encode a value; raises `CodecError` if it can't be encoded, or needs a pickle that is refused."""
         return self._encoder.encode(value)
 
     def loads(self, data: bytes | bytearray | memoryview) -> Any:
@@ -301,7 +301,7 @@ class ValueCodec:
         """A codec with the same settings, to be used until the end of the `with`.
 
         One codec serves one thread: its packer has a buffer of its own. Codecs are large, and only the cycle
-        collector would free them. So they are used again.
+        collector would free them. So they are reused.
         """
         try:
             codec = self._idle.pop()

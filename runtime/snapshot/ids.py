@@ -1,6 +1,6 @@
 """Names of subtasks, exchanges and channels.
 
-Names of exchanges and channels are the same at another parallelism and with other chains.
+Names of exchanges and channels do not depend on parallelism or chaining.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class EdgeId:
 
     Attributes:
         tag: Name of a side output; `None` for the main output.
-        copy: Number of the exchange among equal ones, for a stream that is united with itself.
+        copy: Number among equal exchanges, for a stream that is united with itself.
 
     Example:
         >>> edge = EdgeId("split", None, "count")

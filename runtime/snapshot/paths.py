@@ -8,12 +8,12 @@
     <job>/same-storage                                     proves that a node sees this storage
     <job>/ids/<id>                                         the newest id that a checkpoint was given
 
-All names hold the attempt, so an ended attempt that still runs never writes over its successor's files. Only
-files that `may_delete` allows are deleted, because savepoints and other jobs' files have other owners. Other
-files in these folders belong to no job, and stay.
+All names contain the attempt, so an ended attempt that still runs never writes over its successor's files.
+Only files that `may_delete` allows are deleted, because savepoints and other jobs' files have other owners.
+Other files in these folders belong to no job, and stay.
 
-The file of a given id prevents a later JobMaster from giving the id again. So no reader waits for the mark of
-a checkpoint from before a restart.
+The file in `ids` prevents a later JobMaster from giving an id again. So no externally induced source takes a
+new checkpoint at an old mark.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class SnapshotPaths:
         return self.writer_of(handle.path) is not None
 
     def writer_of(self, path: str) -> int | None:
-        """The attempt that wrote a file of a checkpoint; `None` for any other file, a savepoint's too."""
+        """The attempt that wrote a file of a checkpoint; `None` for other files, even a savepoint's."""
         written = self._written(path)
         return None if written is None or written.is_savepoint else written.attempt
 

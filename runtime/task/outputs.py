@@ -28,9 +28,9 @@ class SubtaskOutputs:
 
     Attributes:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
-        have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so barriers
-            and cancellation markers are dropped behind it.
-        watermark: The last watermark that was sent, in microseconds; also without outputs.
+        have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so later
+            barriers and cancellation markers are dropped.
+        watermark: The last watermark that was sent, in microseconds; kept without outputs, too.
         is_idle: Whether the last status that was sent is idle.
     """
 
@@ -68,7 +68,7 @@ class SubtaskOutputs:
 
     @property
     def are_available(self) -> bool:
-        """Whether all outputs may take more; a subtask takes no input while this is false."""
+        """Whether all outputs accept more; a subtask takes no input while this is false."""
         # Avoids generators and properties, because every step checks this several times.
         for queue in self._queues:  # noqa: SIM110
             if queue.buffers:

@@ -1,5 +1,5 @@
 """Tests without a cluster: harnesses of operators, sources and coordinators, and the simulation of jobs.
 
-All run the code that runs on a cluster. Time, processes, network and storage are simulated.
-`penstock.testing` has the public names. Nothing in the runtime imports this package.
+All run the same code as a cluster. Time, processes, network and storage are simulated. `penstock.testing` has
+the public names. Nothing in the runtime imports this package.
 """

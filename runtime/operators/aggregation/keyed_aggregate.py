@@ -2,13 +2,13 @@
 
 **`KeyedAggregateOperator`** updates the accumulators a batch at a time.
 
-**`Combiner`** keeps partial results in front of an exchange. It groups the records of one sender to one row a
-key, and sends these rows instead. They leave after a tenth of a second, before a barrier, at the end, and
-when they are many. With few keys that saves the exchange and the receiver nearly all work (Flink: local
+**`Combiner`** keeps partial results in front of an exchange. It groups the records of one sender into one row
+per key, and sends these rows instead. They leave after a tenth of a second, before a barrier, at the end, and
+at `MOST_KEYS` rows. With few keys that saves the exchange and the receiver nearly all work (Flink: local
 aggregation with mini-batches).
 
-Where keys hardly repeat it would only cost. So it compares the rows of each batch before and after grouping
-(`Gain`). When most are left, it sends a number of batches unchanged, then it tries again.
+Where keys hardly repeat, grouping would only cost time. So a combiner compares each batch's number of rows
+before and after grouping (`Gain`). When most are left, it sends some batches unchanged, then tries again.
 
 A combiner's partial results are in no snapshot: it is empty when the barrier leaves.
 """
@@ -39,9 +39,9 @@ MOST_KEYS: Final = 1 << 16
 
 #: Share of the rows that grouping must save in order to pay.
 _LEAST_GAIN: Final = 0.4
-#: Grouping is tried again after this many times the rows of the batch in which it did not pay.
+#: Multiple of the rows of a batch without gain, after which grouping is tried again.
 _UNTRIED: Final = 32
-#: Rows below which a batch says nothing about others.
+#: Minimum rows of a batch that predicts the gain of others.
 _TELLING: Final = 256
 
 
@@ -53,9 +53,9 @@ _SLICE: Final = 1 << 16
 
 
 class Gain:
-    """Whether grouping batches by key saves rows; where it does not, it is tried again from time to time.
+    """Decides whether to group batches by key; without a gain, it tries again from time to time.
 
-    Rows are counted meanwhile, not batches: a small batch, in which few keys repeat, says little about large
+    The pause is counted in rows, not batches: few keys repeat in a small batch, so it says little about large
     ones.
 
     Example:
@@ -119,7 +119,7 @@ class Combiner(ColumnOperator):
     def _taken_in(
         self, rows: int, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
     ) -> Iterator[Output]:
-        """Keep the partial results of a batch; send them at once where that is most of the batch."""
+        """Keep the partial results of a batch; send them at once if grouping saved too few rows."""
         if not self._gain.learn(rows, partials.num_rows):
             yield from self._passed_on(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
             return
@@ -130,7 +130,7 @@ class Combiner(ColumnOperator):
             yield from self.flush()
 
     def _passed_on(self, batch: Batch) -> Iterator[Output]:
-        """The kept partial results, then a batch unchanged: rows of a key keep their order."""
+        """Send the kept partial results, then a batch unchanged, so that rows of a key keep their order."""
         yield from self.flush()
         yield self._sent(batch)
 
@@ -163,7 +163,7 @@ class CombineOperator(Combiner):
 class KeyedAggregateOperator(KeyedColumnOperator):
     """Keeps the accumulators of each key and emits the results of the keys that a batch has touched.
 
-    Rows are turned into columns, so that both formats have one state. It emits Arrow batches: the key's
+    Rows are turned into columns, so that both formats have one state. The output is Arrow batches: the key's
     columns, then a column for each function.
 
     Args:

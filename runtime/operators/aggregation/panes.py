@@ -3,12 +3,12 @@
 A *pane* is the longest span of time in which no window begins or ends. All moments of a pane are in the same
 windows. So rows are grouped by pane, and each pane's row goes into all windows that hold it.
 
-Cumulative windows begin together and differ in size. Here their ends identify them, as they do any window:
-each counts as one of the largest size with its end. Only the output has its real start.
+Cumulative windows begin together and differ in size. Here a window is identified by its end and treated as
+one of the largest size. Only the output has its real start.
 
-`WindowCombineOperator` groups the records of one sender to one row a key and pane, and sends these rows
+`WindowCombineOperator` groups the records of one sender into one row per key and pane, and sends these rows
 instead. Event time makes that harder than without windows. A partial result can't go to the side output of
-late records, so it must hold no record that the receiver would call late.
+late records, so it must hold no record that is late at the receiver.
 
 Why it is right.
 
@@ -16,12 +16,12 @@ Why it is right.
    is not late here is not late there either, unless a watermark that ends one of its windows overtakes it. So
    the kept rows leave before such a watermark passes.
 2. A record that is late here may or may not be late there. It is sent unchanged, with all of its columns, and
-   may overtake the kept rows. In tumbling windows no kept row is of its window. Where windows overlap,
-   functions that depend on the order of records have no combiner.
-3. A receiver that was restored knows the watermark that it had reached. So this operator keeps its own in
-   snapshots: the restored ones are not behind those of the receivers either, since both were taken at one
-   barrier. Where the aggregation had no combiner, the snapshot has none. A job that continues from it knows
-   nothing about the receivers, and sends all records on.
+   may overtake the kept rows. With tumbling windows, no kept row belongs to its window. Where windows
+   overlap, functions that depend on the order of records have no combiner.
+3. A receiver that was restored knows the watermark that it had reached. So this operator keeps its own
+   watermark in snapshots. A restored one is not behind the receivers', since both were taken at one barrier.
+   A snapshot from a job without a combiner has none. A combiner that starts from it knows nothing about the
+   receivers, and sends all records on.
 
 Idle senders are the exception: they do not hold the receiver's watermark back. When one is active again, its
 records may be late there and not here. The receiver drops and counts such partial results, as Flink does.
@@ -115,7 +115,7 @@ class Panes:
         return int(first) if first == last else None
 
     def windows_of(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
-        """The windows of some panes, the last window of each first: their starts, and which hold the pane."""
+        """Yield windows of some panes, each pane's last window first: starts, and which hold the pane."""
         last = self._last_start(panes)
         for number in range(-(-self.size // self._slide)):
             starts = last - number * self._slide
@@ -139,7 +139,7 @@ class Panes:
 
     def are_late(self, stamps: Moments, reached: int | None) -> NDArray[np.bool_]:
         """The moments in no window that is still open at a watermark."""
-        # Mostly not even the earliest moment is late.
+        # Usually not even the earliest moment is late.
         if len(stamps) and not self.are_over(self._last_start(stamps.min(keepdims=True)), reached).any():
             return np.zeros(len(stamps), np.bool_)
         return self.are_over(self._last_start(stamps), reached)

@@ -1,18 +1,18 @@
 """`key_by(names).window(EventTimeSessionWindows(gap)).aggregate(...)`: accumulators of sessions, in columns.
 
 A session is a slot of the table. Its first moment is a column of the key, as the start of a window is in
-`window_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
+`window_aggregate.py`. Its first and last moments are accumulators, too, so they are merged like all others.
 
 Records of a key within a pane as long as the gap are always in one session. So a batch is first grouped by
 key and pane. Each pane's row is a span from its first record to its last one. These spans and the live
 sessions of the same keys are joined (`joined`). Then there are three cases:
 
-- Spans join it behind its first record. They are merged into its slot.
-- Spans join it in front, or it joins another one. Its accumulators move to the slot of the new start.
+- Spans join a session behind its first record. They are merged into its slot.
+- Spans join it in front, or two sessions join. The accumulators move to the slot of the new start.
 - Spans join no live session. They become new sessions in new slots.
 
-To find the live sessions of some keys, each key that has any has a number, and each slot knows the number
-of its key. A table that is in no snapshot assigns the numbers. A key is deleted with its last session.
+To find live sessions, each key with a session has a number, and each slot has the number of its key. A table
+that is in no snapshot assigns the numbers. A key is deleted with its last session.
 
 Functions that depend on the order of rows receive the rows of each session in their order, not panes. When
 two sessions become one, the earlier one comes first.
@@ -24,10 +24,10 @@ running maximum within each key. It is computed over all keys at once. For that,
 ranks, and each key's ranks lie above those of the keys before it.
 
 **Late records.** A session is late when its last moment lies a gap or more behind the watermark. All of its
-records go to the side output then. The records of a batch come together. So one that is late alone is not
-late if others of the batch join it to a session that is open.
+records go to the side output then. The records of a batch count as simultaneous. So an otherwise late record
+is not late if others of the batch join it to an open session.
 
-It must never leave two live sessions of a key less than a gap apart: the next record would join one of them.
+Never leave two live sessions of a key less than a gap apart: the next record would join one of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from penstock.runtime.record.elements import Batch
 from penstock.runtime.state.column_table import ColumnTable
 from penstock.runtime.state.typed_columns import Slots
 
-#: Keys' numbers, moments in microseconds, and places.
+#: Numbers of keys, moments in microseconds, and indices.
 Numbers = NDArray[np.int64]
 
 #: Name of the state table that holds the accumulators.
@@ -106,7 +106,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
         self._keys.leave(slots)
 
     def _add_in_order(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
-        """Take rows into their sessions, in the order of rows; returns which rows are late."""
+        """Add rows to their sessions in the order of rows; return which rows are late."""
         found = self._join(_Spans(self._keys.numbers_of(keys), stamps, stamps))
         session = found.session[: len(stamps)]
         is_late = self._are_late(found)[session]
@@ -272,7 +272,7 @@ class _KeysWithSessions:
         self._of_slot[slots] = keys
 
     def count(self, keys: Numbers, stay: NDArray[np.bool_]) -> None:
-        """Count the sessions of some keys; those that don't `stay` are late."""
+        """Set the session counts of some keys; `keys` has one entry per session. Late ones do not `stay`."""
         self._sessions[keys] = 0
         np.add.at(self._sessions, keys, stay)
         self._forget(keys)
@@ -301,7 +301,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Moments:
 
 
 def _are_among(rows: Columns, chosen: Columns) -> NDArray[np.bool_]:
-    """The rows among the chosen ones, each of which occurs once."""
+    """Return which rows are among the chosen ones, each of which occurs once."""
     table = ColumnTable("chosen rows", 1, tracks_changes=False)
     last = int(table.slots_of(chosen).max())
     are_among: NDArray[np.bool_] = table.slots_of(rows) <= last

@@ -5,16 +5,15 @@ column of the key that does not decide the key group. When event time has passed
 its slot is freed. All ends are scanned, but only when the watermark has reached the earliest one. A record
 that is late for all of its windows goes to the side output.
 
-`WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped to partial
-results by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then each pane's partial
-result is merged into all windows that hold the pane.
+`WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped into
+partial results by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then each pane's
+partial result is merged into all windows that hold the pane.
 
-Rows of one window in several panes lose their order among each other. So where windows overlap, functions
-that depend on the order receive the rows of each window, not of a pane. So do functions without partial
-results.
+Rows of one window lose their order across panes. So where windows overlap, functions that depend on the order
+receive the rows of each window, not of a pane. So do functions without partial results.
 
 A combiner's partial result may be late if its sender was idle: then this subtask's watermark has passed the
-sender's. Its records are no longer known, so it is dropped, and counts as one late record.
+sender's. The result's records are unknown, so it is dropped and counts as one late record.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _SLICE: Final = 1 << 16
 class ColumnWindowOperator(KeyedColumnOperator):
     """Aggregates records by key and window, and emits a window when event time has passed it.
 
-    It emits Arrow batches: the key's columns, `window_start` and `window_end`, and a column for each
+    The output is Arrow batches: the key's columns, `window_start` and `window_end`, and a column for each
     function. Their timestamps are the last microseconds of the windows.
     """
 

@@ -1,4 +1,4 @@
-"""`Trigger`: decides when a window emits; the base class of users, and its context.
+"""`Trigger`: the base class that decides when a window emits, and its context.
 
 `CurrentTrigger` is the context in the operator, which sets key and window before each call of the trigger.
 """
@@ -90,11 +90,11 @@ class TriggerContext(Protocol):
         ...
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
-        """Delete a timer of the window; nothing happens when there is none."""
+        """Delete a timer of the window, if there is one."""
         ...
 
     def delete_processing_time_timer(self, at: datetime | int) -> None:
-        """Delete a timer of the window; nothing happens when there is none."""
+        """Delete a timer of the window, if there is one."""
         ...
 
     def state(self, name: str, default: Any = None) -> TriggerState:
@@ -164,7 +164,7 @@ class Trigger(ABC, Generic[T]):
 
     @property
     def shape(self) -> str:
-        """The kind of the trigger. A job whose open windows have another one does not start from them."""
+        """The kind of the trigger; a job does not start from open windows of another kind."""
         return type(self).__qualname__
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """The ready-made triggers and evictors.
 
-A trigger decides when a window emits. An evictor removes records before or after that. Users may write both.
+Users may write their own, too. Triggers decide when a window emits, evictors which records it keeps.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NEXT: Final = "next"
 
 
 class EventTimeTrigger(Trigger[Any]):
-    """Emits when event time has passed the window; the default of windows of event time.
+    """Emits when event time has passed the window; the default of event-time windows.
 
     With an allowed lateness each late record makes the window emit again.
 
     Args:
-        early: Decides about results before that, for example `CountTrigger(100)`.
-        late: Decides about results after that, for windows with an allowed lateness.
+        early: Decides about results before the window's end, for example `CountTrigger(100)`.
+        late: Decides about results after the end, for windows with an allowed lateness.
 
     Example:
         >>> from penstock.windows import TumblingEventTimeWindows
@@ -102,7 +102,7 @@ class EventTimeTrigger(Trigger[Any]):
 
 
 class ProcessingTimeTrigger(Trigger[Any]):
-    """Emits when the time of day has passed the window; the trigger of windows of processing time."""
+    """Emits when the time of day has passed the window; the trigger of processing-time windows."""
 
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
@@ -234,7 +234,7 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
         return _FIRE if time == window.max_timestamp else _CONTINUE
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        """Continue with the earliest moment, and wait for the end of the window."""
+        """Keep the earliest timer, and wait for the end of the window."""
         if _is_over(window, ctx):
             return
         ctx.register_event_time_timer(window.max_timestamp)
@@ -289,7 +289,7 @@ class PurgingTrigger(Trigger[Any]):
 
 
 def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger[Any] | None:
-    """The trigger, or the part of it, that waits for the end of windows in the other kind of time.
+    """Return the trigger, or its part, that waits for windows' ends in the other kind of time.
 
     Example:
         >>> part_of_other_time(PurgingTrigger(ProcessingTimeTrigger()), is_event_time=True)
@@ -311,7 +311,7 @@ def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger
 
 
 def positive(what: str, count: object) -> int:
-    """A number of records; refuses other values with the user's line."""
+    """Check a number of records; an error names the user's line."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         msg = f"{user_location()}: {what} needs a positive whole number of records, not {count!r:.80}"
         raise ConfigurationError(msg)
@@ -378,7 +378,7 @@ class Evictor(Generic[T]):
 
 
 class CountEvictor(Evictor[Any]):
-    """Keeps a number of last records."""
+    """Keeps the last `count` records of a window."""
 
     def __init__(self, count: int) -> None:
         self.count = positive("CountEvictor", count)

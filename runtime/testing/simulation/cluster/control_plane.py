@@ -1,9 +1,9 @@
-"""`ControlPlane`: the processes of a run, its JobMasters, and the reason of a standstill.
+"""`ControlPlane`: the processes of a run, its JobMasters, and the reason for a standstill.
 
 A JobMaster that dies is replaced after a while. The new one reads the log, and may know the number of the
-last attempt. A JobMaster that is only believed to be dead gets a second one beside it. Then the log decides
-which of them leads, and the other one leaves when it is fenced. If the second one is fenced, the cluster
-starts a third, because the first one counts as dead.
+last attempt. A JobMaster that is wrongly believed dead runs beside its successor. Then the log decides which
+of them leads, and the other one leaves when it is fenced. If the second one is fenced, the cluster starts a
+third, because the first one counts as dead.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ControlPlane:
         self._begin_later(newest, draws.real(0.01, 0.5))
 
     def crash_in_compaction(self, calls: int) -> None:
-        """Kill a JobMaster in a compaction of the log, after this number of calls of compactions."""
+        """Kill a JobMaster in a compaction of the log, after `calls` storage calls of compactions."""
         self.masters.compaction_crash.plan(calls)
 
     def _died_compacting(self, master: Master) -> None:

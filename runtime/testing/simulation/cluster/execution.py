@@ -1,7 +1,7 @@
 """`SimulatedExecution`: the real `JobExecution` and `JobLifecycle` of a simulated JobMaster.
 
-`runtime/execution` makes all decisions about the job and its processes. This module has the moments at which
-planned faults happen, and checks the scheduler's calls.
+`runtime/execution` makes all decisions about the job and its processes. This module injects planned faults,
+and checks the scheduler's calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SimulatedExecution:
 
     Args:
         table: The processes, which all JobMasters share.
-        on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
+        on_deploy: Called when an attempt has begun in the log, before any of its subtasks is deployed.
         known_attempt: An attempt that the job's last report names.
         has_ended: Whether the job's last report names its end.
 
