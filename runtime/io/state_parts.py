@@ -120,7 +120,7 @@ class StateQuery:
 
 
 class OpenState:
-    """One state of an opened snapshot; every method but `parts` blocks."""
+    """A state of an opened snapshot; every method but `parts` blocks."""
 
     def __init__(self, query: StateQuery, opened: OpenedSnapshot) -> None:
         self._query = query

@@ -151,7 +151,7 @@ class HistogramStatistics:
         """Return the value that a share `q` of all values does not exceed, within 4.5 %; 0 without values.
 
         Args:
-            q: From 0 to 1; 0.5 is the median, 0 and 1 are the exact minimum and maximum.
+            q: Share from 0 to 1; 0.5 is the median, 0 and 1 are the exact minimum and maximum.
 
         Example:
             >>> HistogramStatistics().quantile(0.5)

@@ -33,7 +33,7 @@ from penstock.runtime.state.known_states import list_states_of, set_views
 
 @dataclass(frozen=True, slots=True)
 class SavedList:
-    """One named list of values in a snapshot; a value is never divided. `of_type` is empty for any type."""
+    """A named list of values in a snapshot; a value is never split. `of_type` is empty for any type."""
 
     values: Sequence[Any]
     mode: RedistributionMode = RedistributionMode.SPLIT_DISTRIBUTE

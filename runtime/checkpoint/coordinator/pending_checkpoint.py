@@ -27,8 +27,6 @@ _VERTEX_AND_INDEX: Final = attrgetter("vertex", "index")
 
 
 class MessageOutcome(Enum):
-    """The outcome of an acknowledgement or a decline."""
-
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     UNKNOWN_SENDER = "unknown_sender"

@@ -144,7 +144,7 @@ class DecisionLogReader:
     def is_intact(self, view: LogView) -> bool:
         """Whether no slot at or behind the end of `view` has been deleted up to now.
 
-        `False` means that another writer may have compacted since. A readable compaction alone proves
+        Returns `False` if another writer may have compacted since. A readable compaction alone proves
         nothing: a paused writer may have put it again.
         """
         if view.compacted_at is None:

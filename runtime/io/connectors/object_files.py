@@ -276,7 +276,7 @@ class ObjectOutputFile:
 
 
 class ObjectFileSystem:
-    """One bucket of an object store; `root` is its URL without a slash at the end."""
+    """A bucket of an object store; `root` is its URL without a trailing slash."""
 
     def __init__(self, store: ObjectStore, root: str) -> None:
         self._store = store

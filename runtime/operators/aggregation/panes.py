@@ -18,10 +18,10 @@ Why it is right.
 2. A record that is late here may or may not be late there. It is sent unchanged, with all of its columns, and
    may overtake the kept rows. With tumbling windows, no kept row belongs to its window. Where windows
    overlap, functions that depend on the order of records have no combiner.
-3. A receiver that was restored knows the watermark that it had reached. So this operator keeps its own
+3. A restored receiver continues at the watermark that it had reached. So this operator keeps its own
    watermark in snapshots. A restored one is not behind the receivers', since both were taken at one barrier.
-   A snapshot from a job without a combiner has none. A combiner that starts from it knows nothing about the
-   receivers, and sends all records on.
+   A snapshot from a job without a combiner has none. A combiner that starts from it can't judge lateness at
+   the receivers, and sends all records on.
 
 Idle senders are the exception: they do not hold the receiver's watermark back. When one is active again, its
 records may be late there and not here. The receiver drops and counts such partial results, as Flink does.

@@ -299,7 +299,7 @@ class SimulatedMasterHost:
         return self._execution
 
     def accept(self, job: SimulatedJob, answer: Callable[[bool | None], None]) -> None:
-        answer(False)  # no program of this run gives a job to a process that waits
+        answer(False)  # no program of this run submits a job to a waiting process
 
     def forget(self, job_id: str, within: float, answer: Callable[[bool | None], None]) -> None:
         answer(True)
