@@ -1,8 +1,8 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
 A block is an Arrow IPC stream of some megabytes. A checkpoint stages the blocks written so far with an actor,
-the holder, and its completion commits them. Every call may be repeated. So a reader finds every row once, as
-in the files of a `FileSink`, without a file system.
+the holder, and its completion commits them. All calls are idempotent. So a reader finds every row once, as in
+the files of a `FileSink`, without a file system.
 
 Ray keeps an object as long as its owner lives. The holder puts all blocks, because subtasks may die, and the
 Spark session may be restarted. Ray spills blocks to disk when memory gets short.
@@ -160,7 +160,7 @@ class GatheredBlocks:
 
     def add(self, batch: pa.RecordBatch) -> Iterator[OpenBlock]:
         """Add a batch; yield the blocks that are full."""
-        # Quarters leave little of a block empty.
+        # Pieces of a quarter leave little of a block empty.
         for piece in cut_strictly(batch, self._size // 4):
             if self._open.rows and self._open.size + message_size(piece) > self._size:
                 yield self._begin()
@@ -257,7 +257,7 @@ class BlockWriter:
             raise _blocks_lost()
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Drop what earlier attempts staged and no checkpoint covers."""
+        """Drop blocks that earlier attempts staged and no checkpoint covers."""
         job_id, operator, _, attempt = self._of
         self._ask(self._holder.drop_before, job_id, operator, attempt)
 
@@ -337,7 +337,7 @@ class BlockResults(metaclass=NearestNames):
         return BlockWriter(self._found(), self._schema, context, self.schema)
 
     def take_schema(self, arrow_schema: pa.Schema | None) -> None:
-        """Take the schema of a stream of the sink, which decides the columns only if there are no rows."""
+        """Add the schema of a stream of the sink, which is used only if there are no rows."""
         self._known.append(None if arrow_schema is None else readable_schema(arrow_schema))
 
     def blocks(self) -> dict[int, Block]:

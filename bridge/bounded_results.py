@@ -41,7 +41,7 @@ def results_of(
     """Wait for the end of a job, or run the job of a stream, and read its results.
 
     Args:
-        method: The user's call, as users import it.
+        method: Name of the called method, for messages.
         default_id: Id of a stream's sink if the user gives none.
     """
     if timeout is not None:

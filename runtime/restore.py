@@ -9,7 +9,7 @@ of all data on its exchanges, and takes its part by key group, or by number on a
 (FLINK-19801).
 
 `state_changes` predicts, by name, the effect of the subtasks' rules in `runtime/state/known_states.py` and
-`runtime/operators/operator_state.py`. States that are first requested at run time are unknown before.
+`runtime/operators/operator_state.py`. States that are first requested at run time are not known yet.
 
 Finished subtasks (FLIP-147). A subtask that has processed the end of its data acknowledges checkpoints as
 *ended*: its operators emit nothing more after the barrier. After a restore these operators must not run
@@ -20,7 +20,7 @@ A subtask counts as finished only if all its senders have finished. With aligned
 With at-least-once, a subtask may consume the end of a channel behind the barrier and in front of its
 snapshot. The restored sender sends again, so this subtask runs again.
 
-Three rules for a graph other than that of the checkpoint, after Flink's `VertexFinishedStateChecker`:
+Three rules for a graph that differs from the checkpoint's, after Flink's `VertexFinishedStateChecker`:
 
 * All operators of a chain have finished, or none. A new operator in a finished chain would get no input.
 * All senders of a finished operator have finished.
@@ -168,7 +168,7 @@ def _changes_of_kind(
 
 
 def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) -> frozenset[SubtaskId]:
-    """Subtasks whose senders have all finished, of those that have ended.
+    """The ended subtasks whose senders have all finished.
 
     `ended` subtasks have finished, or acknowledged the checkpoint as ended.
     """
@@ -210,7 +210,7 @@ def finished_on_restore(
 def kept_after_the_end(state: OperatorSubtaskState, *, is_sink: bool) -> OperatorSubtaskState:
     """The part of a finished subtask's state that is still needed.
 
-    That is transactions of a sink, which must be committed, and lists that every subtask sees.
+    This part has transactions of a sink, which must be committed, and lists that every subtask sees.
     """
 
     def concerns_others(handle: OperatorStateHandle) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m penstock.actors.command_line`: the commands, where `penstock` is not on the path."""
+"""Runs the commands as `python -m penstock.actors.command_line`, where `penstock` is not on the path."""
 
 from penstock.actors.command_line.app import main
 

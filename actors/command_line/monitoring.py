@@ -1,7 +1,7 @@
 """`penstock metrics grafana | rules`: a dashboard for Grafana, and alert rules for Prometheus.
 
-Both read what `docs/operations.md` lists under "Metrics". Ray puts `ray_` in front of each name, and its
-counters of a process begin at 0 again with each process. So queries add up rates over processes.
+Both use the metrics that `docs/operations.md` lists. Ray prefixes each name with `ray_`, and the counters of
+a new process start at 0. So queries sum the rates of all processes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ PANELS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """An alert.
+    """A Prometheus alert rule.
 
     Attributes:
         limit: The comparison that must hold.
@@ -198,7 +198,7 @@ def print_rules() -> None:
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard as Grafana imports it; it asks for the data source, and has a variable for jobs."""
+    """The dashboard in Grafana's import format, with an input for the data source and a variable for jobs."""
     source = {"type": "prometheus", "uid": "${source}"}
     names = "label_values(ray_penstock_attempts_total, job_name)"
     variables = [
@@ -244,7 +244,7 @@ def _panel(number: int, panel: Panel, source: dict[str, str]) -> dict[str, Any]:
 
 
 def alert_rules() -> str:
-    """The rules as YAML; a JSON text is a YAML text, too.
+    """The rules as YAML; strings are quoted as in JSON, which YAML also accepts.
 
     Example:
         >>> alert_rules().splitlines()[:4]

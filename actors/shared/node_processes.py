@@ -1,9 +1,8 @@
-"""Processes of a node: their processor time as the kernel counts it, and their end.
+"""Reads the processor time of a node's processes from the kernel, and kills processes.
 
-A process that hangs can't be asked, so another one on its node reads `/proc`. On the caller's own node that
-is the caller itself. Elsewhere it is a Ray task on that node. No watcher has to run on every node, and a task
-works when all processes of a job hang. Its first call on a node takes half a second, because Ray starts a
-worker; the next ones take some milliseconds.
+A hanging process can't answer, so another process on its node reads `/proc`: the caller if it runs there,
+otherwise a Ray task. So no node needs a watcher, and a task works even when all processes of a job hang. The
+first task on a node takes half a second, because Ray starts a worker; later tasks take some milliseconds.
 
 The system reuses process ids. So `Place` has the time at which the process started, and a later process with
 the same id is not mistaken for it. Without `/proc`, as on macOS, no processor time is known.
@@ -29,8 +28,8 @@ P = ParamSpec("P")
 
 T = TypeVar("T")
 
-#: Fields of `/proc/PID/stat` behind the name of the program: processor time in user mode and in the kernel,
-#: and when the process started. All are in ticks.
+#: Fields of `/proc/PID/stat` after the program's name, in ticks: processor time in user and kernel mode, and
+#: the start time.
 _USER, _KERNEL, _STARTED = 11, 12, 19
 
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -54,9 +53,9 @@ def processor_times(places: Sequence[Place]) -> dict[Place, float]:
 
 
 def end_process(place: Place) -> bool:
-    """Kill a process of this node; `False` when it had ended before, even if another process has its id."""
+    """Kill a process of this node; return `False` if it has already ended, even if its id was reused."""
     try:
-        descriptor = os.pidfd_open(place.pid)  # names the process, even if another one has its id later
+        descriptor = os.pidfd_open(place.pid)  # refers to this process, even if its id is reused
     except OSError:
         return False
     try:
@@ -74,7 +73,7 @@ async def on_node(node_id: str, function: Callable[P, T], *arguments: P.args, **
     """Call a function on a node: in this process if it runs there, otherwise in a Ray task.
 
     Raises:
-        ray.exceptions.RayError: The node is gone, or can't be reached.
+        ray.exceptions.RayError: The node has died, or can't be reached.
     """
     if node_id == own_node():
         return function(*arguments, **named)
@@ -98,7 +97,7 @@ def _processor_time(place: Place) -> float | None:
 
 
 def _fields(pid: int) -> list[int] | None:
-    """The fields of `/proc/PID/stat`, 0 for those that are not numbers; `None` without such a process."""
+    """The fields of `/proc/PID/stat`, 0 for each that is not a number; `None` without such a process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -127,5 +126,5 @@ def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
 
 
 def _kill(pid: int) -> None:
-    """Kill a process; runs as a task on its node. Ray takes no builtin such as `os.kill` as a task."""
+    """Kill a process; runs as a task on its node. Ray does not accept builtins such as `os.kill`."""
     os.kill(pid, signal.SIGKILL)

@@ -1,17 +1,17 @@
 """Processes of jobs on Ray: the names of their actors, and which process serves which job.
 
-All of it is in Ray's cluster-wide key-value store. A process outlives jobs, so its name does not contain the
+Ray's cluster-wide key-value store holds all keys. A process outlives jobs, so its name does not contain the
 job that it serves.
 
 **JobMasters.** Four kinds of keys:
 
 - `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
   job has ended and its report is kept.
-- `job-of-master:<process>`: the job that the process took last, or nothing when it waited for one. A process
-  that Ray has restarted continues by it. Without it the process runs the job that it was started with. So the
-  process never deletes the key; the program that started the process does after its end.
-- `warm-master:<process>`: a process that waits for a job. Only one program can delete the key, and the one
-  that does has the process.
+- `job-of-master:<process>`: the last job that the process accepted, empty while it waits for one. A process
+  that Ray has restarted continues this job. Without the key it runs the job that it was started with. So the
+  process never deletes the key; the program that started the process does, after the process has ended.
+- `warm-master:<process>`: a process that waits for a job. Only one program succeeds in deleting the key, and
+  thereby claims the process.
 - `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
   deleting the key. A program that gets no answer takes the job back by deleting it. So a late answer never
   makes a job run twice.
@@ -22,14 +22,14 @@ job that it serves.
   process learns its role, and deleted when the process has ended or has given its role back. So a
   restarted JobMaster finds every process that may hold a role of its job, and asks it. Its value is the
   number of calls that the process can hold.
-- `warm:<program>:<calls>:<process>`: a process without a role that waits for one. Only one JobMaster can
-  delete the key, and the one that does has the process.
+- `warm:<program>:<calls>:<process>`: a process without a role that waits for one. Only one JobMaster succeeds
+  in deleting the key, and thereby claims the process.
 
 A process never has both keys. So a JobMaster may end every process of its job: no other job has claimed it.
 
-A program is what Ray calls a job, one driver with one `sys.path`, in one runtime environment. Tasks of a
-driver can have environments of their own, and what they start inherits them. Nothing is shared between
-programs.
+A program is a job in Ray's sense: one driver with one `sys.path`, in one runtime environment. Tasks of a
+driver can have environments of their own, which the processes that they start inherit. Nothing is shared
+between programs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _GIVEN: Final = "given:"
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """The part of its job that a JobMaster receives.
+    """A submitted job, as its JobMaster receives it.
 
     Attributes:
         chunks: The pickled job graph and settings (see `graph_shipping`).
@@ -135,7 +135,7 @@ def jobs_with_master() -> set[str]:
 
 
 def keep_job(process: str, job: SubmittedJob | None) -> None:
-    """Note the job that a process has taken, in case Ray restarts it; `None` for no job."""
+    """Record the job that a process has accepted, in case Ray restarts it; `None` for no job."""
     data = b"" if job is None else _packed(job)
     _put(_JOB_OF + process, data)
 
@@ -159,7 +159,7 @@ def give_job(job_id: str) -> None:
 
 
 def accept_job(job_id: str) -> bool:
-    """Accept a given job, or withdraw it; `False` when the other side was faster."""
+    """Accept a given job, or take it back; return `False` if the other side was faster."""
     return _delete(_GIVEN + job_id)
 
 
@@ -168,7 +168,7 @@ def offer_master(process: str) -> None:
 
 
 def claim_master(process: str) -> bool:
-    """Claim a process, or withdraw its offer; `False` when it is not offered, or already claimed."""
+    """Claim a process, or withdraw its offer; return `False` if it is not offered, or already claimed."""
     return _delete(_WARM + process)
 
 
@@ -237,8 +237,8 @@ def processes_of_job(job_id: str) -> Sequence[str]:
 def offer(job_id: str, process: str) -> None:
     """Let other jobs of this program claim a process that has given its role back.
 
-    Does nothing when the process is not of this job any more. The process then ends by its lease, and also
-    when the caller dies between the two steps.
+    Does nothing if the process no longer belongs to this job. Its lease then ends it, as it does when the
+    caller dies between the two steps.
     """
     record = _of_job(job_id, process)
     calls = internal_kv._internal_kv_get(record, namespace=_NAMESPACE)
@@ -247,7 +247,7 @@ def offer(job_id: str, process: str) -> None:
 
 
 def withdraw(process: str, calls: int) -> bool:
-    """Withdraw an offer; `False` when a JobMaster has claimed the process, or it was not offered."""
+    """Withdraw an offer; return `False` if a JobMaster has claimed the process, or it was not offered."""
     return _delete_record(_warm(process, calls))
 
 

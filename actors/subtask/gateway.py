@@ -1,16 +1,16 @@
 """Outgoing calls of a subtask: frames to other subtasks, and reports to its JobMaster.
 
 **Frames.** The task thread sends a frame with a plain remote call. The answer arrives in one of Ray's threads
-and is posted to the task's mailbox, so nothing here waits. A call can be lost while its receiver lives, by a
-broken connection. The same frame with the same numbers is then sent again, and the receiver drops duplicates.
-A receiver that died ends the channel: either it has finished, or the JobMaster sees the death and restarts.
+and is posted to the task's mailbox, so nothing here blocks. A broken connection can lose a call while its
+receiver lives. The same frame is then sent again with the same numbers, and the receiver drops duplicates. A
+receiver that died ends the channel: either it has finished, or the JobMaster sees the death and restarts.
 
 Ray copies an argument of up to 100 kB into the call. A larger one goes through the object store, which costs
 more than the rest of the call. So a larger frame is cut into several arguments. One of many megabytes stays
 whole: the object store shares its memory with receivers on the same machine.
 
-**Reports.** None may be lost. A report is a call whose answer is watched. It is repeated when it is lost
-while the JobMaster lives, or is restarted. The JobMaster ignores repeated and older ones.
+**Reports.** No report may be lost. A report without an answer is repeated while the JobMaster lives or
+restarts. The JobMaster ignores repeated and outdated reports.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Maximum bytes of an argument that Ray copies into the call, less Ray's own overhead.
 _ARGUMENT_BYTES: Final = 96_000
-#: Maximum bytes of a frame that is cut.
+#: Maximum bytes of a frame that is cut; a larger frame stays whole.
 _CUT_BYTES: Final = 1_000_000
 
 
@@ -104,7 +104,7 @@ class RemotePeer:
 
 
 class RemoteChannels:
-    """Sends the frames of one attempt; its callbacks come in the task thread, through `post`."""
+    """Sends the frames of one attempt; callbacks run in the task thread, through `post`."""
 
     def __init__(
         self,
@@ -192,10 +192,10 @@ _CAUSED_HERE: Final = frozenset(
 class MasterLink:
     """The `SubtaskGateway` of one attempt.
 
-    Calls come in the task thread, `report` and `close` in any thread; the event loop sends.
+    Any thread may call `report` and `close`, only the task thread the rest. The event loop sends.
 
     Attributes:
-        channels: Set before the subtask steps.
+        channels: The channels, set before the first step.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class MasterLink:
         except ray.exceptions.RayActorError as error:
             logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
         except Exception:
-            # The report made the JobMaster fail, and it handles that itself; repeating would not help.
+            # The report made the JobMaster fail, which handles that itself; repeating would not help.
             logger.exception("the JobMaster could not take a %s", type(report).__name__)
 
     def _patience(self, error: BaseException) -> float | None:
@@ -278,7 +278,7 @@ class RayMaster:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask_master(self, reply: Reply[None]) -> None:
-        """Call `answers`; before the first deployment there is no JobMaster to call."""
+        """Call `answers` of the JobMaster; before the first deployment none is known."""
         handle: Any = self.handle
         if handle is None:
             self._loop.call_soon(reply, Away())
@@ -325,6 +325,6 @@ async def _reply(call: Awaitable[T], reply: Reply[T]) -> None:
         answer = Away()
     except ray.exceptions.RayActorError as error:
         answer = Died(str(error))
-    except Exception as error:  # the node's, or the call's own
+    except Exception as error:  # an error of the node or of the call
         answer = Raised(cause_of(error))
     reply(answer)

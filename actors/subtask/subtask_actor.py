@@ -1,11 +1,11 @@
 """`SubtaskActor`: the Ray actor that takes the role of a subtask.
 
-It is a [SubtaskRunner][penstock.runtime.execution.subtask_process.SubtaskRunner], which decides everything,
-on the actor's event loop. The loop only receives: frames, control, leases. The subtask itself runs in a task
-thread (`Attempt`).
+The actor is a [SubtaskRunner][penstock.runtime.execution.subtask_process.SubtaskRunner], which makes all
+decisions on the actor's event loop. The loop only receives frames, control messages and leases. The subtask
+itself runs in a task thread (`Attempt`).
 
 The actor outlives attempts and jobs, although the template makes the start of a process cheap. A warm process
-has the user's modules, too, and waits for no node: a second job starts in 0.2 s in place of 0.7 s.
+has also loaded the user's modules, and Ray need not place it: a second job starts in 0.2 s, not 0.7 s.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds to wait for the key of a job's log lines; the role does not wait for longer.
+#: Maximum seconds that a deployment waits for the key of a job's log lines.
 _KEY_TIMEOUT: Final = 5.0
-#: Seconds from giving a role back to the garbage collection; the answer has been sent by then.
+#: Seconds between giving a role back and the garbage collection, so that the answer is sent first.
 _SOON: Final = 0.05
 
 
 class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer]]):
-    """A `SubtaskRunner` that Ray calls: `ask`, `control` and `renew` are its own, and answer at once.
+    """A `SubtaskRunner` as a Ray actor; `ask`, `control` and `renew` are inherited and return at once.
 
     Args:
         calls: Maximum number of concurrent calls.
@@ -98,7 +98,7 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         return self.take_role(role, lease_timeout, heartbeat_timeout)
 
     async def leave(self, role: Role, stays: bool) -> bool:
-        """Give the role back. `True` when the process then waits for another role, otherwise it ends."""
+        """Give the role back; return `True` if the process then waits for another role, otherwise it ends."""
         left: bool | ProcessEnds = await self._answer(partial(self.leave_role, role, stays))
         if isinstance(left, ProcessEnds):
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
@@ -191,7 +191,7 @@ class RayHost:
         return self._residue.changed_module()
 
     async def load(self, code: tuple[bytes, ...]) -> None:
-        """Import the modules of a job in a thread; the deployment raises an error of theirs again."""
+        """Import the modules of a job in a thread; the deployment raises import errors again."""
         self._residue.role_taken()
         try:
             await self._loop.run_in_executor(self._pool, unpack_job, code)
@@ -231,7 +231,7 @@ class RayHost:
         os._exit(int(is_failure))
 
     def withdraw_offer(self, answer: Callable[[bool], None]) -> None:
-        """Withdraw the offer in a thread, so that a JobMaster that claims the process gets its answers."""
+        """Withdraw the offer in a thread, so that the loop can answer a JobMaster that claims the process."""
         withdrawn = self._loop.run_in_executor(None, self._withdraw)
         withdrawn.add_done_callback(lambda future: answer(future.result()))
 
@@ -239,7 +239,7 @@ class RayHost:
         """Withdraw the offer; `True` also when that fails, because a warm process may always end."""
         try:
             return registry.withdraw(self._name, self._calls)
-        except Exception:  # what Ray raises when its store can't be reached
+        except Exception:  # raised by Ray when its store can't be reached
             logger.exception("the offer of this process can't be taken back")
             return True
 
@@ -248,7 +248,7 @@ async def _log_key(job_id: str) -> bytes | None:
     """The key of the job's log lines; `None` when Ray's key-value store does not answer in time."""
     try:
         return await asyncio.wait_for(asyncio.to_thread(log_key, job_id), _KEY_TIMEOUT)
-    except Exception as error:  # a timeout, or what Ray raises when its store can't be reached
+    except Exception as error:  # a timeout, or Ray's error for an unreachable store
         why = f"{type(error).__name__}: {error}"
         logger.warning("`penstock logs` gets nothing of this process: %s", why)
         return None

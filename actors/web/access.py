@@ -1,16 +1,16 @@
-"""Permissions of requests to the server: their origin and their session.
+"""Access control of the server: the origin and the session of each request.
 
 **Origin.** A stranger's page can make a browser send requests to any address, also to this machine. It
 can't choose their `Host` and `Origin`, and it can't read the answers. The stranger's host name may suddenly
 resolve to 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request
 must name a host that the server was started for. An `Origin`, where there is one, must be the server's own. A
-request that changes something must have the header `X-Penstock: 1`, too. A page can't add that to a request
-to another origin without asking it first, and this server gives no permission.
+request that changes something must have the header `X-Penstock: 1`, too. A page can add that to a request to
+another origin only after a preflight request, which this server refuses.
 
 **Session.** Other users of this machine reach loopback as well. So each request needs a session. The address
 that `penstock ui` prints has a token behind `#`, which browsers never send. The page exchanges it for a
-cookie, once: an address that stays in a history is worth nothing. Programs send the standing token, if the
-server was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have one.
+cookie, once: an address in a browser's history is useless. Programs send the standing token, if the server
+was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have one.
 
 Comparisons take constant time. Sessions end with the server.
 """
@@ -100,7 +100,7 @@ class Access:
         raise Problem(401, "no session: open the address that `penstock ui` has printed, or send its token")
 
     def check_place(self, host: str | None, origin: str | None) -> None:
-        """Refuse a request for another host, or from another origin than the server's own page."""
+        """Refuse a request to an unknown host, or from an origin other than the server's own page."""
         if (host or "").lower() not in self._hosts:
             raise Problem(403, f"this server is not {host!r:.200}; --allow-host makes it answer to a name")
         if origin is not None:

@@ -1,17 +1,17 @@
 """Polls the JobMaster of one job, on behalf of all browsers that show it.
 
-A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters are those of their
-last heartbeats. The watcher asks once a second while any page is open, and every ten seconds otherwise, for
-the curves. A call to a JobMaster that hangs or is being replaced lasts until one answers; it blocks a thread,
-never the server. Meanwhile the page shows the age of its data.
+A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters come from their last
+heartbeats. The watcher asks once a second while any page is open, and every ten seconds otherwise, for the
+curves. A call to a JobMaster that hangs or is being replaced lasts until a JobMaster answers. The call blocks
+a thread, never the server. Meanwhile the page shows the age of its data.
 
 A watcher belongs to the server's event loop. Calls of the job's handle run in threads.
 
-A report has the last 20 checkpoints. The JobMaster remembers a thousand, and packing these costs it some
-twenty milliseconds. A page needs them again with each checkpoint. So the server asks for all of them once,
-then adds those of each report. When a report leaves a gap to the known ones, it asks again. That happens when
-no page was open while many checkpoints were taken. An ended checkpoint's record never changes, and stays here
-when another JobMaster has forgotten it.
+A report has the last 20 checkpoints. The JobMaster remembers a thousand, and encoding these takes about
+twenty milliseconds. A page needs all of them after each checkpoint. So the server requests them once, then
+adds the checkpoints of each report. It requests them again after a gap, when no page was open while many
+checkpoints were taken. An ended checkpoint's record never changes, and stays here even if a new JobMaster has
+lost it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 _Key: TypeAlias = tuple[int, int, float]
 #: States that a checkpoint does not leave.
 _ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
-#: Records beyond the capacity that may gather before they are dropped; rare ones stay beyond it.
+#: Records beyond the capacity that may gather before old ones are dropped; savepoints and failures may stay.
 _SLACK: Final = 200
 
 
@@ -52,7 +52,7 @@ class KnownCheckpoints:
         self._known: dict[_Key, CheckpointRecord] = {}
 
     def records(self, shown: Iterable[CheckpointRecord] = ()) -> list[CheckpointRecord]:
-        """All known checkpoints, oldest first, with those of a report."""
+        """All known checkpoints and those of a report, oldest first."""
         return [*self._joined(shown).values()]
 
     def merge(self, shown: Sequence[CheckpointRecord]) -> None:
@@ -118,7 +118,7 @@ _NEW: Final = 0.2
 
 
 class JobWatcher:
-    """The newest report of a job, its curves, and why the last poll failed, if it did."""
+    """Holds the newest report of a job, its curves, and the error of the last poll, if any."""
 
     def __init__(self, handle: RayJobHandle, in_thread: InThread) -> None:
         self.handle = handle
@@ -206,7 +206,7 @@ class JobWatcher:
         return self.report
 
     async def checkpoints(self, report: JobReport) -> list[CheckpointRecord]:
-        """Return all remembered checkpoints, oldest first; the report's while no more are known."""
+        """Return all remembered checkpoints, oldest first, or the report's if no others are known."""
         if not self._history.is_complete:
             if self._history_task is None or self._history_task.done():
                 self._history_task = asyncio.get_running_loop().create_task(self._ask_for_history())
@@ -290,7 +290,7 @@ TAIL: Final = 500
 
 
 class JobLog:
-    """Reads a job's log, and keeps its last lines. Its methods block; threads may share it."""
+    """Reads a job's log, and keeps its last lines. Methods block; threads may share the object."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader

@@ -1,7 +1,7 @@
 """The synchronous and the asynchronous part of a subtask's snapshot.
 
-The synchronous part has encoded list states and the changes of keyed state before a `SubtaskSnapshotTask`
-exists. Its `run` is the asynchronous part. It uses no object of the task, so it may run in any thread.
+The synchronous part encodes list states and the changes of keyed state, then makes a `SubtaskSnapshotTask`.
+The task's `run` is the asynchronous part. It uses no object of the subtask, so it may run in any thread.
 `apply` and `failed` are called in the task's thread.
 """
 
@@ -104,7 +104,7 @@ class SubtaskSnapshotTask:
         return snapshot
 
     def abandon(self) -> bool:
-        """Abort; return whether `run` has written all state, so that the caller must call `remove`."""
+        """Abort; if the result is true, `run` has written all state and the caller must call `remove`."""
         self._abandoned = True
         return self._is_written
 

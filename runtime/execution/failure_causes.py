@@ -2,9 +2,9 @@
 
 A cause also says whether a restart may help.
 
-The JobMaster keeps one `run` call open on every subtask. It ends when the attempt ends, and within
-milliseconds when the process dies, so no heartbeat is needed to see a death. A process that lives and is
-silent is seen by `Heartbeats`, which kills it if it hangs.
+The JobMaster keeps one `run` call open on every subtask. The call ends with the attempt, and within
+milliseconds after the process dies, so no heartbeat is needed to detect a death. `Heartbeats` detects a
+living process that is silent, and kills it if it hangs.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> FailureCause:
-    """An operator that can't even be opened when a job begins is the user's to mend: no restart helps."""
+    """Make the cause unrecoverable if an operator fails to start in the first attempt: no restart helps."""
     if attempt == 1 and isinstance(culprit, OperatorError | OperatorLocation):
         return replace(cause, recoverable=False)
     return cause
 
 
 def cause_of(error: BaseException) -> FailureCause:
-    """An error that no subtask has reported; damaged or unfitting state will not mend by itself.
+    """The cause of an error that no subtask has reported; damaged or mismatched state is unrecoverable.
 
-    An error that names an operator brings the user's traceback along; Penstock's own would only hide it.
+    An error that names an operator keeps the user's traceback, without Penstock's frames.
     """
     if isinstance(error, OperatorInterrupt):
         error = error.error
@@ -61,7 +61,7 @@ def cause_of(error: BaseException) -> FailureCause:
 
 
 def describe_failure(error: BaseException) -> SubtaskFailed:
-    """A failure as plain data: the exception itself may not survive the way to another process."""
+    """A failure as plain data, because the exception itself may not be picklable."""
     if isinstance(error, OperatorInterrupt):
         error = error.error
     if isinstance(error, OperatorError):
@@ -81,7 +81,7 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
 
 
 def as_failure(error: BaseException) -> Exception:
-    """The error as one that an event loop passes on: a `KeyboardInterrupt` or `SystemExit` would end it."""
+    """The error as an `Exception`: a `KeyboardInterrupt` or `SystemExit` would end the event loop."""
     if isinstance(error, OperatorInterrupt):
         return error.error
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
@@ -94,7 +94,7 @@ def as_failure(error: BaseException) -> Exception:
 def cause_of_end(
     subtask: SubtaskId, place: Place, outcome: SubtaskOutcome | CallFailure, *, was_stopped: bool
 ) -> FailureCause | None:
-    """Why an attempt has failed whose `run` call has ended; `None` when it has not."""
+    """The cause of the end of a `run` call; `None` if the attempt has not failed."""
     where = f"pid {place.pid} on node {place.node_id[:8]}"
     match outcome:
         case Died(detail):

@@ -4,29 +4,29 @@
 takes the next attempt in it. A free role goes to one of the job's spares. If it has none, the fleet claims a
 warm process, which has served an earlier job of the program, or starts a new one. It ends processes that are
 dead, useless or surplus. At the end of the job each process gives its role back. Those that may serve again
-are offered to other jobs; the others end. Only the fleet offers a process, so one that it ends, because its
-answer comes too late, serves no job.
+are offered to other jobs; the others end. Only the fleet offers processes. So a process that it ends for a
+late answer can't serve another job.
 
-A warm process may have died unnoticed, hang, or refuse the role. Then a new one is started in its place. So a
-warm process may cause a short delay, but never a failed deployment.
+A warm process may have died unnoticed, hang, or refuse the role. Then a new process replaces it. So a warm
+process may cause a short delay, but never a failed deployment.
 
-The fleet never decides by a process's name. After a crash, the new JobMaster asks every remaining process for
-its role. It takes over those that hold one of this job.
+The fleet never infers a role from a process's name. After a crash, the new JobMaster asks every remaining
+process for its role. It takes over processes that hold a role of this job.
 
 What it must never do: give one role to two processes and use both. If two hold the same subtask, because two
 JobMasters were active, the one with the newer attempt stays.
 
-`StandbyPool`: processes of a job that hold no role and replace one that dies. A restart after a death waits
-for a new process, and that is most of its time when the state is small. So a job may keep spares
-(`JobConfig.standby`). They are filled up while the job runs, never while it is deployed: the start of a
-process takes processor time that the deployment needs.
+`StandbyPool`: processes of a job that hold no role and replace one that dies. When the state is small, most
+of a restart after a death is the wait for a new process. So a job may keep spares (`JobConfig.standby`). The
+pool is filled while the job runs, never during a deployment, which needs the processor time that a start
+takes.
 
-A spare has loaded the job's code (`prepare`), so it does not import modules when the role comes. It is asked
-in each round of the watch, which renews its lease. One that is dead or silent is replaced. A spare that dies
-when it is needed does no harm either: the fleet starts a new process, as for a warm one.
+A spare has loaded the job's code (`prepare`), so it imports no modules when it gets a role. Each round of the
+watch pings it, which renews its lease. A dead or silent spare is replaced. If a spare dies when it is needed,
+the fleet starts a new process, as for a warm one.
 
 What it must never do: keep a process after the end of the job, or offer one to other jobs. A spare has loaded
-modules without any role, so only this job knows what is in it.
+modules without any role, and only this job knows which.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StandbyPool:
         return sum(spare.is_ready for spare in self._spares.values())
 
     def look(self, spec: ProcessSpec | None) -> None:
-        """Renew the leases of spares, replace useless ones, and fill up; without a `spec` none starts."""
+        """Renew leases of spares, replace useless ones, and fill the pool; without a `spec`, start none."""
         for process, spare in list(self._spares.items()):
             if spare.unanswered >= _PATIENCE:
                 self._lose(process, "it waits for a role and does not answer")
@@ -95,7 +95,7 @@ class StandbyPool:
             self._add(spec)
 
     def take(self, spec: ProcessSpec) -> ProcessId | None:
-        """Take a spare that fits out of the pool; `None` when none is ready."""
+        """Remove a fitting spare from the pool and return it; `None` if none is ready."""
         for process, spare in self._spares.items():
             if spare.is_ready and spare.spec.fit(spec):
                 del self._spares[process]
@@ -134,18 +134,18 @@ class StandbyPool:
         self._processes.end(process, why)
 
 
-#: Seconds within which a process that was left behind must say what it holds, or `heartbeat_timeout` if that
-#: is shorter. A busy one is killed, too: the new attempt would begin its work anew in any case.
+#: Seconds within which a remaining process must report its role, or `heartbeat_timeout` if that is shorter. A
+#: busy process is killed, too: the new attempt repeats its work in any case.
 TAKE_OVER_TIMEOUT: Final = 10.0
-#: Seconds within which processes must have left.
+#: Seconds within which processes must give their roles back.
 LEAVE_TIMEOUT: Final = 10.0
-#: Seconds within which a warm process must take its role; a new one is started then.
+#: Seconds within which a warm process must take its role; otherwise a new one is started.
 WARM_TIMEOUT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process that holds a role; calls name the attempt that they are for."""
+    """A process that holds a role; each call names its attempt."""
 
     process: ProcessId
     role: Role
@@ -169,7 +169,7 @@ class Placement:
 
 
 class Fleet:
-    """Has the processes of one job; see the module's docstring."""
+    """Manages the processes of one job; see the module's docstring."""
 
     def __init__(
         self,
@@ -191,12 +191,12 @@ class Fleet:
         restarts = not isinstance(config.restart_or_default, NoRestart)
         self.spares = StandbyPool(config.standby if restarts else 0, processes)
 
-    # -- a JobMaster that comes back ------------------------------------------------------------------------
+    # -- a restarted JobMaster ------------------------------------------------------------------------------
 
     def adopt(self, then: Callable[[], None]) -> None:
         """Take over processes of an earlier JobMaster, end silent and surplus ones, then call `then`.
 
-        All are asked at once, so several that hang take no longer than one.
+        All processes are asked at once, so several hanging ones take no longer than one.
         """
         left = self._processes.left_behind()
 
@@ -217,10 +217,11 @@ class Fleet:
             return
         held = answer.role
         if held is None and self.spares.are_wanted:
-            self._processes.end(process)  # a spare: new ones are kept soon
+            self._processes.end(process)  # a spare; the pool is filled again soon
             return
         if held is None or held.job_id != self._job_id:
-            # It gave its role back. It waits for another one, serves another job, or ends by its lease.
+            # The process gave its role back. It waits for another one, serves another job, or ends by its
+            # lease.
             self._processes.forget(process)
             return
         known = self.members.get(held.subtask)
@@ -234,7 +235,7 @@ class Fleet:
     # -- spares ---------------------------------------------------------------------------------------------
 
     def look_after_spares(self) -> None:
-        """Keep as many spares as the job wants; no new ones before every subtask has a process."""
+        """Keep the configured number of spares; start none before every subtask has a process."""
         if not self.spares.are_wanted:
             return
         spec = None
@@ -248,10 +249,10 @@ class Fleet:
     # -- a deployment ---------------------------------------------------------------------------------------
 
     def ensure(self, subtasks: Collection[SubtaskId], then: Callable[[str | None], None]) -> Cancellable:
-        """Have a process for each of these subtasks, and for no others than the job has now.
+        """Provide a process for each of these subtasks, and end those of subtasks that the job no longer has.
 
-        Calls `then` with `None`, or why some could not be placed. Cancelling the result ends the processes
-        that were started for it.
+        Calls `then` with `None`, or with the reason why some could not be placed. Cancelling the result ends
+        the processes that were started for it.
         """
         self._end_unfit()
         needed = {s: ProcessSpec.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}
@@ -358,7 +359,7 @@ class Fleet:
         )
 
     def _end_unfit(self) -> None:
-        """End the processes of subtasks that a rescale has removed, or that need another process since."""
+        """End the processes of subtasks that a rescale has removed, or that need another process now."""
         needed = {subtask.id: ProcessSpec.of(subtask) for subtask in self._graph.execution.subtasks}
         for subtask, member in list(self.members.items()):
             wanted = needed.get(subtask)
@@ -366,18 +367,18 @@ class Fleet:
                 self.lose(subtask)
 
     def lose(self, subtask: SubtaskId, why: str = "") -> None:
-        """The process of this subtask is dead or useless; `why` is a warning for the log."""
+        """Drop the dead or useless process of a subtask; `why` is logged as a warning."""
         member = self.members.pop(subtask, None)
         if member is not None:
             self._processes.end(member.process, why)
 
     def lose_member(self, member: Member, why: str = "") -> None:
-        """This process is dead or useless, unless it was replaced already."""
+        """Drop a dead or useless process, unless it was replaced already."""
         if self.members.get(member.role.subtask) is member:
             self.lose(member.role.subtask, why)
 
     def forget(self, member: Member) -> None:
-        """This process holds another role now: the fleet must not end it."""
+        """Drop a process without ending it, because it holds another role now."""
         if self.members.get(member.role.subtask) is member:
             del self.members[member.role.subtask]
 
@@ -392,7 +393,7 @@ class Fleet:
                 match answers.get(process):
                     case True:
                         self._processes.offer(process)
-                    case False:  # it holds another role: it is not ours to end
+                    case False:  # it holds another role, so it must not be ended
                         self._processes.forget(process)
                     case _:
                         self._processes.end(process)

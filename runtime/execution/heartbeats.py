@@ -1,17 +1,17 @@
 """The JobMaster's watch of its processes: it renews leases, and ends those that hang.
 
-`Watch` renews the leases of a job's subtasks every two seconds, reads their counters, and notes which are
-silent. Each answer is a sign of life. `Heartbeats` judges the silences with a `Heartbeat` for each process.
-So a job with a thousand subtasks makes no more calls than for its leases. It makes a thousand comparisons a
-second, or twice a second while one is a suspect.
+`Watch` renews the leases of a job's subtasks every two seconds, reads their counters, and notes the silent
+ones. Each answer is a sign of life. `Heartbeats` judges the silence of each process with a `Heartbeat`. So a
+job with a thousand subtasks makes no more calls than for its leases. It makes a thousand comparisons a
+second, or two thousand while one process is a suspect.
 
-Processor times are requested by node, one question a node at a time. A node that has lost its connection
-holds up none of the others. An answer that never comes leaves the processes of its node to `overdue_after`;
-Ray says before that whether the node is dead.
+Processor times are requested by node, with one open request per node. So a node that has lost its connection
+does not delay the others. Without an answer, `overdue_after` applies to the node's processes; Ray detects a
+dead node before that.
 
-A process is known here by its taking of a role (`Role.token`), not by its subtask. One that is replaced, or
-that serves another job, is a new one. The fleet kills: the open `run` call of the process then fails, and the
-scheduler learns of the death in the usual way.
+A process is identified by the token of its role (`Role.token`), not by its subtask. A replacement, or a
+process that now serves another job, counts as new. The fleet kills processes: the open `run` call then fails,
+and the scheduler learns of the death as usual.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.runtime.time.durations import as_seconds
 
 class HeartbeatListener(Protocol):
     def fell_silent(self, member: Member, silence: Silence) -> None:
-        """A process has not answered for a while; called once in a silence."""
+        """Report that a process has not answered for a while; called once per silence."""
         ...
 
     def answers_again(self, member: Member) -> None: ...
@@ -49,7 +49,7 @@ class HeartbeatListener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Beat:
-    """The watch of one member; `is_named` when people know of this silence."""
+    """The heartbeat of one member; `is_named` once this silence was reported."""
 
     member: Member
     heartbeat: Heartbeat
@@ -79,7 +79,7 @@ class Heartbeats:
         self._has_ended = False
 
     def begin(self) -> None:
-        """Look now, and again and again until `end`; more often while a process is a suspect."""
+        """Check now and periodically until `end`; more often while a process is a suspect."""
         if not self._has_ended:
             self._look()
             has_suspects = any(beat.heartbeat.is_suspect for beat in self._beats.values())
@@ -111,7 +111,7 @@ class Heartbeats:
         return {beat.member.role.subtask: beat.heartbeat.silence for beat in named}
 
     def _look(self) -> None:
-        """Look at all processes: name those that are silent, end those that hang."""
+        """Check all processes: report silent ones, end hanging ones."""
         now = self._clock.monotonic()
         self._follow(now)
         suspects: dict[str, list[_Beat]] = {}
@@ -130,7 +130,7 @@ class Heartbeats:
                 self._ask(node_id, beats)
 
     def _follow(self, now: float) -> None:
-        """Follow the current members, and no others."""
+        """Watch the current members only."""
         members = {member.role.token: member for member in self._fleet.members.values()}
         for token in [token for token in self._beats if token not in members]:
             del self._beats[token]
@@ -160,14 +160,14 @@ class Heartbeats:
         self._processes.processor_times(node_id, [beat.member.place for beat in beats], answered)
 
 
-#: Longest time from the beginning of a round to that of the next one, in seconds.
+#: Maximum seconds between the starts of two rounds.
 INTERVAL: Final = 2.0
 #: Seconds within which a subtask must report its counters; a busy one reports them in the next round.
 PATIENCE: Final = 1.0
 
 
 class Watch:
-    """Looks at the processes of one job; see the module's docstring.
+    """Watches the processes of one job; see the module's docstring.
 
     A process that no longer holds its role (`Stale`) is useless to this job. The fleet forgets it, and the
     end of its open `run` call informs the scheduler.
@@ -203,7 +203,7 @@ class Watch:
         return self._heartbeats.silent
 
     def begin(self, after_look: Callable[[], None]) -> None:
-        """Look now, and again and again until the watch ends; calls `after_look` after each look."""
+        """Start rounds, the first one now, until the watch ends; call `after_look` after each round."""
         self._heartbeats.begin()
         self._round(after_look)
 
@@ -214,8 +214,8 @@ class Watch:
     def look(self, then: Callable[[], None]) -> None:
         """Renew all leases and take the counters, then call `then`.
 
-        A process that has fallen silent is waited for only for a moment, and not at all once it is a suspect.
-        Its counters are taken after it has answered again.
+        Waits only briefly for a silent process, and not at all for a suspect. Its counters are taken after it
+        has answered again.
         """
         members = {} if self._has_ended else dict(self._fleet.members)
 
@@ -251,7 +251,7 @@ class Watch:
             self.look(looked)
 
     def _hearing(self, member: Member, reply: Reply[Counters | Stale]) -> Reply[Counters | Stale]:
-        """Take an answer as a sign of life, also when it is too late for the round."""
+        """Count an answer as a sign of life, even if it is too late for the round."""
 
         def answered(answer: Counters | Stale | CallFailure) -> None:
             if not isinstance(answer, Died | Away):

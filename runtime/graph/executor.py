@@ -2,7 +2,7 @@
 
 This package only builds graphs. An executor is an entry point of the group `penstock.executors`;
 `penstock.actors` registers `ray`. Reading the installed entry points is the only effect that is allowed here.
-It happens when a job is submitted, never while one runs.
+They are read when a job is submitted, never while one runs.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class JobStatistics(NearestMembers):
     """Counters of a job so far.
 
     Attributes:
-        status: Its state.
+        status: The job's state.
         attempt: Number of the attempt that runs, from 1; 0 before the first.
-        restarts: Number of restarts after failures; a rescale is none.
+        restarts: Number of restarts after failures, without rescales.
         completed_checkpoints: Completed checkpoints of all attempts. Those of the last two seconds before a
             JobMaster's death may be missing.
         failed_checkpoints: Failed or aborted checkpoints, counted likewise.
@@ -75,7 +75,7 @@ class JobResult(NearestMembers):
         name: The name that the user gave.
         status: `FINISHED`; a job that ends otherwise raises instead.
         duration: Seconds from submission to the end.
-        statistics: What it did.
+        statistics: Counters of the whole job.
     """
 
     job_id: str
@@ -104,7 +104,7 @@ class CheckpointResult(NearestMembers):
     duration: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The plain values that JSON carries."""
+        """The fields as values that JSON can hold."""
         return asdict(self)
 
 
@@ -116,7 +116,7 @@ class JobInterface(Protocol):
 
     @property
     def login(self) -> str:
-        """The address that begins a session, once."""
+        """Return an address that begins a session; it works once."""
         ...
 
     def close(self) -> None:
@@ -127,8 +127,8 @@ class JobInterface(Protocol):
 class JobHandle(Protocol):
     """A submitted job. The job continues when its handle is thrown away.
 
-    A `timeout` is a `timedelta` or seconds; `None` waits for ever. When it is over a method raises
-    `JobTimeoutError`, and the job continues with the request.
+    A `timeout` is a `timedelta` or seconds; `None` waits for ever. On timeout, a method raises
+    `JobTimeoutError`; the job and the request continue.
     """
 
     @property
@@ -152,9 +152,9 @@ class JobHandle(Protocol):
             progress: Show a live line meanwhile: records in and out, last checkpoint, restarts.
 
         Raises:
-            JobFailedError: It failed; the message begins with the root cause.
-            JobCancelledError: It was cancelled.
-            JobTimeoutError: It still runs after `timeout`, and continues running.
+            JobFailedError: The job failed; the message begins with the root cause.
+            JobCancelledError: The job was cancelled.
+            JobTimeoutError: The job still runs after `timeout`, and continues.
         """
         ...
 
@@ -166,7 +166,7 @@ class JobHandle(Protocol):
         """Show the job in a browser, as long as this program runs.
 
         Args:
-            open_browser: Whether to open one; the returned object has the page's address.
+            open_browser: Whether to open a browser; the returned object has the page's address.
         """
         ...
 
@@ -192,8 +192,8 @@ class JobHandle(Protocol):
             URL of the savepoint's folder.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken after it, so the job
-                would restart from it. Its files must stay until the job has completed a checkpoint.
+            SavepointStillNeededWarning: The savepoint is complete, but no checkpoint could be taken after it,
+                so the job would restart from it. Its files must stay until the next completed checkpoint.
 
         Raises:
             SavepointError: The savepoint failed; the message says why.
@@ -203,7 +203,7 @@ class JobHandle(Protocol):
     def stop(
         self, savepoint: str | None = None, *, drain: bool = False, timeout: Duration | None = None
     ) -> str:
-        """Take a savepoint and end the job; nothing is read after it.
+        """Take a savepoint and end the job; no record is read after the savepoint.
 
         Args:
             savepoint: Parent folder, as in `savepoint`.
@@ -251,7 +251,7 @@ class JobHandle(Protocol):
 
 #: The group of entry points; each names a class or function that is called without arguments.
 EXECUTOR_GROUP: Final = "penstock.executors"
-#: The executor among several installed ones.
+#: The executor that is used when several are installed.
 _DEFAULT_EXECUTOR: Final = "ray"
 
 
@@ -264,17 +264,17 @@ class Executor(Protocol):
 
         Raises:
             GraphError: A user's function can't be sent to the subtasks; the message names its operator.
-            DeploymentError: There is nowhere to run it.
+            DeploymentError: The job has nowhere to run.
         """
         ...
 
 
 @runtime_checkable
 class HoldsInterrupts(Protocol):
-    """An executor that keeps Ctrl-C from losing a job between its submission and the wait for its end."""
+    """An executor that defers Ctrl-C between a job's submission and the wait, so that no job is lost."""
 
     def interrupts_held(self) -> AbstractContextManager[None]:
-        """Hold interrupts inside, except where `JobHandle.wait` waits."""
+        """Defer interrupts inside the context, except while `JobHandle.wait` waits."""
         ...
 
 
@@ -282,7 +282,7 @@ def find_executor() -> Executor:
     """The only installed executor, or `ray` among several.
 
     Raises:
-        ConfigurationError: No executor is installed, none of several is `ray`, or it can't run jobs.
+        ConfigurationError: No executor is installed, none of several is `ray`, or it has no `submit`.
     """
     return load_executor(entry_points(group=EXECUTOR_GROUP))
 
@@ -308,7 +308,7 @@ def load_executor(installed: Iterable[EntryPoint]) -> Executor:
     return executor
 
 
-#: The package that RocksDB comes with.
+#: The package that provides RocksDB.
 _PACKAGE: Final = "rocksdict"
 
 
@@ -316,7 +316,7 @@ def check_state_backends(job: JobGraph, config: JobConfig) -> None:
     """Refuse operators whose state RocksDB can't hold, and RocksDB without its package.
 
     Raises:
-        GraphError: An operator that keeps its state in columns is to use RocksDB.
+        GraphError: An operator that keeps its state in columns is configured to use RocksDB.
         ConfigurationError: RocksDB is not installed.
     """
     on_rocksdb = [

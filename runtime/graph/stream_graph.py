@@ -1,7 +1,7 @@
 """The stream graph: operators and connections exactly as the user wrote them, and the ids of operators.
 
-A stream can only be made from operators that are already there, so the order of the nodes is a topological
-order (Flink: `StreamGraph`). Chaining turns the graph into the job graph.
+A stream can only be made from operators that already exist, so the order of the nodes is a topological order
+(Flink: `StreamGraph`). Chaining turns the graph into the job graph.
 
 A checkpoint files state under an operator's id. Only a name that survives changes of the program lets a new
 version of a job find its state again. So users give operators with state their ids. Other operators get an id
@@ -30,7 +30,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 
 
 def problem_with_id(operator_id: object) -> str | None:
-    """Why this can't be an operator's id; `None` when it can."""
+    """The reason why this can't be an operator's id; `None` if it can."""
     if not isinstance(operator_id, str):
         return f"an operator id must be a string, not {type(operator_id).__name__} ({operator_id!r:.60})"
     if not operator_id:
@@ -88,9 +88,9 @@ class StreamNode:
         name: Readable description: `map(split_words)`.
         id: The user's id, if any.
         factory: Makes the operator; `None` for a source.
-        makes_watermarks: Whether event time begins anew with it.
-        coordinator: Makes its coordinator in the JobMaster.
-        num_cpus: The user's choice; `None` takes that of the chain. `num_gpus` and `resources` likewise.
+        makes_watermarks: Whether event time begins anew with the operator.
+        coordinator: Makes the operator's coordinator in the JobMaster.
+        num_cpus: The user's choice; `None` takes the chain's. `num_gpus` and `resources` likewise.
         start_new_chain: Never chain it to its producer.
         disable_chaining: Never chain it to another operator.
         state_backend: `None` for the job's backend.

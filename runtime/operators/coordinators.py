@@ -1,6 +1,6 @@
 """The parts of operators and sources that run in the JobMaster.
 
-**`OperatorCoordinator`** (Flink's name, too). An operator has one, in the JobMaster. It exchanges events with
+**`OperatorCoordinator`** (Flink's name, too): an operator's part in the JobMaster. It exchanges events with
 the operator's subtasks, takes part in checkpoints, and is restored after a failure. Every method is called in
 the JobMaster's thread and must not block; use `OperatorCoordinatorContext.run_in_background` for work that
 does. A source with an enumerator has a coordinator, and so has a user's operator with a method `coordinator`.
@@ -126,7 +126,7 @@ class OperatorCoordinator:
         answer.complete(None)
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Start the operator from this checkpoint, or from nothing: forget everything else."""
+        """Restore the state of this checkpoint, or start empty; drop all other state."""
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """React to a failed subtask; no event reaches it until it is restored."""
@@ -196,12 +196,12 @@ class RecordsEvents(Protocol):
         ...
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
-        """The state with those events; `None` for a checkpoint that is not recorded."""
+        """The state including the missing events; `None` for a checkpoint that is not recorded."""
         ...
 
 
 class MasterHook(Protocol):
-    """A hook of users, called from different threads, but never by two at a time.
+    """A user's hook; calls come from different threads, but never from two at a time.
 
     Calls may block. A call that does not return in time fails its checkpoint, or the start of the attempt. No
     further call is made before it has returned.
@@ -243,11 +243,11 @@ class MasterHook(Protocol):
         ...
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """Start the job from this checkpoint."""
+        """Restore the hook's state: the job starts from this checkpoint."""
         ...
 
     def reset(self) -> None:
-        """Start the job from nothing."""
+        """Reset the hook's state: the job starts without a checkpoint."""
         ...
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ class MasterHook(Protocol):
 
 @runtime_checkable
 class HasMasterHook(Protocol):
-    """A `Source` with a part in every checkpoint that runs in the JobMaster."""
+    """A `Source` with a hook in the JobMaster that takes part in every checkpoint."""
 
     def master_hook(self) -> MasterHook: ...
 
@@ -267,5 +267,5 @@ class ExternallyInducedReader(Protocol):
     """A `SourceReader` that meets marks."""
 
     def should_trigger_checkpoint(self) -> int | None:
-        """The checkpoint whose mark follows the records of the last `poll`; called once a poll."""
+        """The checkpoint whose mark follows the records of the last `poll`; called once per poll."""
         ...

@@ -5,8 +5,8 @@ values (`record/row_columns.py`), and Acero computes each group. A null has no t
 one, it gets the first type with which the expression can be computed.
 
 Only fields of the expression are read. A name that a dict does not have is null, also inside of a field. A
-plain field returns its value unchanged, of any type. A field that is named by position means the row's own
-order of names.
+plain field returns its value unchanged, of any type. A field given by position refers to the row's own order
+of names.
 
 If a row fails, the error is that of the first failing row, with its own types and values. So the error does
 not depend on the batch either.
@@ -38,7 +38,7 @@ from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows, values_of_column
 
-#: Types that are tried for nulls of an expression that takes none without a type, in this order.
+#: Types tried, in this order, for nulls of an expression that rejects untyped nulls.
 _TYPES_OF_NULLS: Final = (
     pa.null(),
     pa.string(),
@@ -54,9 +54,9 @@ _TYPES_OF_NULLS: Final = (
     pa.decimal128(38, 9),
     pa.list_(pa.null()),
 )
-#: Columns of nulls whose types are tried independently of each other.
+#: Maximum number of null columns whose types are tried independently of each other.
 _MOST_NULLS: Final = 2
-#: Types of columns for which the types of nulls are remembered.
+#: Maximum number of schemas for which the types of nulls are remembered.
 _MOST_KNOWN: Final = 1_000
 
 _T = TypeVar("_T")
@@ -177,7 +177,7 @@ class RowExpressions:
         raise first
 
     def _explained(self, rows: Sequence[Any], attempt: Callable[[Sequence[Any]], _T]) -> _T:
-        """The result of a function of rows; an error is that of the first row that fails."""
+        """The result of `attempt` for all rows; an error is that of the first row that fails."""
         try:
             return attempt(rows)
         except (ExpressionError, NoColumnTypeError) as error:

@@ -4,11 +4,11 @@
 again within one moment. In `process` that time is the watermark, or the time of day when the batch began. In
 `on_timer` it is the moment of the firing timer. So a timer that sets the next one continues from its own
 moment. After an hour of standstill it fires for each missed interval. Flink fires a timer of the past with
-the next watermark, and one that sets itself again never ends.
+the next watermark, and a timer that sets itself again never ends.
 
 *The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
-New timers that they set are dropped, or an interval would never end. Timers of processing time do not fire
-then, as in Flink.
+New timers that they set are dropped, or a repeating timer would never end. Timers of processing time do not
+fire then, as in Flink.
 
 *Timers are keyed state.* A timer is an entry of a nested table: its key, its moment, and as value the number
 of its registration. So it is in the snapshot as soon as it is set, and moves with its key when the job is
@@ -28,7 +28,7 @@ timers holds exactly those that have not fired.
 
 *Firing.* A watermark fires the timers of event time that it has reached, in portions (`held_watermark.py`).
 Timers of processing time fire in `flush`. It is due when the time of day has reached the earliest of them. If
-the machine's time of day is changed, timers fire early or late.
+the machine's clock is changed, timers fire early or late.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ _SECOND: Final = 1_000_000
 
 
 class FunctionTimerService:
-    """The time for a function; on a keyed stream it also sets timers (Flink's `TimerService`)."""
+    """Provides the time to a function; on a keyed stream also sets timers (Flink's `TimerService`)."""
 
     __slots__ = ("_clock", "_watermark")
 
@@ -167,7 +167,7 @@ class FunctionTimerService:
             at: A `datetime` with a time zone, or an `int` of microseconds since the epoch.
 
         Raises:
-            ConfigurationError: The value is no moment.
+            ConfigurationError: The value is not a point in time.
             PenstockError: The moment has passed, there is no current key, or the stream is not keyed.
         """
         raise _without_keys()
@@ -180,11 +180,11 @@ class FunctionTimerService:
         raise _without_keys()
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
-        """Delete the current key's timer of this moment; nothing happens when there is none."""
+        """Delete the current key's timer of this moment; does nothing if there is none."""
         raise _without_keys()
 
     def delete_processing_time_timer(self, at: datetime | int) -> None:
-        """Delete the current key's timer of this moment; nothing happens when there is none."""
+        """Delete the current key's timer of this moment; does nothing if there is none."""
         raise _without_keys()
 
     def advance(self, watermark: int | None) -> None:

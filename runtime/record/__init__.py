@@ -1,6 +1,6 @@
 """Elements of streams, and their codecs.
 
-- `elements`: what flows. `element_codec`: elements and batches as bytes.
+- `elements`: the classes of elements. `element_codec`: elements and batches as bytes.
 - `value_codec`, `value_encoder`: single values as bytes. `leaf_types` and `record_classes` are kinds of
   values. `stable_names`: Penstock's own classes in data.
 - `arrow_types`, `arrow_values`, `own_types`, `row_columns`: Python values and Arrow columns.

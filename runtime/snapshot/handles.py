@@ -97,7 +97,7 @@ class SavedTime:
 
     Attributes:
         event: The watermark; `None` before the first one.
-        expired: The latest stamp of expired entries by table; only for files of RocksDB, which may hold some.
+        expired: The latest stamp of expired entries by table; only for RocksDB, whose files may hold some.
     """
 
     event: int | None

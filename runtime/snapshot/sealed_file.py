@@ -101,7 +101,7 @@ def _is_cut_off(magic: bytes, data: bytes) -> bool:
 
 
 def _is_deeper(content: Any, levels: int) -> bool:
-    """Return whether lists and maps are nested deeper; without recursion, for which they may be too deep."""
+    """Return whether lists and maps are nested deeper than `levels`, without recursion."""
     level: list[Any] = [[content]]
     for _ in range(levels + 1):
         level = [
@@ -126,7 +126,7 @@ _SHORT: Final = Repr()
 
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 4, 70, 70
 
-#: Upper bound of ids and of numbers of subtasks and bytes.
+#: Upper bound of ids, and of counts of subtasks and bytes.
 _MOST: Final = 1 << 62
 
 

@@ -1,9 +1,9 @@
 """One subtask: a step function over its input, operator chain and outputs. It runs in one thread.
 
-* `subtask` steps. `build` makes one from its `descriptor`; `describe_tasks` makes those of an attempt.
+* `subtask` steps. `build` makes one from its `descriptor`; `describe_tasks` makes an attempt's descriptors.
 * Input: `task_input`. Work: `work_in_progress`, `task_time`, `outputs`.
 * Checkpoints: `subtask_checkpoints` (describes the way of a barrier), `channel_restore`.
 * The end: `end_of_input`. Counters: `statistics`.
 
-Imports `barrier`, `checkpoint`, `network` and what lies below, and never `job`.
+Imports `barrier`, `checkpoint`, `network` and lower folders, never `job`.
 """

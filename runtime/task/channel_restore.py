@@ -6,9 +6,9 @@ and is sent first.
 
 With another parallelism a stored channel has no counterpart, so both parts become input. A receiver reads all
 in-flight data of its exchanges and takes its part of each stored channel. In a keyed exchange these are the
-records of its key groups; in a rebalance, whole channels by the number of their receiver. Its part of one
-stored channel stays together and in order, on the channel of one sender. The gate hands out restored elements
-of all channels before new ones. So a record never overtakes an older one of its key.
+records of its key groups; in a rebalance, whole channels by the number of their receiver. The receiver's part
+of one stored channel stays together and in order, on the channel of one sender. The gate hands out restored
+elements of all channels before new ones. So a record never overtakes an older one of its key.
 
 Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
 event time stands still, which is safe.
@@ -39,7 +39,7 @@ from penstock.runtime.snapshot.ids import ChannelId, EdgeId
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.task_input import NetworkInput
 
-#: The kinds with `is_captured`; every version has stored these and no others.
+#: The kinds of elements with `is_captured`; every version has stored exactly these.
 _STORED: Final = frozenset(
     {ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS, ElementKind.END_OF_DATA}
 )
@@ -59,8 +59,8 @@ def restore_channels(
 
     Args:
         codec: Decodes the in-flight data, with the job's setting of trust in snapshots.
-        decode_all: Decode every buffer now. The exchanges may have a codec that trusts more: they carry data
-            of the job's own subtasks.
+        decode_all: Decode every buffer now. The codec of the exchanges may trust more, because they carry
+            data of the job's own subtasks.
 
     Raises:
         CorruptSnapshotError: A file is damaged, names an unknown channel, or holds an element that is never

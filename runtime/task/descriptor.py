@@ -1,4 +1,4 @@
-"""The input of a subtask: its descriptor, the files of its state, and its way to the JobMaster and back.
+"""A subtask's descriptor, the files of its state, and its messages from and to other processes.
 
 `SnapshotFiles` opens the places of snapshots. Checkpoints go into the job's own storage. A savepoint may go
 to another place, and a job may start from a snapshot in another place. Such a place is opened at its first
@@ -95,7 +95,7 @@ class NotifyAborted:
 
 @dataclass(frozen=True, slots=True)
 class EventForOperator:
-    """An event of an operator coordinator; its number, counted for each subtask, reveals a repeated one."""
+    """An event of an operator coordinator; its number, counted per subtask, reveals repetitions."""
 
     operator_id: str
     number: int
@@ -209,7 +209,7 @@ class SubtaskGateway(Protocol):
         ...
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
-        """Answer the deliveries below this sequence number of an input channel, which are consumed."""
+        """Acknowledge that an input channel's deliveries below this sequence number are consumed."""
         ...
 
     def acknowledge(

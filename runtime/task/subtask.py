@@ -9,7 +9,7 @@ A checkpoint is taken only when no operator is in the middle of a call. Everythi
 channel is then in state, in an output, or in the rest of a batch. An aligned barrier always comes at such a
 moment, because it stands between buffers; a source's trigger waits for it. An unaligned one comes between any
 two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with blocked
-outputs still handles it. Only a call that emits very much is awaited.
+outputs still handles it. Only a call that emits very many records is awaited.
 
 `subtask_checkpoints` describes the way of a barrier, `end_of_input` the end of a subtask.
 """
@@ -382,7 +382,7 @@ class Subtask:
         return None if at is None else self._input_time.monotonic_at(at, now)
 
     def _time_passes(self, then: EventTimeAdvanced | None = None) -> Work:
-        """Advance event time after a batch, then by the passing of time."""
+        """Advance event time to `then`, if given, and tick the source and the operators."""
         if then is not None:
             yield from self._event_time.advance(then.watermark, then.status)
         source = self._source
@@ -407,7 +407,7 @@ class Subtask:
     # -- statistics ---------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
-        """Counters of this subtask; any thread may call it, and there is no cost between two calls."""
+        """Counters of this subtask; any thread may call it, and it costs nothing between calls."""
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
         network = self._network

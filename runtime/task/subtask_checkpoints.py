@@ -31,8 +31,7 @@ left. A request waits here until its checkpoint can be taken:
 **State.** An unfinished call of an operator is in no snapshot. So work is finished before the barrier goes
 out (`prepare_barrier`), and pending slices become in-flight data (`capture_rest`).
 
-Events between the operators of a subtask and their coordinators, in order with its checkpoints.
-
+**Events** between a subtask's operators and their coordinators keep their order relative to its checkpoints.
 A coordinator takes its part of a checkpoint before the barrier reaches the subtask. An event that it sends
 afterwards names the checkpoint that it follows. The event waits here until the subtask has taken its part of
 that checkpoint, or will never take it. Right before the subtask takes its part of a newer checkpoint, it
@@ -88,7 +87,7 @@ class SentEvents:
     def sender_of(self, operator_id: str, *, is_counted: bool = True) -> Callable[[Any], None]:
         """Return the function that sends an operator's events.
 
-        Without `is_counted`, checkpoints hold none of them that are in flight: a restored reader asks again.
+        Without `is_counted`, checkpoints don't hold such events in flight: a restored reader requests again.
         """
         sent = 0
         if is_counted:

@@ -47,7 +47,6 @@ class HarnessSnapshot:
 
 
 def connector_of(location: OperatorLocation, attempt: int, clock: ManualClock) -> ConnectorContext:
-    """The context of a connector in a harness."""
     return ConnectorContext(
         job_id="harness",
         job_name="harness",

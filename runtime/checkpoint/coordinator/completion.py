@@ -93,9 +93,9 @@ class CheckpointFinalizer:
         on_outcome: Callable[[FinalizeOutcome], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Finalize the checkpoint that `begin` returns, when its turn comes.
+        """Queue the checkpoint that `begin` returns, to be finalized after those before it.
 
-        After `on_error` it may be unknown whether the log has the record.
+        After an error, the log may or may not have the record.
         """
         self._waiting.append(_Waiting(checkpoint_id, begin, on_outcome, on_error))
         self._next()
@@ -151,7 +151,7 @@ def complete_checkpoint(
     """Write a checkpoint's metadata and record, unless a newer attempt owns the job; blocks.
 
     Args:
-        checkpoint: Gets `metadata` and `size` here, and its `carried` files are copied.
+        checkpoint: The checkpoint; this call sets `metadata` and `size`, and copies the `carried` files.
         retained: Number of checkpoints that the job keeps; the record drops the others. With `None` the
             caller must drop them.
         open_location: Opens the folder of a savepoint outside `storage`.
@@ -207,7 +207,7 @@ def _write_metadata(storage: SnapshotStorage, path: str, checkpoint: CompletedCh
 
 
 def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
-    """Write the metadata of a savepoint into its own folder, which can be moved; blocks.
+    """Write the metadata of a savepoint into its own, relocatable folder; blocks.
 
     Raises:
         StorageError: A file is not visible here, or the metadata could not be written.
@@ -302,7 +302,7 @@ class CheckpointCompletions:
         self._aborts.subsume_older_than(checkpoint_id)
 
     def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
-        """Handle an error: no record is written, or the outcome is unknown, and then all files stay."""
+        """Handle an error; if it is unknown whether the record was written, all files stay."""
         reason = Reason.FINALIZE_CHECKPOINT_FAILURE
         files = pending.abort(reason)
         no_other_can_be = isinstance(error, CarriedStateError)

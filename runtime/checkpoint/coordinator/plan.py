@@ -37,8 +37,8 @@ class SubtaskStatus(Enum):
 class CheckpointPlan:
     """The subtasks of one checkpoint.
 
-    Subtasks in `trigger` with input begin only without a barrier. The checkpoint takes over the last state of
-    `finished` ones.
+    A subtask in `trigger` that has inputs begins only without a barrier. The checkpoint takes over the last
+    state of the subtasks in `finished`.
     """
 
     trigger: tuple[SubtaskId, ...]
@@ -100,7 +100,7 @@ class CheckpointPlanner:
         return self._older_attempts.get(subtask, self._attempt)
 
     def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
-        """The unfinished ones of these subtasks, by attempt."""
+        """The unfinished subtasks among these, by attempt."""
         found: dict[int, list[SubtaskId]] = {}
         status = self.status
         for subtask in subtasks:
@@ -125,7 +125,7 @@ class CheckpointPlanner:
     def restored(
         self, operators: Mapping[str, OperatorState], region: frozenset[SubtaskId] | None = None
     ) -> None:
-        """Note the states that subtasks (`None` for all) start from, in which some may have finished."""
+        """Note the states that a region (`None` for the job) starts from; some subtasks may have finished."""
         try:
             finished = finished_on_restore(self.graph.execution, operators)
         except StateMismatchError:
@@ -165,7 +165,7 @@ class CheckpointPlanner:
         return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))
 
 
-#: The answer of a JobMaster that another one has replaced.
+#: The answer of a JobMaster that was replaced.
 TAKEN_OVER: Final = CheckpointFailed(
     Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
 )

@@ -255,7 +255,7 @@ class RecordOperations(QuickLooks[T_co]):
                 expression of columns of `pyarrow.compute`, such as `pc.field("v") > 3`, for dicts and Arrow
                 batches, which stay Arrow batches. Null is not true.
             fn_constructor_args: Positional arguments for the constructor of a class.
-            fn_constructor_kwargs: Keyword arguments for it.
+            fn_constructor_kwargs: Keyword arguments for the constructor of a class.
             **options: See `OperatorOptions`.
         """
         if isinstance(function, pc.Expression):
@@ -373,12 +373,12 @@ class RecordOperations(QuickLooks[T_co]):
                 yields several such results. Or a class with a method `__call__` that does so, such as a
                 model. Each subtask makes an object of it before the first batch, and calls its method
                 `close` at the end, if it has one.
-            batch_format: `rows` gives the function a list of records, `arrow` a `pyarrow.RecordBatch`. Rows
-                must be dicts for it, and a batch has only rows of the same names and types, nulls included.
-            schema: The columns of all Arrow batches. With it rows that lack values can be in one batch with
-                others. A row or batch that does not fit without loss ends the job.
+            batch_format: `rows` gives the function a list of records, `arrow` a `pyarrow.RecordBatch`. For
+                `arrow`, rows must be dicts; rows of a batch have the same names and types, nulls included.
+            schema: The columns of all Arrow batches. With a schema, rows that lack values can share a batch
+                with others. A row or batch that does not fit without loss ends the job.
             fn_constructor_args: Positional arguments for the constructor of a class.
-            fn_constructor_kwargs: Keyword arguments for it.
+            fn_constructor_kwargs: Keyword arguments for the constructor of a class.
             **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
 
         Example:

@@ -1,7 +1,7 @@
 """`WindowSettings`: the windows that a user has described so far, and their operator.
 
-Windows of one size and of event time, without further settings, get an operator of their own
-(`WindowOperator`). All others get the one with triggers. Both keep and emit the same.
+Event-time windows of one size without further settings use `WindowOperator`. All others use
+`TriggeredWindowOperator`. Both keep and emit the same.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WindowSettings:
     """Settings of windows; each method returns new settings, or raises `GraphError` with the user's line.
 
     Attributes:
-        own_trigger: The user's trigger; `None` for that of the assigner.
+        own_trigger: The user's trigger; `None` for the assigner's.
         lateness: Microseconds for which a window is kept after its end.
         last: Number of records in windows that slide by count.
     """
@@ -140,10 +140,10 @@ class WindowSettings:
         return partial(triggered_operator, key_selector, plan, make)
 
     def _check_time_of(self, trigger: Trigger[Any]) -> None:
-        """Refuse a trigger that waits for the end of windows in another kind of time than theirs."""
+        """Refuse a trigger that waits for the end of windows in another time domain than the windows'."""
         windows = self.records
         if windows.is_endless:
-            return  # only the end of the input ends them, and that fires both
+            return  # only the end of the input ends these windows, in either time domain
         part = part_of_other_time(trigger, is_event_time=windows.is_event_time)
         if part is None:
             return

@@ -1,6 +1,6 @@
 """`Aggregation`: several aggregate functions over the same keys, and the accumulators of all keys.
 
-A batch is aggregated in two steps. `partials` groups it to one row of partial results a key, by pyarrow's
+A batch is aggregated in two steps. `partials` groups it into one row of partial results per key, by pyarrow's
 `group_by`. Their columns are called `total:sum`, for example. `merge` finds the slots of these keys and
 merges the rows into the accumulators of the table. A combiner in front of the exchange sends partial results
 in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs a few
@@ -49,7 +49,7 @@ from penstock.runtime.state.typed_columns import GrowingColumn, Slots, plain_nam
 #: Metadata of the schema of a combiner's partial results; in-flight data of snapshots holds it.
 PARTIAL: Final = {b"penstock": b"reduced"}
 
-#: Between the name of a result and the name of its accumulator's column.
+#: Separator between the name of a result and the name of its accumulator's column.
 OF: Final = ":"
 
 
@@ -182,7 +182,7 @@ class Aggregation:
         those of `partials` and `merge`, apart from the order of additions.
 
         Returns:
-            The slots that were touched, each once; `None`, and nothing was done, if a function can't do it.
+            The slots that were touched, each once; `None`, without any change, if a function can't do this.
         """
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         columns = dict(keys)
@@ -348,7 +348,7 @@ class Aggregation:
         for column, full in names.items():
             if column not in found:
                 known = table.columns.get(full)
-                # Without the column the state is of a program without this function.
+                # A missing column means state of a program without this function.
                 missing = self._functions[name].accumulator_types(pa.null())[column]
                 found[column] = known.all[0] if known is not None else table.column(full, missing)
         return found
@@ -359,7 +359,7 @@ class Aggregation:
 
 
 def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:
-    """Columns of further types beside the first column of their name."""
+    """Group columns that hold further types of a column, by that column's name."""
     found: dict[str, list[pa.Array]] = {}
     for label, array in columns.items():
         name = plain_name(label, array.type)
@@ -385,7 +385,7 @@ def _array_of(results: list[tuple[Any, pa.DataType]], rows: NDArray[np.int64]) -
 def _prepared(
     function: ColumnAggregate, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """The column that a function reads, prepared; for a function of none, any as long as the batch."""
+    """The prepared input column of a function; if it reads none, any column of the batch's length."""
     names = function.columns
     if not names:
         return function.prepared(next(iter(keys.values())))

@@ -226,7 +226,7 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
 
     The class declares its states: `ValueState`, `ListState`, `MapState`, `ReducingState`, `AggregatingState`.
     The runtime binds them to the current key before `open`. One object serves all keys of a subtask. Keys
-    share the other attributes of `self`, and a restart loses them. Put what belongs to a key into state.
+    share the other attributes of `self`, and a restart loses them. Keep all data of a key in state.
 
     Example:
         >>> from penstock import ValueState

@@ -36,7 +36,7 @@ class CurrentRecord:
 
 
 class RecordCursor:
-    """Makes the iterator of a batch's rows and reports later where it stood.
+    """Iterates over a batch's rows, and knows the current record when a function fails.
 
     Example:
         >>> cursor = RecordCursor()
@@ -109,7 +109,7 @@ def error_at(
 ) -> OperatorError | OperatorInterrupt:
     """The error that an operator raises for `error`: `operator_error`, or an `OperatorInterrupt`.
 
-    So Ctrl-C ends a program that runs operators in its main thread, as a test with the harness does.
+    So Ctrl-C ends a program that runs operators in its main thread, such as a test with the harness.
     """
     failure = operator_error(location, doing, error, record)
     return OperatorInterrupt(failure) if isinstance(error, KeyboardInterrupt) else failure

@@ -50,7 +50,7 @@ class FunctionClass:
 
 
 def is_function_class(value: object) -> bool:
-    """Return whether a class has callable objects; a conversion such as `str` is none.
+    """Return whether this is a class of callable objects; conversions such as `str` are not.
 
     Example:
         >>> class Double:
@@ -92,7 +92,7 @@ class OutputTag(Generic[T]):
     Give `ctx.output` the tag and a record, and `side_output` of the resulting stream the tag.
 
     Args:
-        name: The attribute's name by default.
+        name: Name of the side output; by default the attribute's name.
 
     Raises:
         ConfigurationError: The name is invalid.

@@ -6,7 +6,7 @@ it has `OUTPUT_SLICE` rows, or after about ten milliseconds, so that a slow gene
 messages. The clock is read once a chunk; chunks shrink where rows are slow and grow where they are fast.
 
 `Emission` decides when emitted records are copied. A record keeps the value that it had when it was emitted.
-The function may have kept it, and may change it in its next call, or behind its `yield`. So each mutable
+But a function may keep the record, and change it in its next call or after its `yield`. So each mutable
 record is copied before the function continues (`own_copy`). A function that only reads changes nothing
 between two records, so all records of a batch are examined at once, which is several times faster. In a
 subtask whose functions all only read, nothing is copied.
@@ -39,7 +39,7 @@ def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Emission(Enum):
-    """Time at which records are copied: `NEVER`, `BY_BATCH` behind the last one, or each `AT_ONCE`."""
+    """Time at which records are copied: `NEVER`, `BY_BATCH` after the last one, or each `AT_ONCE`."""
 
     NEVER = "never"
     BY_BATCH = "by batch"
@@ -110,7 +110,7 @@ class ResultCollector:
         Args:
             results: One result for each input record, drawn when the one before is consumed.
             timestamps: Timestamps of the input records, each drawn right after its result; `None` for none.
-            are_iterable: Whether `iterable_of` was called for each result, so that none has to be checked.
+            are_iterable: Whether `iterable_of` was called for each result, so that no result needs a check.
         """
         stamps: list[int] = []
         if timestamps is None:

@@ -1,9 +1,9 @@
 """The writer of one subtask of a `FileSink`: open file, ended files, commit, leftovers.
 
-**Names.** Only the name of a file says who wrote it (`PartNames`):
+**Names.** Only a file's name identifies its writer (`PartNames`):
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
 job id may hold `-`, and an operator id may hold anything. The operator is escaped to hold no `-`, so a name
-reads back in one way only, from its right end.
+can be parsed in one way only, from its right end.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class PartNames:
 
 @dataclass(frozen=True, slots=True)
 class PendingFile:
-    """A pre-committed file; any subtask can commit it, even when the sink has another directory by then."""
+    """A pre-committed file; any subtask can commit it, even if the sink's directory has changed since."""
 
     directory: str
     name: str
@@ -148,7 +148,6 @@ class FileSinkWriter:
         self._ended: list[PendingFile] = []
 
     def write(self, batch: Batch) -> None:
-        """Add records to the open file, and end the file when it has become large."""
         if not len(batch):
             return
         try:

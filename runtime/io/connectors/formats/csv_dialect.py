@@ -249,7 +249,7 @@ _PATTERNS: Final = {
 
 
 def has_arrow_types(types: Any) -> bool:
-    """Whether the types of a source require columns, also when it returns rows."""
+    """Whether the types of a source require columns, even if the source returns rows."""
     return types == "infer" or (
         isinstance(types, Mapping) and any(isinstance(kind, pa.DataType) for kind in types.values())
     )

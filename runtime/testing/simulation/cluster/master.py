@@ -1,7 +1,7 @@
 """A submitted job, and `Master`: a process of its JobMaster with the real scheduler and its guard.
 
-A run may have several: one after the other because they die, or two at once because one was declared dead
-by mistake. Writes that a dead one began may still succeed. Messages to it reach its successor.
+A run may have several JobMasters: one after the other because they die, or two at once because one was
+declared dead by mistake. Writes of a dead JobMaster may still succeed. Messages to it reach its successor.
 
 A compaction of the decision log writes its record, then the hint, and then deletes the earlier slots in
 several calls. The JobMaster may die before any call after the record, and in the middle of a call that
@@ -58,11 +58,11 @@ class UserCode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJob:
-    """A job.
+    """A submitted job.
 
     Attributes:
         code: Copies users' objects for each process; `None` shares them.
-        is_new: Whether its first JobMaster treats it as just submitted.
+        is_new: Whether the first JobMaster treats the job as just submitted.
         compact_every: Number of records after which its log is compacted.
         inline_limit: Maximum bytes of a state that stays in the metadata; `None` for the default.
     """
@@ -76,7 +76,6 @@ class SimulatedJob:
     inline_limit: int | None = None
 
     def received(self) -> SimulatedJob:
-        """The job as a JobMaster receives it."""
         return self if self.code is None else replace(self, graph=self.code.graph_for_master())
 
     def received_task(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
@@ -93,7 +92,8 @@ class RestartLedger:
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.
-        stopped: Time at which the previous attempt was stopped; for the first deployment its own time.
+        stopped: Time at which the previous attempt was stopped; for the first deployment the time of that
+            deployment.
         last_stop: Time of the last stop of an attempt, whether or not another one followed.
     """
 
@@ -170,8 +170,8 @@ class Master:
 
     Attributes:
         graph: The job at its current parallelism, as this JobMaster knows it.
-        is_alive: Whether it has neither died nor left.
-        clock: Its clock; monotonic time may run faster or slower than the world's.
+        is_alive: Whether the JobMaster has neither died nor left.
+        clock: The JobMaster's clock; monotonic time may run faster or slower than the world's.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Master:
         self._scheduler.start()
 
     def die(self, *, work_continues: bool) -> None:
-        """End its process; with `work_continues`, its writes in progress still reach the storage."""
+        """End the process; with `work_continues`, its writes in progress still reach the storage."""
         self.is_alive = False
         self.timers.close()
         self._suspension.wake()
@@ -248,7 +248,7 @@ class Master:
         return self._suspension.is_frozen
 
     def processor_time(self) -> float:
-        """Seconds of processor time that it has used; constant while it is frozen."""
+        """Used processor time in seconds; constant while the JobMaster is frozen."""
         if not self.is_frozen:
             self._processor_time += _USED
         return self._processor_time

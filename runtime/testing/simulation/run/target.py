@@ -80,7 +80,7 @@ class User:
 
     def _draw_parallelism(self, master: Master) -> dict[str, int]:
         draws, now = self._world.draws, {v.id: v.parallelism for v in master.scheduler.graph.vertices}
-        # A job that continues at another parallelism may have one in the chain of another vertex.
+        # A job that continues at another parallelism may have an operator in the chain of another vertex.
         left = [operator for operator in self._plan.rescalable if operator in now]
         wanted: dict[str, int] = {}
         for _ in range(min(len(left), draws.between(1, 2))):

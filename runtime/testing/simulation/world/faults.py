@@ -94,7 +94,7 @@ class FaultKind(Enum):
     ALIGNMENT_CANCELLED = "alignment released by a cancellation marker"
     ALIGNMENT_LIMIT = "stored alignment over its limit"
 
-    # -- what people ask for --
+    # -- requests of users --
     SAVEPOINT = "savepoint in between"
     GAVE_UP = "job failed by its restart strategy"
     JOB_CANCELLED = "job cancelled"
@@ -109,7 +109,7 @@ class FaultKind(Enum):
 
 
 class FaultCounts:
-    """Number of failures of each kind that really happened."""
+    """Number of failures of each kind that happened."""
 
     def __init__(self) -> None:
         self._counts: Counter[FaultKind] = Counter()

@@ -80,7 +80,7 @@ class World:
         captured: Acknowledgements with in-flight data.
         restored: Subtasks that were restored with in-flight data.
         stored: Acknowledgements of alignments that stored elements.
-        spilled: Those whose alignment did not fit into memory.
+        spilled: Acknowledgements of alignments that did not fit into memory.
         before_effect: Called before users' code has an effect outside its process, which may die there.
         on_moment: Called at moments at which planned faults are due.
     """
@@ -147,7 +147,7 @@ class World:
         return self._delayed(self.draws.real(0.0, most))
 
     def repeats(self, kind: FaultKind) -> bool:
-        """Draw whether something arrives twice, and count it as this kind."""
+        """Draw whether something arrives twice, and count that as a fault of this kind."""
         if self.is_calm or not self.draws.chance(self.conditions.repeats):
             return False
         self.counts.happened(kind)
