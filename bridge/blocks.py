@@ -45,7 +45,7 @@ FETCH: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block; its size is in bytes, and its Arrow schema is serialised."""
+    """A block; `size` is in bytes, and its Arrow schema is serialised."""
 
     data: ray.ObjectRef[bytes]
     rows: int

@@ -28,8 +28,6 @@ _COLUMNS, _WIDTH, _HEIGHT = 2, 12, 8
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A curve of the dashboard."""
-
     title: str
     unit: str
     queries: tuple[tuple[str, str], ...]
@@ -130,7 +128,7 @@ class AlertRule:
     Attributes:
         limit: The comparison that must hold.
         lasting: Duration for which it must hold, in Prometheus's notation.
-        summary: One sentence for the person who is woken up; `$labels` and `$value` are filled in.
+        summary: Sentence for the person on call; `$labels` and `$value` are filled in.
     """
 
     name: str

@@ -83,7 +83,6 @@ def arguments_of(elements: list[bytes]) -> list[FirstArgument | bytes]:
 
 
 def elements_of(first: FirstArgument, pieces: Sequence[bytes]) -> list[bytes]:
-    """The elements of a frame from its arguments."""
     if not pieces:
         return cast("list[bytes]", first)
     joined = b"".join(pieces)

@@ -41,7 +41,7 @@ class EncodedListState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
-    """One operator after the synchronous part."""
+    """An operator's state after the synchronous part."""
 
     lists: Mapping[str, EncodedListState] = field(default_factory=dict)
     keyed: UnfinishedSnapshot | None = None

@@ -39,7 +39,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> FailureCause:
-    """Make the cause unrecoverable if an operator fails to start in the first attempt: no restart helps."""
+    """Make the cause unrecoverable if an operator can't be opened in the first attempt: no restart helps."""
     if attempt == 1 and isinstance(culprit, OperatorError | OperatorLocation):
         return replace(cause, recoverable=False)
     return cause

@@ -3,9 +3,9 @@
 A stream can only be made from operators that already exist, so the order of the nodes is a topological order
 (Flink: `StreamGraph`). Chaining turns the graph into the job graph.
 
-A checkpoint files state under an operator's id. Only a name that survives changes of the program lets a new
-version of a job find its state again. So users give operators with state their ids. Other operators get an id
-made from their kind and their number among operators of that kind. It never collides with a user's id.
+A checkpoint files state under an operator's id. A new version of a job finds its state only by ids that
+survive changes of the program. So users give ids to operators with state. Other operators get an id made from
+their kind and their number among operators of that kind. It never collides with a user's id.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _numbered(kind: str, taken: Set[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """One output of one operator, as another operator reads it.
+    """An output of an operator, as another operator reads it.
 
     Attributes:
         tag: Name of a side output; `None` for the main output.
@@ -81,7 +81,7 @@ _KEEP_RECORDS: Final = frozenset({"filter", "timestamps", "split"})
 
 @dataclass(frozen=True, slots=True)
 class StreamNode:
-    """One operator as the user wrote it.
+    """An operator as the user wrote it.
 
     Attributes:
         kind: Name of the API's method: `map`, `source`.

@@ -1,10 +1,10 @@
 """Timers of keys: `KeyedTimerService` sets them, `TimerQueue` keeps them, `FunctionTimers` fires them.
 
-*Timers in the past.* A timer must lie behind the time at which the function runs, or it would fire again and
-again within one moment. In `process` that time is the watermark, or the time of day when the batch began. In
-`on_timer` it is the moment of the firing timer. So a timer that sets the next one continues from its own
-moment. After an hour of standstill it fires for each missed interval. Flink fires a timer of the past with
-the next watermark, and a timer that sets itself again never ends.
+*Timers in the past.* A timer must be later than the time at which the function runs, or it would fire
+repeatedly within one moment. In `process` that time is the watermark, or the time of day when the batch
+began. In `on_timer` it is the moment of the firing timer. So a timer that sets the next one continues from
+its own moment. After an hour of standstill it fires for each missed interval. Flink fires a timer of the past
+with the next watermark, and a timer that sets itself again never ends.
 
 *The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
 New timers that they set are dropped, or a repeating timer would never end. Timers of processing time do not

@@ -1,4 +1,4 @@
-"""One subtask: a step function over its input, operator chain and outputs. It runs in one thread.
+"""A subtask: a step function over its input, operator chain and outputs. It runs in one thread.
 
 * `subtask` steps. `build` makes one from its `descriptor`; `describe_tasks` makes an attempt's descriptors.
 * Input: `task_input`. Work: `work_in_progress`, `task_time`, `outputs`.

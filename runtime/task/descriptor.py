@@ -32,7 +32,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 
 @dataclass(frozen=True, slots=True)
 class TaskDescriptor:
-    """One subtask of one attempt: plain data, pickled once per deployment.
+    """A subtask of one attempt: plain data, pickled once per deployment.
 
     Attributes:
         restore: State to begin with; `None` on a fresh start.

@@ -1,4 +1,4 @@
-"""One subtask as a step function.
+"""A subtask as a step function.
 
 A driver calls `step()` repeatedly in one thread, and delivers external events through the other methods in
 the same thread. `step` does one piece of work of about ten milliseconds and returns whether there is more.

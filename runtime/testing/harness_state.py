@@ -28,7 +28,7 @@ ListsInSnapshot: TypeAlias = Mapping[str, tuple[RedistributionMode, Sequence[byt
 
 @dataclass(frozen=True, slots=True)
 class HarnessSnapshot:
-    """One checkpoint of one harness, encoded as in a job.
+    """A checkpoint of a harness, encoded as in a job.
 
     Attributes:
         keyed: Keyed state, if the operator has any.

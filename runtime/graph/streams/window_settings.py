@@ -143,7 +143,7 @@ class WindowSettings:
         """Refuse a trigger that waits for the end of windows in another time domain than the windows'."""
         windows = self.records
         if windows.is_endless:
-            return  # only the end of the input ends these windows, in either time domain
+            return  # only the end of the input ends these windows, and it fires triggers of both
         part = part_of_other_time(trigger, is_event_time=windows.is_event_time)
         if part is None:
             return

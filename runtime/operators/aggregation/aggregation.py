@@ -125,7 +125,7 @@ class Aggregation:
         return Aggregation(self.key_names, {**self._functions, **functions})
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """One row for each key of a batch: the key's columns in canonical form, then the partial results."""
+        """A row for each key of a batch: the key's columns in canonical form, then the partial results."""
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         groupings = {name: f.groupings(prepared[name]) for name, f in self._combining.items()}
         flat = [grouping for some in groupings.values() for grouping in some]

@@ -134,8 +134,6 @@ class User:
 
 @dataclass(slots=True)
 class Target:
-    """The run that faults strike."""
-
     world: World
     control: ControlPlane
     plan: Plan

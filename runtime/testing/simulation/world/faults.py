@@ -153,7 +153,7 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One failure of the plan.
+    """A failure of the plan.
 
     Attributes:
         occurrence: Occurrence of that moment at which it strikes, from 1; for `MOVE` the number of the move.
