@@ -282,7 +282,7 @@ def find_executor() -> Executor:
     """The only installed executor, or `ray` among several.
 
     Raises:
-        ConfigurationError: No executor is installed, none of several is `ray`, or the chosen one has no `submit`.
+        ConfigurationError: No executor is installed, none of several is `ray`, or its `submit` is missing.
     """
     return load_executor(entry_points(group=EXECUTOR_GROUP))
 
