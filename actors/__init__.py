@@ -1,4 +1,4 @@
-"""Penstock on Ray: the only part that knows Ray.
+"""Penstock on Ray: clients, JobMasters, subtasks and commands.
 
 `StreamEnvironment.run` and `submit` find the executor by its entry point, so most programs never import this
 package. `penstock` and `penstock.cluster` have its public names.
@@ -6,8 +6,8 @@ package. `penstock` and `penstock.cluster` have its public names.
 Its folders are laid out by process. Each may import those below it, and `penstock.runtime`:
 
 - `command_line`: the commands `penstock list`, `status` and so on;
-- `client`: the program that submits a job, or looks at one;
+- `client`: the program that submits or observes a job;
 - `master`: the process of a job's JobMaster;
 - `subtask`: the process of one subtask;
-- `shared`: what several of them use.
+- `shared`: code that several of them share.
 """

@@ -5,13 +5,13 @@ read as microseconds. So every column is cast to a type that Spark writes itself
 and names that differ only in case, are refused by name: Spark treats such names as one.
 
 Without a given schema the first batch decides the columns; later batches must fit without loss. Arrow does
-not check that a `not null` column holds no nulls, and Spark relies on it. So only a schema that the user
-gives makes such columns, and their values are checked.
+not check that a `not null` column holds no nulls, and Spark relies on it. So only a schema of the user can
+declare such columns, and their values are checked.
 
 In the other direction a column whose type can't be transferred is refused when the graph is built. Spark
 accepts time zones that Python does not know, such as `GMT+2` and `PST`. Java translates them.
 
-PySpark is imported inside of functions only.
+PySpark is imported inside functions only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def cut(batch: pa.RecordBatch, size: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into pieces of about `size` bytes, by its average row, and at most `rows` rows."""
+    """Cut a batch into pieces of at most `rows` rows and about `size` bytes, by its average row."""
     if not batch.num_rows:
         return
     step = max(1, min(rows, int(size / row_size(batch))))
@@ -55,7 +55,7 @@ def cut_strictly(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
 
 
 def row_size(batch: pa.RecordBatch) -> float:
-    """Average bytes of a row of a whole batch; at least one.
+    """Average bytes per row of a batch that is not sliced; at least one.
 
     Uses `get_total_buffer_size`, because `nbytes` crashes on the empty maps that Spark writes (Arrow 26).
     """
@@ -285,7 +285,7 @@ def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
     """The Arrow schema in which rows of a DataFrame are transferred; raises `UnsupportedTypeError`.
 
     Args:
-        time_zone: Spark's session time zone, which timestamps get, except those without a zone.
+        time_zone: Spark's session time zone, used for timestamps except those without a zone.
     """
     if not len(schema):
         msg = "the DataFrame has no columns, so there is nothing to transfer"
@@ -299,7 +299,7 @@ def _arrow_field(field: Any, path: str, time_zone: str) -> pa.Field:
 
 
 def _named(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
-    """A field. Spark wrongly says that elements of `array()` are not null, so nested values may be null."""
+    """Make a field. A field of nulls is always nullable, although Spark denies it for `array()`."""
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 

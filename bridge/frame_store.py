@@ -5,7 +5,7 @@ frames at the next checkpoint. So frames go to files only when more than `memory
 checkpoints; they stay there.
 
 A file is unlinked as soon as it is created, so nothing is left behind however the process ends. It is closed
-when all its frames are released, so the files hold little more than what is needed.
+when all its frames are released, so the files hold little beside unreleased frames.
 
 The files have a limit, because they share a disk with Ray and all other processes of the node. Waiting for
 room would not help. The frames of a micro-batch can't be read before it is closed, and frames that were read
@@ -26,7 +26,7 @@ from penstock.runtime.errors import PenstockError
 FILE_SIZE: Final = 64 * 1024 * 1024
 #: Bytes that one receive buffer may hold in files.
 DEFAULT_MAX_DISK_BYTES: Final = 64 * 1024**3
-#: The number of the memory; files begin at 1.
+#: File number that stands for memory; files begin at 1.
 _MEMORY: Final = 0
 
 

@@ -3,12 +3,12 @@
 Spark numbers the micro-batches, commits one when `foreachBatch` returns, and after a failure gives the same
 number to the same rows. So a micro-batch is an epoch of the receive buffers (`receive_buffer.py`), whose rows
 can be read when all of them have arrived. `foreachBatch` returns only when a completed checkpoint of the job
-covers the micro-batch. So Spark commits nothing that the job could still lose, and the job counts nothing
-twice that Spark repeats.
+covers the micro-batch. So Spark commits nothing that the job could still lose, and the job counts no repeated
+micro-batch twice.
 
 The number of a micro-batch is the replayable offset. A snapshot that was taken at the end of a micro-batch
 contains its number. A job that starts from it treats all micro-batches up to that number as closed. Spark may
-give the last one again, and it is skipped.
+repeat the last one, which is then skipped.
 
 A query that fails is restarted a few times, with growing pauses, because causes such as an unavailable
 storage often last some seconds. A query that ends (its trigger is `availableNow` or `once`, or it is stopped)
@@ -30,9 +30,8 @@ The request is repeated until readers have reported to all receive buffers that 
 * The completed checkpoint does not cover the micro-batch, because a restored reader reads its part again.
 * The JobMaster died: its successor gets the request.
 
-Each query has one request in progress at most. In the coordinator's queue a request is as urgent as a
-periodic
-one: `min_pause` and `max_concurrent` hold it back, because users set them to give the job time.
+Each query has one request in progress at most. `min_pause` and `max_concurrent` hold it back like a periodic
+one, because users set them to give the job time.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def wait_until_covered(buffers: JobBuffers, epoch: int, *, induce: bool) -> None
     Raises:
         TransferError: The epoch will never be covered.
         NoAnswerError: A receive buffer is silent, or Ray can't reach it.
-        ray.exceptions.RayActorError: The receive buffers have ended, mostly with their job.
+        ray.exceptions.RayActorError: The receive buffers have ended, usually with their job.
     """
     covered = _are_covered(buffers, epoch, 0.0)
     while not covered:
@@ -144,10 +143,10 @@ _LOOK: Final = 1.0
 
 
 class QueryRestarts:
-    """Counts the failures of a query, and lets its pauses grow.
+    """Counts the failures of a query, and lengthens its pauses.
 
     Args:
-        most: Restarts without progress.
+        most: Maximum number of restarts without progress.
     """
 
     def __init__(self, most: int) -> None:
@@ -281,8 +280,8 @@ class QueryEnd:
     """Outcome of a run of the query.
 
     Attributes:
-        stopped_here: The query was stopped because its job or its program ends; the stream has not ended.
-        is_final: No restart helps.
+        stopped_here: Whether the end of the job or program stopped the query; its stream has not ended.
+        is_final: Whether a restart would be useless.
     """
 
     failure: str | None = None
@@ -343,7 +342,7 @@ class StreamingQuery:
         buffers.fail(NO_PROGRAM if program_ends.is_set() else DIED)
 
     def _for_good(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:
-        """Why a failed query is not restarted, or `None`."""
+        """Return the reason not to restart a failed query, or `None`."""
         if not is_alive(self._df.sparkSession):
             return _STOPPED
         if end.is_final:
@@ -397,7 +396,7 @@ class StreamingQuery:
 
 
 def _watch(query: Any, buffers: JobBuffers) -> bool:
-    """Wait for the end of a query; return whether it was stopped here, as its job or the program ends."""
+    """Wait for the end of a query; return whether it was stopped because its job or the program ends."""
     looked = time.monotonic()
     while query.isActive:
         if program_ends.wait(_POLL):

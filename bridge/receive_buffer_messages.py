@@ -23,7 +23,7 @@ class Frame:
 
     Attributes:
         epoch: Number of the epoch; 0 for a DataFrame.
-        run: Names one try to transfer the epoch.
+        run: Name of one attempt to transfer the epoch.
         number: Number of the frame within the partition, from 0.
     """
 
@@ -100,13 +100,13 @@ class ReceiveBufferStatistics:
         epochs: Closed epochs: 1 for a DataFrame, else the number of micro-batches.
         partitions: Partitions with at least one pushed frame, over all epochs.
         frames: Accepted frames.
-        duplicates: Frames that came again with the same content and were dropped.
+        duplicates: Frames that arrived again with the same content and were dropped.
         attempts: Task attempts that have pushed frames; equals `partitions` when nothing was retried.
         unread_bytes: Bytes that wait for the reader.
         most_unread_bytes: The highest value of `unread_bytes`.
         held_bytes: Bytes that no completed checkpoint covers yet.
-        complete: All partitions have been transferred.
-        failure: Why the transfer has failed, if it has.
+        complete: Whether all partitions have been transferred.
+        failure: Reason for the failure of the transfer, if it has failed.
     """
 
     index: int
@@ -129,7 +129,7 @@ NO_PROGRAM: Final = (
     "the program with the Spark session ended, or stopped it, before all partitions were transferred; keep "
     "both until wait_for_transfer(job) returns, and start the job again"
 )
-#: Ray could not reach that program's rendezvous for long, and does not report it dead.
+#: Ray could not reach that program's rendezvous for a long time, and does not report it dead.
 UNREACHABLE_PROGRAM: Final = (
     "Ray could not reach the program with the Spark session for a minute; look at the nodes and at the "
     "network (`ray status`, `ray list nodes`), and start the job again"
@@ -146,7 +146,7 @@ DIED: Final = (
     "the process that holds the rows between Spark and the job died, and rows that it held are in no "
     "checkpoint; start the job again"
 )
-#: Ray could not reach the receive buffer for long, and does not report it dead.
+#: Ray could not reach the receive buffer for a long time, and does not report it dead.
 UNREACHABLE: Final = (
     "Ray could not reach the process that holds the rows between Spark and the job for a minute; look at its "
     "node and at the network (`ray status`, `ray list nodes`), and start the job again"

@@ -1,17 +1,16 @@
 """Names: the rule for names that users give, and the nearest known name for a misspelt one.
 
-A name of a job, a state, a side output, a group or a hook is text of any alphabet. It goes to file names,
-labels of Prometheus, spans of OpenTelemetry, JSON, terminals and pages, and each of them escapes what it
-must. Only invisible characters and those that can't be encoded are refused.
+A name of a job, a state, a side output, a group or a hook is text of any alphabet. It appears in file names,
+labels of Prometheus, spans of OpenTelemetry, JSON, terminals and pages, and each of these escapes it as
+needed. Only invisible characters and those that can't be encoded are refused.
 
 All names are in Unicode's normal form C. An editor or a file system may change the form of a text, and the
 state under a name would be lost with it. Letters that only look alike stay different, and so do upper and
 lower case.
 
 Python's hints for misspelt names reach only tracebacks that Python prints itself. Notebooks, logs and job
-reports show the message alone, so the hint is part of the message here. A name that is spelt right costs
-nothing, except one look at the keywords of a constructor. Classes of the record path must not use
-`NearestNames`.
+reports show the message alone, so the hint is part of the message here. A correct name costs nothing, except
+one check of a constructor's keywords. Classes on the record path must not use `NearestNames`.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from penstock.runtime.errors import ConfigurationError
 #: Longest name, in characters of the normal form.
 LONGEST_NAME: Final = 200
 
-#: Control characters, halves of surrogate pairs, breaks of lines, and what reverses the text around it.
+#: Control characters, lone surrogates, line separators, and characters that change the direction of text.
 _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def problem_with_name(name: object) -> str | None:
-    """Return why this can't be a name; `None` when it can."""
+    """Return the reason that this is no valid name, or `None`."""
     if not isinstance(name, str):
         return f"a name must be a string, not {type(name).__name__}"
     if not name:
@@ -168,7 +167,7 @@ class NearestNames(type):
 
         @property
         def __signature__(cls) -> inspect.Signature:
-            """The constructor's; `inspect` would take that of `__call__`."""
+            """The constructor's signature; `inspect` would take that of `__call__`."""
             signature = inspect.signature(cls.__init__)
             return signature.replace(parameters=list(signature.parameters.values())[1:])
 

@@ -1,9 +1,9 @@
 """The line of the user's program that made an operator.
 
-A graph is built far from where it runs, so every operator remembers that line. It is the first frame outside
-of this package, by its module's name.
+A graph runs far from the line that built it, so every operator remembers that line. It is the first frame
+whose module is outside of this package.
 
-A file is shown relative to where its module is imported from (`jobs/words.py`). A script is shown by its
+A file is shown relative to the place its module is imported from (`jobs/words.py`). A script is shown by its
 name, and a cell of a notebook by its number.
 """
 
@@ -35,7 +35,7 @@ def user_location() -> UserLocation:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """The name of a user's function in names and messages."""
+    """The name of a user's function in operator names and messages."""
     function = _innermost(function)
     own = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     name = own or type(function).__qualname__
@@ -68,7 +68,7 @@ def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _short_name(name: str) -> str:
-    """A qualified name without the functions around it.
+    """A qualified name without the enclosing functions.
 
     Example:
         >>> _short_name("main.<locals>.<lambda>"), _short_name("<module>")

@@ -19,7 +19,7 @@ from penstock.actors.web.application import ServerOptions, serve
 from penstock.actors.web.routes import description
 from penstock.runtime.errors import ConfigurationError
 
-#: Environment variable with the standing token.
+#: Environment variable that holds the user's own token.
 TOKEN: Final = "PENSTOCK_UI_TOKEN"
 
 
@@ -61,8 +61,8 @@ def ui(
 ) -> None:
     """Show jobs in a browser, and over REST. Runs until Ctrl-C.
 
-    The address that it prints begins one session, once. Only this machine reaches it, unless --host
-    says otherwise.
+    The printed address opens one session, and works once. Only this machine reaches it, unless --host says
+    otherwise.
     """
     if openapi:
         print(json.dumps(description(), indent=2))
@@ -89,7 +89,7 @@ def ui(
 
 
 def page_that_leads_to(login: str, folder: Path) -> Path:
-    """Write a page that leads to `login`: every user of the machine can read a browser's command line."""
+    """Write a page that redirects to `login`, as every user of a machine can read command lines."""
     page = folder / "penstock.html"
     page.touch(0o600, exist_ok=False)
     at = escape(login)

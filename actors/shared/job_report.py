@@ -1,4 +1,4 @@
-"""`JobReport`: the state and the counters of a job, as plain values that JSON carries.
+"""`JobReport`: the state and the counters of a job, as plain values for JSON.
 
 The JobMaster builds the report, and keeps it in the cluster and beside the checkpoints. Handles, the command
 line and the live line read it and format it as text.
@@ -38,7 +38,7 @@ from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 #: The format that `to_dict` writes.
 FORMAT: Final = 1
 
-#: Number of last checkpoints that a report lists; of earlier ones it lists failed ones and savepoints.
+#: Maximum number of recent checkpoints in a report. It also lists earlier failures and savepoints.
 CHECKPOINTS_SHOWN: Final = 20
 
 
@@ -63,7 +63,7 @@ class JobMasterProcess:
     Attributes:
         pid: Process id on its node.
         node_id: Ray's id of the node.
-        started: When it started, as the kernel of its node counts; 0 when that is not known.
+        started: Start time of the process by the clock of its node's kernel; 0 when unknown.
     """
 
     pid: int
@@ -76,17 +76,17 @@ class SubtaskInfo:
     """One subtask of a job.
 
     Attributes:
-        subtask: Its vertex and index.
-        attempt: The attempt that it belongs to.
-        status: Whether it is being deployed, runs, or has finished.
-        process: Its process; `None` without one.
-        statistics: Its counters in this attempt; `None` before it has reported any.
-        silence: The silence of its process; `None` when the process answers.
+        subtask: Vertex and index.
+        attempt: Number of the attempt.
+        status: State of the subtask: created, running or finished.
+        process: Process of the subtask; `None` without one.
+        statistics: Counters of this attempt; `None` before the first report.
+        silence: Silence of the process; `None` when the process answers.
         long_call: The user's function that has been running for long; `None` without one.
-        rates: Rates over the last seconds; `None` before the second report, and when the subtask does not
-            run.
-        counted_at: Time at which the JobMaster received its counters, in its wall-clock seconds.
-        state_bytes: Bytes of its state in the newest completed checkpoint; `None` without one at the current
+        rates: Rates over the last few seconds; `None` before the second report, and for a subtask that is not
+            running.
+        counted_at: Time at which the JobMaster received the counters, in its wall-clock seconds.
+        state_bytes: Bytes of state in the newest completed checkpoint; `None` without one at the current
             parallelism.
     """
 
@@ -139,7 +139,7 @@ class SubtaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Another process became the JobMaster, because the one before it had died.
+    """Another process became the JobMaster after its predecessor had died.
 
     Attributes:
         at: Wall-clock seconds.
@@ -177,7 +177,7 @@ class JobReport(NearestMembers):
         checkpoint_history: The last failed checkpoints and savepoints, then the last 20 of any kind; oldest
             first.
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
-        drained: Whether event time went to its end before that savepoint.
+        drained: Whether event time had advanced to its end before that savepoint.
         settings: Its configuration as text, by name; those of checkpoints begin with `checkpointing.`.
     """
 
@@ -219,7 +219,7 @@ class JobReport(NearestMembers):
 
     @property
     def bottleneck(self) -> Bottleneck | None:
-        """The vertex that the job waits for; `None` when it waits for none."""
+        """The vertex that limits the throughput of the job; `None` without one."""
         return find_bottleneck(self.graph, self.vertices)
 
     @property
@@ -245,7 +245,7 @@ class JobReport(NearestMembers):
         return sum(counters[op.id].records_in for op in self.operators if op.is_sink and op.id in counters)
 
     def vertex_of(self, operator: str) -> str:
-        """The vertex that an operator is in; `job-master` is the JobMaster, and `ray` is Ray itself.
+        """Return the vertex of an operator; `job-master` stands for the JobMaster, `ray` for Ray itself.
 
         Raises:
             ConfigurationError: The job has no such operator.
@@ -264,7 +264,7 @@ class JobReport(NearestMembers):
         raise ConfigurationError(msg)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values that JSON carries.
+        """The report as plain values for JSON.
 
         It includes derived values (`vertices`, `edges`, `bottleneck`) for programs in other languages.
         """
@@ -349,7 +349,7 @@ def _entry_from_dict(data: Mapping[str, Any]) -> HistoryEntry:
     return Takeover(data["at"], None if process is None else JobMasterProcess(**process))
 
 
-#: Maximum characters of a failure that followed from another one.
+#: Maximum characters of the message of a secondary failure.
 _LONGEST_SECONDARY: Final = 500
 
 

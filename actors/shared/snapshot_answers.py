@@ -19,7 +19,7 @@ from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
 
 @dataclass(frozen=True, slots=True)
 class SavepointTaken:
-    """The savepoint exists; `still_needed` says why the job would still restart from it, if it would."""
+    """A completed savepoint; `still_needed` is the reason that a restart still needs it, or empty."""
 
     path: str
     still_needed: str = ""
@@ -27,7 +27,7 @@ class SavepointTaken:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRefused:
-    """The checkpoint or savepoint failed."""
+    """A failed checkpoint or savepoint."""
 
     why: str
 
@@ -59,7 +59,7 @@ def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointRe
 
 
 def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnswer:
-    """The savepoint that a job was stopped with, by its last report, or why there is none.
+    """The final savepoint of a stopped job, by its last report, or a refusal.
 
     With `drain` event time must have advanced to its end.
     """
@@ -82,7 +82,7 @@ def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
 
 
 def taken(answer: T | SnapshotRefused, job_id: str, error: type[CheckpointError | SavepointError]) -> T:
-    """The checkpoint or savepoint; a refusal raises `error`, and the message says why."""
+    """Return the checkpoint or savepoint; raise `error` with the reason of a refusal."""
     if isinstance(answer, SnapshotRefused):
         kind = "savepoint" if error is SavepointError else "checkpoint"
         msg = f"no {kind} of job {job_id}: {answer.why}"

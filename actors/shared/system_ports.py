@@ -61,8 +61,8 @@ class BackgroundRunner:
     """Runs work in threads beside a single-threaded owner (the `AsyncRunner` port).
 
     Args:
-        post: Schedules a callable in the owner's thread, from any thread; exactly one callback of a work runs
-            there.
+        post: Schedules a callable in the owner's thread; may be called from any thread. Each work item gets
+            exactly one callback there.
     """
 
     def __init__(self, threads: Threads, post: Post) -> None:
@@ -101,13 +101,13 @@ _COLLECT_AFTER: Final = (20_000, 10, 100)
 def spare_loaded_modules() -> None:
     """Make the cycle collector run rarely, and never over objects that exist now.
 
-    Call it in a process that has loaded its modules and holds no object of a job yet. A batch is thousands of
-    small containers that die together. By default each batch causes several collections, and now and then a
-    walk over every module. That took half of the time of a chain of cheap operators.
+    Call it in a process that has loaded its modules and holds no object of a job yet. A batch consists of
+    thousands of small containers that die together. By default each batch causes several collections, some of
+    which traverse every module. That took half of the time of a chain of cheap operators.
 
-    Objects of a job are walked after twenty million containers, and when an attempt or a job has ended. A
-    million values of state take a quarter of a second, in which no record is processed. The modules would
-    take 65 ms more each time, and their pages would be copied in a process that was forked.
+    Objects of a job are traversed after twenty million new containers, and when an attempt or a job has
+    ended. A million values of state take a quarter of a second, in which no record is processed. Traversing
+    the modules would add 65 ms each time, and copy their pages in a forked process.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -139,17 +139,17 @@ class GuardedLoop:
         self.loop.call_soon_threadsafe(self.run, callback)
 
     def retire(self) -> None:
-        """Stop ending the process on failures: the scheduler has ended, and the process may serve another."""
+        """Stop ending the process on failures; the scheduler has ended, so another one may follow."""
         self._is_retired = True
 
     def run(self, callback: Callable[[], None]) -> None:
-        """Run a callback that touches the scheduler, now."""
+        """Run a callback that uses the scheduler, now."""
         with self.guard():
             callback()
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Surrounds what touches the scheduler: a failure ends the process."""
+        """Guard code that uses the scheduler: a failure ends the process."""
         try:
             yield
         except Exception:

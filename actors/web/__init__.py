@@ -2,11 +2,11 @@
 
 - The server: `server` finds jobs and carries out users' requests. Its paths are in `routes`; `application`
   serves them. `openapi` describes them for programs. `access` checks permissions.
-- Its data: a `job_watcher` polls the JobMaster of one job, for all browsers together, and reads the
-  job's log. `samples` are the job's curves and its trend.
-- Its answers: `answers` are made of a `JobReport`; `answer_types` are their forms. `inspections` are
+- Its data: a `job_watcher` polls the JobMaster of one job, for all browsers together, and reads the job's
+  log. `samples` holds the time series of the job and its trend.
+- Its answers: `answers` makes them from a `JobReport`; `answer_types` declares their types. `inspections` are
   computed on request.
 
-It is a process of its own: it outlives JobMasters, and shares no interpreter with them. May import `client`
-and everything below.
+The server is a process of its own: it outlives JobMasters, and shares no interpreter with them. May import
+`client` and everything below.
 """

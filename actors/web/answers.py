@@ -1,13 +1,12 @@
-"""REST answers about a job, made of its report; names are those of Flink's REST where they fit.
+"""REST answers about a job, made from its report; names are those of Flink's REST API where they fit.
 
-Checkpoints have Flink's names beside Penstock's own. Flink has milliseconds where these are seconds, and
-states in capital letters. `processed_data` is missing: subtasks do not count the bytes that pass during
-alignment.
+Checkpoints have Flink's names beside Penstock's own. Flink has milliseconds instead of seconds, and states in
+capital letters. `processed_data` is missing: subtasks do not count the bytes that pass during alignment.
 
-The preview of a rescale: keyed state moves with its key group. A key group moves when another subtask has it
-at the new parallelism. Bytes count as spread evenly over key groups. Nothing moves in a vertex without keyed
-input, or without bytes of state. The whole job restarts: a rescale takes a checkpoint and redeploys every
-vertex.
+The preview of a rescale: keyed state moves with its key group. A key group moves when another subtask owns it
+at the new parallelism. Bytes are assumed to be spread evenly over key groups. Nothing moves in a vertex
+without keyed input, or without bytes of state. The whole job restarts: a rescale takes a checkpoint and
+redeploys every vertex.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def _last_completed_at(report: JobReport) -> float | None:
 
 
 def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
-    """Counters, a summary of the completed ones, the newest ones, and the history with the newest first.
+    """Counters, a summary of completed checkpoints, the newest ones, and the history, newest first.
 
     Args:
         records: All remembered checkpoints, oldest first.
@@ -176,7 +175,7 @@ def exceptions_of(report: JobReport) -> dict[str, Any]:
 
 
 def backpressure_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
-    """Shares of the time of each subtask; `deprecated` before any are known, as in Flink."""
+    """Shares of each subtask's time; the status is `deprecated` before any is known, as in Flink."""
     rated = [(info, info.rates) for info in _subtasks_of(report, vertex) if info.rates is not None]
     worst = max((rates.backpressured for _, rates in rated), default=0.0)
     return {
@@ -197,7 +196,7 @@ def backpressure_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
 
 
 def watermarks_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
-    """Event time of each subtask, in microseconds since the epoch."""
+    """Watermark of each subtask, in microseconds since the epoch."""
     return {
         "watermarks": [
             {

@@ -22,7 +22,7 @@ PRELOADED: Final = ("pandas", "pyarrow.compute", "pyspark.sql.pandas.serializers
 
 
 def preload() -> None:
-    """Import what is installed, and keep the garbage collector from writing to the shared memory."""
+    """Import the installed modules, and keep the garbage collector from writing to shared memory."""
     for name in PRELOADED:
         if find_spec(name.partition(".")[0]) is not None:
             import_module(name)

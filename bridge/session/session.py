@@ -1,8 +1,8 @@
 """`spark_session`: a Spark session on the Ray cluster; wraps `raydp.init_spark`.
 
-It finds a Java, sets the JVM options, and makes Python workers run this interpreter. It joins the Ray cluster
-as jobs do, or starts a local one on loopback. It waits for the executors: otherwise the first query on a
-cluster that is too small would wait for ever.
+Finds a Java, sets the JVM options, and makes Python workers run this interpreter. Joins the Ray cluster as
+jobs do, or starts a local one on loopback. Waits for the executors: otherwise the first query on a cluster
+that is too small would wait for ever.
 """
 
 from __future__ import annotations
@@ -95,15 +95,15 @@ def spark_session(
         executors: Number of executors.
         cores: CPU cores of each executor, which Ray reserves.
         memory: Heap of each executor, as Spark writes it ("600m", "2g") or in bytes.
-        configs: More Spark settings. JVM options are joined with those that are needed.
+        configs: More Spark settings. JVM options are added to those that Penstock needs.
         fault_tolerant: RayDP's mode for `ray.data.from_spark`; Penstock does not need it.
-        start_timeout: Seconds until all executors must be there.
+        start_timeout: Maximum seconds until all executors have started.
         existing: A session to use instead of starting one: RayDP's, or a plain one of this machine. Only its
             run-time settings are changed, and stopping it is left to you.
 
     Raises:
-        ConfigurationError: No Java fits, RayDP is not installed, an argument is invalid, or a session with
-            other settings runs.
+        ConfigurationError: No Java version fits, RayDP is not installed, an argument is invalid, or a session
+            with other settings runs.
         DeploymentError: The executors don't start; the message names what the cluster lacks.
     """
     seconds = seconds_in("start_timeout", start_timeout)
@@ -248,7 +248,7 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
 def forget_folders(jvm: Any) -> None:
     """Make a driver's JVM look up its local folders again.
 
-    Otherwise it uses those of the last session, which others may read, or which another user has made.
+    Otherwise the JVM uses the folders of the last session, which other users may read or have made.
     """
     utils = getattr(jvm.org.apache.spark.util, "Utils$")  # Scala's object
     getattr(utils, "MODULE$").clearLocalRootDirs()
@@ -265,7 +265,7 @@ def _no_start(error: Exception) -> str:
 
 
 def _stop_with_raydp(session: Any, folder: SessionFolder) -> None:
-    """Also end RayDP's actors, and delete the files, when the session or the program ends."""
+    """Make the end of the session or program also end RayDP's actors and delete the files."""
     import raydp
 
     def stop() -> None:
@@ -298,7 +298,7 @@ def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, 
 
 
 def executors_of(session: SparkSession) -> int:
-    # Spark counts its driver among them.
+    # Spark counts its driver as an executor.
     java_context: Any = session.sparkContext._jsc
     return int(java_context.sc().getExecutorMemoryStatus().size()) - 1
 
@@ -324,7 +324,7 @@ _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: |: )?(?!py4j\.)[\w.$]+\.(\w+(?:
 def spark_error_text(error: BaseException, session: SparkSession) -> str:
     """The cause of a failed Spark job, in plain words.
 
-    It is the last Python error in Spark's report, which a user's function raised, else the first line.
+    The first Python error in Spark's report, else the first error of Java, else the first line.
     """
     if not is_alive(session):
         return (
@@ -335,7 +335,7 @@ def spark_error_text(error: BaseException, session: SparkSession) -> str:
 
 
 def shortened(text: str) -> str:
-    r"""The line of a long report that says what happened.
+    r"""The line of a long report that holds the error.
 
     Example:
         >>> shortened("org.apache.spark.SparkException: aborted\n  File x\nValueError: no number: 'x'\n at y")

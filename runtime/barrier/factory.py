@@ -1,7 +1,7 @@
 """Chooses the barrier handler of a subtask.
 
 * at least once: `CheckpointBarrierTracker`, which refuses unaligned checkpoints.
-* exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if alignments store.
+* exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if input is stored.
 * exactly once, unaligned: `AlternatingBarrierHandler`. It uses an aligner for savepoints. For checkpoints it
   uses a `CheckpointBarrierUnaligner` or an `AlignedWithTimeoutBarrierHandler`.
 

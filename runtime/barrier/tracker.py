@@ -1,12 +1,12 @@
 """At least once: counts barriers and blocks no channel.
 
-A checkpoint is triggered when its barrier was consumed on every channel. Elements behind the early barriers
-have been processed by then. After a restore they are processed again: no record is lost, and some count
-twice.
+A checkpoint is triggered when its barrier has been consumed on every channel. Elements behind the early
+barriers have been processed by then. After a restore they are processed again: no record is lost, and some
+count twice.
 
-Several checkpoints may be pending. A complete one drops incomplete older ones without an abort. At most
-`MAX_PENDING` are kept, the newest. A cancelled one is kept until all its barriers have arrived, so that these
-don't start it again.
+Several checkpoints may be pending. A complete one drops incomplete older ones without an abort. At most the
+newest `MAX_PENDING` are kept. A cancelled one is kept until all its barriers have arrived, so that late
+barriers don't start it again.
 
 What it must never do: trigger a checkpoint before every open channel has consumed its barrier, trigger one
 twice, or keep checkpoints without a bound.
@@ -33,7 +33,7 @@ MAX_PENDING: Final = 50
 class CheckpointBarrierTracker(CheckpointBarrierHandler):
     """Counts barriers over several channels; see the module's docstring.
 
-    Unless the end of a channel counts as a barrier, no checkpoint triggers after it.
+    Unless the end of a channel counts as a barrier, no checkpoint is triggered after a channel's end.
     """
 
     def __init__(

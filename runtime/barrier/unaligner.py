@@ -24,8 +24,8 @@ It turns unaligned when its alignment takes longer than the barrier's `aligned_t
 its barrier, from a sender whose timeout has expired, does the same. The alignment begins with the arrival of
 the first barrier, by this machine's clock.
 
-Barriers act on arrival, cancellations and ends on consumption. An end that counts as a barrier also does so
-on arrival. A triggered checkpoint may be aborted until it is complete.
+Barriers act on arrival, cancellations and ends on consumption. An end that counts as a barrier acts on
+arrival, too. A triggered checkpoint may be aborted until it is complete.
 
 What it must never do:
 
@@ -144,7 +144,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
         """Abort this checkpoint if it is the running one or newer.
 
-        An older running checkpoint ends with it, and is not reported.
+        An older running checkpoint also ends, without a report.
         """
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         cancelled = marker.checkpoint_id
@@ -176,7 +176,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     # -- phases of a checkpoint --------------------------------------------------------------------------
 
     def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:
-        """The state in which a checkpoint begins."""
         return WaitingForAlignedChannels(checkpoint, self._inputs)
 
     def _runs(self, checkpoint_id: int) -> bool:

@@ -11,10 +11,10 @@ refused, before any hook is called, unless the user allowed it.
 All methods of a hook are called in the coordinator's thread and must not block. `trigger_checkpoint` may
 answer later, in the same thread.
 
-`BackgroundHook`: users' hooks wait for external systems, so their calls run in the background, one after the
+Users' hooks wait for external systems, so `BackgroundHook` runs their calls in the background, one after the
 other, also across attempts of the job. Results and errors return to the coordinator's thread. `when_restored`
-and `when_closed` report the end of a restore and a close. A call that never returns delays only its hook. Of
-the calls behind it only the newest is kept, because the checkpoints of older ones have been aborted.
+and `when_closed` report the end of a restore and a close. A call that never returns delays only its hook.
+Only the newest of the waiting calls is kept, because the checkpoints of older ones have been aborted.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class MasterHooks:
         """Restore every hook to its state in this checkpoint, or to `None`.
 
         Raises:
-            UnmatchedMasterStateError: There is state of a hook that the job does not have; no hook was
+            UnmatchedMasterStateError: A state belongs to a hook that the job does not have; no hook was
                 called.
             CodecError: A state can't be decoded; no hook was called.
         """

@@ -41,10 +41,10 @@ from penstock.runtime.trust.paths import check_named_location, inside_of, is_own
 
 
 def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> CompletedCheckpoint:
-    """Return the checkpoint, unless its location is not the folder of this savepoint.
+    """Return the checkpoint if it has no location, or that of its own savepoint folder.
 
     Raises:
-        CorruptSnapshotError: The location is another one; it was not opened.
+        CorruptSnapshotError: The location is another folder, which was not opened.
     """
     location = checkpoint.location
     folder = f"savepoint-{job_id}-{checkpoint.checkpoint_id}-{checkpoint.attempt}"
@@ -198,7 +198,7 @@ def _orphans(
 def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) -> None:
     """Delete the staging files of killed writers of earlier attempts.
 
-    A writer of such an attempt may still write, also in a region that continues: its put tries again.
+    Such a writer may still be alive, also in a region that continues; its put then tries again.
     """
 
     def is_past(path: str) -> bool:
@@ -277,7 +277,7 @@ def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
 
 
 def _has_metadata(place: SnapshotStorage) -> bool:
-    """Whether this is the folder of a snapshot; by a read, because a listing may lack a new file."""
+    """Whether this is the folder of a snapshot; tries a read, as a listing may lack a new file."""
     try:
         place.get(METADATA)
     except ObjectNotFoundError:
@@ -286,7 +286,7 @@ def _has_metadata(place: SnapshotStorage) -> bool:
 
 
 def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedSnapshot:
-    """The newest snapshot of a job, which may run and drop a snapshot while it is read."""
+    """The newest snapshot of a job; tries again if the running job deletes it meanwhile."""
     newest = _newest_record(root, job, open_location)
     while True:
         try:

@@ -1,41 +1,41 @@
 """Decides from the silence of a process whether it hangs, is busy, or is only late.
 
-Ray reports a process that dies. It reports nothing of one that lives and does nothing. A signal may have
-stopped it, or its memory may be on a disk that does not answer. So the answers must be followed. Silence
-alone proves nothing: C code may hold the interpreter's lock, as one regular expression did for 25 s. Killing
-such a process would kill it again in every attempt. (Flink's `HeartbeatManager` has only the silence, and
-waits 50 s. A thread for heartbeats, as in Kafka Streams, waits for the same lock in Python.)
+Ray reports a process that dies, but not one that lives and hangs. A signal may have stopped it, or its memory
+may be on a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code
+may hold the interpreter's lock, as one regular expression did for 25 s. Killing such a process would kill it
+again in every attempt. (Flink's `HeartbeatManager` has only the silence, and waits 50 s. A thread for
+heartbeats, as in Kafka Streams, waits for the same lock in Python.)
 
 Processor time distinguishes the two. A busy process uses it, and a hung one does not. A stopped process can't
 measure its own, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
 - After `named_after` seconds the process is reported to people (`SILENT`).
-- After `timeout` seconds it hangs (`HUNG`) if its processor time stood still for `still_for` seconds: the
-  same value was read twice, so far apart. The kernel counts hundredths of a second. A process
-  that gets less than one in two seconds is not merely starved: an answer takes a thousandth.
+- After `timeout` seconds it hangs (`HUNG`) if two readings at least `still_for` seconds apart gave the same
+  processor time. The kernel counts hundredths of a second. A process that gets less than one in two seconds
+  is not merely starved: an answer takes a thousandth.
 - A process whose processor time advances, or can't be read, is left alone until `overdue_after` (`OVERDUE`).
 
-Ray's own threads hardly count: four to six hundredths in 12 to 14 s, with pauses of two to four seconds (Ray
-2.60). So a process in a deadlock is `HUNG`, too, at the timeout or some seconds later. But an event loop that
-waits for something outside looks the same. So none may do that: see `ClusterCalls` in `actors/master`.
+Ray's own threads hardly use the processor: four to six hundredths in 12 to 14 s, with pauses of two to four
+seconds (Ray 2.60). So a process in a deadlock is `HUNG`, too, at the timeout or some seconds later. An event
+loop blocked by an external call looks the same, so none may make such a call: see `ClusterCalls`.
 
-The watching process may be frozen itself. As in `Lease`, the time between two looks counts for at most twice
-the planned time, so answers that wait are taken first.
+The watching process may be frozen itself. As in `Lease`, the time between two checks counts for at most twice
+the planned time, so waiting answers are handled first.
 
-What it must never do: call a process hung on an old reading. The second reading must have been asked for in
-this silence, and less than `still_for` seconds ago.
+What it must never do: declare a process hung by an old reading. The second reading must have been requested
+in this silence, and less than `still_for` seconds ago.
 
-`MasterGuard` follows the answers of a JobMaster, in a process of its job, and ends one that hangs. Ray brings
-back a JobMaster that has died; one that hangs must be killed first, and its own subtasks are there to notice.
-A few are its guards (`choose_guards`), so that a thousand subtasks don't look at it at once. The JobMaster
-says in each renewal whether the receiver guards it, so a guard that dies is soon replaced. A JobMaster that
-hangs together with its guards, or before its first renewal, is noticed by its clients only.
+`MasterGuard` tracks the answers of a JobMaster, in a process of its job, and kills one that hangs. Ray
+restarts a dead JobMaster; a hanging one must be killed first, and its own subtasks notice it. A few are its
+guards (`choose_guards`), so that a thousand subtasks don't check it at once. Each renewal says whether the
+receiver guards the JobMaster, so a dead guard is soon replaced. If a JobMaster hangs together with its
+guards, or before its first renewal, only its clients notice.
 
-A guard also hears nothing when the JobMaster has given its process up, or a connection is cut. So it asks the
-JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node. So a late
-guard never hits the JobMaster that has come back. It may hit one that works, when its answers to this guard
-were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
+A guard also hears nothing when the JobMaster has given up the guard's process, or a connection is cut. So it
+asks the JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node, so a
+late guard never kills the restarted JobMaster. It may kill a healthy one whose answers to this guard were
+lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
 decision log lets one of them decide.
 """
 
@@ -56,7 +56,7 @@ _SHORTEST_STILLNESS: Final = 1.0
 
 
 class Pulse(Enum):
-    """The state of a process; one that is `HUNG` or `OVERDUE` is killed."""
+    """The state of a process; a `HUNG` or `OVERDUE` process is killed."""
 
     ANSWERS = "answers"
     SILENT = "silent"
@@ -102,7 +102,7 @@ class HeartbeatLimits:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A process does not answer; `uses_processor` is `None` when that is not known."""
+    """A silence of a process; `uses_processor` is `None` when unknown."""
 
     seconds: float
     uses_processor: bool | None
@@ -122,7 +122,7 @@ class Heartbeat:
     """Follows the answers of one process; see the module's docstring.
 
     Args:
-        now: Monotonic seconds; the process counts as heard.
+        now: Monotonic seconds, taken as the time of an answer.
     """
 
     def __init__(self, limits: HeartbeatLimits, now: float) -> None:
@@ -130,7 +130,8 @@ class Heartbeat:
         self._looked_at = now
         self._silent = 0.0
         self._asked_at: float | None = None
-        #: The value that was read last; the silence at which it was first read, and at which last asked for.
+        #: The last reading; the silence of the first reading of this value, and of the last request that
+        #: confirmed it.
         self._used: float | None = None
         self._still_from = self._still_until = 0.0
         self._has_advanced = False
@@ -142,7 +143,7 @@ class Heartbeat:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the process has been silent for long enough to be looked at more closely."""
+        """Whether the silence is long enough for a closer check."""
         return self._silent >= self._limits.suspect_after
 
     @property
@@ -172,7 +173,7 @@ class Heartbeat:
         self._still_from = self._still_until = self._silent
 
     def look(self, now: float, pause: float) -> Pulse:
-        """The state of the process; `pause` is the planned time since the last look, in seconds."""
+        """The state of the process; `pause` is the planned time since the last check, in seconds."""
         self._silent += min(now - self._looked_at, 2 * pause)
         self._looked_at = now
         if self._silent >= self._limits.overdue_after:
@@ -189,7 +190,7 @@ class Heartbeat:
 
 #: Subtasks of a job that guard its JobMaster.
 GUARDS: Final = 3
-#: A JobMaster that is silent is killed after this share of a lease, before its subtasks leave.
+#: Share of a lease after which a silent JobMaster is killed, before its subtasks leave.
 OVERDUE: Final = 0.9
 
 
@@ -203,16 +204,16 @@ def choose_guards(members: Collection[Member]) -> frozenset[SubtaskId]:
 
 
 class GuardedMaster(Protocol):
-    """A guard's way to its JobMaster. No method blocks; a reply comes after its call has returned."""
+    """A guard's connection to its JobMaster. No method blocks; each call returns before its reply."""
 
     def ask_master(self, reply: Reply[None]) -> None: ...
 
     def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
-        """Read the processor time of this process on its node, in seconds."""
+        """Read the processor time of the process at `place`, in seconds."""
         ...
 
     def end_master(self, place: Place, why: str) -> None:
-        """Kill this process, and no other one; Ray then starts the JobMaster again."""
+        """Kill exactly this process; Ray then restarts the JobMaster."""
         ...
 
 
@@ -221,7 +222,7 @@ class MasterGuard:
 
     Args:
         limits: `overdue_after` is shorter than the lease, see `OVERDUE`.
-        fell_silent: Called, once in a silence, when the JobMaster does not answer.
+        fell_silent: Called once per silence, when the JobMaster does not answer.
     """
 
     def __init__(
@@ -244,7 +245,7 @@ class MasterGuard:
         self._timer: Cancellable | None = None
 
     def renewed(self, guarded: Place | None) -> None:
-        """The JobMaster has renewed the lease; `guarded` is its place if this process guards it."""
+        """Handle a renewal; `guarded` is the place of the JobMaster if this process guards it."""
         if guarded != self._place:
             self.end()
             if guarded is not None:
@@ -274,7 +275,7 @@ class MasterGuard:
         pulse = heartbeat.look(self._clock.monotonic(), self._limits.interval)
         self._look_later()
         if pulse.is_over:
-            # The kill may fail, and then comes again; one that has come back renews from another place.
+            # A failed kill is repeated; a restarted JobMaster renews from another place.
             self._heartbeat = Heartbeat(self._limits, self._clock.monotonic())
             self._master.end_master(place, f"the JobMaster hangs: {heartbeat.silence}")
             return

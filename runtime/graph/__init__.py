@@ -1,11 +1,11 @@
 """Graphs of a job: streams, the stream graph, the job graph and the execution graph.
 
-- `streams/`: the environment and the streams that collect the user's program.
+- `streams/`: the environment and the streams, which record the user's program.
 - `stream_graph`: the program as it was written, with the ids of its operators.
 - `chaining`: turns the stream graph into a `job_graph`, and pushes work down into sources.
 - `graph_info`: the job graph as values and as text; `drawing` makes it SVG.
-- `execution_graph`: lays out subtasks and channels; `aligned_edges`: where barriers stay in line.
-- `executor`: the port to what runs a job, and what a program holds of a running job.
+- `execution_graph`: lays out subtasks and channels; `aligned_edges`: where barriers never overtake.
+- `executor`: the port to the system that runs a job, and a program's handle of a running job.
 
 Imports `operators`, `config` and what lies below; never `network` or `checkpoint`.
 """

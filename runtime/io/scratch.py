@@ -1,15 +1,15 @@
 """Private files of a process in a node's temporary folder: `ScratchFolder` and `TemporarySpillFile`.
 
 **Scratch folders** hold a database while its subtask runs, or Spark's files during a session. A restart needs
-none of it, so the owner removes its folder. A killed process can't. Therefore each owner locks its folder as
-long as it lives, and a new owner removes the neighbouring folders whose locks are free. The operating system
-releases the lock of a dead process, even where several containers share a disk and can't see each other's
-processes.
+none of these files, so the owner removes its folder, unless it is killed. Therefore each owner locks its
+folder as long as it lives, and a new owner removes the neighbouring folders whose locks are free. The
+operating system releases the lock of a dead process, even where several containers share a disk and can't see
+each other's processes.
 
-RocksDB runs no code of its files, but their values are unpickled. The place may be world-writable, as `/tmp`
-is. So each folder is new, has an unguessable name and is accessible by its owner only (0700). Processes never
-share a name: the first one would own the files of the other. Folders of other users are left alone, and links
-are not followed.
+RocksDB executes nothing from its files, but their values are unpickled. The place may be world-writable, as
+`/tmp` is. So each folder is new, has an unguessable name and is accessible by its owner only (0700).
+Processes never share a name: otherwise the first one would own the files of the other. Folders of other users
+are left alone, and links are not followed.
 
 **A spill file** has no name. Other processes can't open it, and it disappears with its process. A write goes
 to the operating system at once and at a known position. So a failed write loses nothing: earlier writes
@@ -132,7 +132,7 @@ class ScratchFolder:
 
     Args:
         place: Parent folder; `None` for the temporary folder of the node.
-        kind: Part of its name. Abandoned folders of other kinds are left alone.
+        kind: Part of the folder's name. Abandoned folders of other kinds are left alone.
         remedy: Advice for the error when the folder can't be made.
     """
 
@@ -161,7 +161,7 @@ class ScratchFolder:
 
 
 def _remove(path: Path, lock: int, owner: int) -> None:
-    """Also called when the last reference ends, and at the end of the process."""
+    """Delete the folder in its owner's process; also runs when the last reference ends, and at exit."""
     if os.getpid() == owner:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)

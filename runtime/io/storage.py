@@ -12,17 +12,17 @@ threads and keep their data in memory. The bound applies to *progress*. A large 
 time from one chunk to the next must stay within the bound. For calls that don't report chunks, the bound
 grows with the size.
 
-A call that was given up may still be done, at any later time. It is harmless:
+An abandoned call may still take effect, at any later time. That is harmless:
 
-- *put of a new object*: names hold the attempt and the checkpoint, so no other process writes or reads them.
-  The checkpoint was given up. Its files are orphans, which the next attempt sweeps.
+- *put of a new object*: names contain the attempt and the checkpoint, so no other process writes or reads
+  them. The checkpoint was abandoned, and the next attempt sweeps its files as orphans.
 - *put over an object*: the report of an ended job, the proof that nodes see one storage, and the hint of the
   decision log. The first two have the same content at any time. The hint may be old (see `log.reader`).
 - *conditional create*: a slot of the decision log is in doubt, and the next record contends for it (see
-  `log.decision_log`). The id of a checkpoint is taken, and never given twice (see `coordinator.place`).
-- *get and list*: no caller takes the answer.
-- *delete*: what is deleted was given up before, and its name is not used again. The trial file of a folder is
-  the exception, and no job reads that.
+  `log.decision_log`). The id of a checkpoint is used up, and never assigned twice (see `coordinator.place`).
+- *get and list*: no caller uses the answer.
+- *delete*: the objects were given up before, and their names are not used again. The exception is the trial
+  file of a folder, which no job reads.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def open_storage(url: str, *, create: bool = True, timeout: float = STORAGE_TIME
         timeout: Seconds without progress after which a call is given up, including this call.
 
     Raises:
-        StorageError: There is no such storage, it can't be written, or it has no atomic put-if-absent; the
-            message names the place and what to do.
+        StorageError: The storage does not exist, can't be written, or has no atomic put-if-absent; the
+            message names the place and the remedy.
     """
     calls = BoundedCalls(timeout)
     store = calls.run(f"open {url}", lambda _: _open(url, create, []))
@@ -161,11 +161,11 @@ def open_location(
 ) -> ObjectStorage:
     """Open the folder of one snapshot, or another job's storage; blocks.
 
-    No decision depends on who writes there first, so conditional writes are not tested. Local folders that
-    this call has made are removed when the first write fails or when what was written is deleted again.
+    No decision depends on the first writer there, so conditional writes are not tested. Local folders made by
+    this call are removed when the first write fails, or when everything written is deleted.
 
     Args:
-        max_bytes: Maximum bytes read of an object, since a stranger may have put it there.
+        max_bytes: Maximum bytes read of an object, which may come from a stranger.
     """
     made: list[Path] = []
     calls = BoundedCalls(timeout)
@@ -187,7 +187,7 @@ class ObjectStorage:
     """The `SnapshotStorage` over a disk or an object store; may be used from several threads.
 
     Args:
-        made: Local folders that were made for it, outermost first; they are removed when empty again.
+        made: Local folders that were made for this storage, outermost first; removed when empty again.
         max_bytes: Maximum bytes read of an object, within two chunks; `None` for no bound.
     """
 
@@ -280,7 +280,7 @@ def _put(store: Store, path: str, data: bytes, create: bool) -> None:
         try:
             obstore.put(store, path, data, mode="create")
         except AlreadyExistsError as refused:
-            # Some stores also answer 409 while another create is in progress, and that one may fail.
+            # Some stores also answer 409 while another create is in progress, and that create may fail.
             try:
                 obstore.head(store, path)
             except FileNotFoundError:
@@ -332,7 +332,7 @@ def _delete(store: Store, doomed: Sequence[str]) -> None:
     try:
         obstore.delete(store, doomed)
     except FileNotFoundError:
-        # Stores without a bulk delete stop at the first that is missing.
+        # Stores without a bulk delete stop at the first missing object.
         for path in doomed:
             with suppress(FileNotFoundError):
                 obstore.delete(store, path)

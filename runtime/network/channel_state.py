@@ -1,9 +1,9 @@
 """`ChannelStateWriter`: the port through which in-flight data becomes part of an unaligned checkpoint.
 
-What is between two subtasks when a barrier overtakes it belongs to the checkpoint. The receiver captures what
-was sent (its input), the sender what still waits (its output). No element is captured twice, because an
-element gets its sequence number when it is sent. The order of the calls is the order of the elements. A
-restored channel begins with the receiver's part, then comes the sender's.
+Data between two subtasks that a barrier overtakes belongs to the checkpoint. The receiver captures the sent
+data (its input), the sender the waiting data (its output). No element is captured twice, because an element
+gets its sequence number when it is sent. The order of the calls is the order of the elements. A restored
+channel begins with the receiver's part, then comes the sender's.
 
 The calls of one checkpoint are `start`, any number of `add_input` and `add_output`, and `finish_input` and
 `finish_output` once each. `abort` may come at any time, and later calls for that checkpoint do nothing. So
@@ -33,7 +33,7 @@ class ChannelStateWriter(Protocol):
     """Collects the in-flight data of one subtask's checkpoints; no call blocks."""
 
     def start(self, checkpoint_id: int) -> None:
-        """In-flight data of this checkpoint will follow; does nothing when it was started before."""
+        """Begin to collect in-flight data of this checkpoint; does nothing when it was begun before."""
         ...
 
     def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:
@@ -41,7 +41,7 @@ class ChannelStateWriter(Protocol):
         ...
 
     def finish_input(self, checkpoint_id: int) -> None:
-        """Every barrier has arrived: the input part is complete."""
+        """Complete the input part: every barrier has arrived."""
         ...
 
     def add_output(
@@ -49,14 +49,14 @@ class ChannelStateWriter(Protocol):
     ) -> None: ...
 
     def finish_output(self, checkpoint_id: int) -> None:
-        """The barrier has left on every output: the output part is complete."""
+        """Complete the output part: the barrier has left on every output."""
         ...
 
     def abort(self, checkpoint_id: int) -> None: ...
 
 
 def is_captured(element: StreamElement) -> bool:
-    """Whether an element in flight belongs into the channel state: data, and events that go with data."""
+    """Whether an element in flight belongs to the channel state: data, and events that go with data."""
     return not isinstance(element, _NOT_CAPTURED)
 
 

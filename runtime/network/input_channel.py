@@ -1,17 +1,17 @@
-"""The receiving end of one channel: puts what arrives back into the order in which it was sent.
+"""The receiving end of one channel: restores the order in which the elements were sent.
 
-An async actor starts its calls in any order, and a sender repeats a call that was lost. So frames come late,
-early, twice, or cut in another way.
+An async actor starts its calls in any order, and a sender repeats a call that was lost. So frames arrive
+late, early, twice, or split in another way.
 
 Every element has a sequence number, and the channel keeps the next one that it expects. A frame that begins
 with that number, while no gap is open, goes straight to the queue (the usual case). Otherwise, numbers below
-the expected one and numbers that wait already are duplicates: they are dropped. Higher ones wait
-until the gap in front of them closes.
+the expected one and numbers that wait already are duplicates: they are dropped. Higher ones wait until the
+gap in front of them closes.
 
 Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
 bytes and events are known before the buffers in front of them were processed. A barrier is known even before
-it is in order (`take_announced`): an unaligned checkpoint begins with the first sign of it. Its sequence
-number is its position: everything below it belongs to the checkpoint.
+it is in order (`take_announced`): an unaligned checkpoint begins with its announcement. Its sequence number
+is its position: everything below it belongs to the checkpoint.
 
 After a restore a channel may begin with elements that were in flight. They have no numbers, so the sender's
 count begins at 0 all the same.
@@ -61,7 +61,7 @@ class InputChannel:
     def __init__(self, index: int, clock: Clock, sender: str = "unknown sender") -> None:
         self.index = index
         self.sender = sender
-        #: Number of the next element to be consumed: everything below it has been.
+        #: Number of the next element to consume; all elements below it are consumed.
         self.consumed = 0
         #: Monotonic time since which the next expected element has been missing; `None` without a gap.
         self.gap_since: float | None = None
@@ -90,7 +90,7 @@ class InputChannel:
 
     @property
     def next_sequence_number(self) -> int:
-        """Number of the next element that has to arrive: everything below it has."""
+        """Number of the next element to arrive; all elements below it have arrived."""
         return self._expected
 
     @property
@@ -99,7 +99,7 @@ class InputChannel:
         return tuple(self._ready)
 
     def restore(self, elements: Sequence[StreamElement]) -> None:
-        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives."""
+        """Queue the elements that were in flight at a checkpoint; call it before anything arrives."""
         if self._expected or self._ready:
             msg = f"{self}: in-flight elements must be restored before anything arrives"
             raise ValueError(msg)
@@ -107,7 +107,7 @@ class InputChannel:
         self._restored = len(elements)
 
     def receive(self, first_sequence_number: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:
-        """Take a frame; return the elements that have got into order with it.
+        """Take a frame; return the elements that are in order now.
 
         Raises:
             StreamCorruptError: An element can't be decoded, comes after the channel's end, or has a
@@ -125,7 +125,7 @@ class InputChannel:
         return announced
 
     def poll(self) -> tuple[int, StreamElement] | None:
-        """Consume the next element: its number (-1: restored) and itself; `None` when none is there."""
+        """Consume the next element; return its number (-1 if restored) and the element, or `None`."""
         if not self._ready:
             return None
         if self._restored:
@@ -204,7 +204,7 @@ class InputChannel:
         return decoded
 
     def _refuse_damaged(self, elements: Sequence[bytes], error: StreamCorruptError) -> NoReturn:
-        """Decode again, one by one: the error message has the number of the damaged element."""
+        """Decode the elements again, one by one, to name the number of the damaged one."""
         for number, data in enumerate(elements, self._expected):
             try:
                 decode_element(data)

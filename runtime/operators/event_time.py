@@ -7,11 +7,11 @@ and `WatermarkProgress`.
 input of one subtask, or one split of a source. Bounded out-of-orderness uses only the newest timestamp of a
 batch. A user's generator receives each record; the rows of an Arrow batch as dicts.
 
-Watermarks are due behind batches, and when time has passed (`tick`). Idleness and the interval of
+Watermarks are emitted behind batches, and when time has passed (`tick`). Idleness and the interval of
 `on_periodic` are measured on a clock that stands still under back pressure. Otherwise a slow receiver would
 make its senders idle, and their records late.
 
-No snapshot holds any of it. A restored stream is active and has no watermark. So event time stands still
+Snapshots hold no event time. A restored stream is active and has no watermark. So event time stands still
 until records come, or until the stream has been quiet for as long as the strategy says.
 """
 
@@ -107,7 +107,7 @@ def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
 
 
 class Timestamper:
-    """Gives records the timestamps of a strategy; a function of the user turns Arrow batches into rows."""
+    """Gives records the timestamps of a strategy; a user's function turns Arrow batches into rows."""
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
         self._strategy = strategy
@@ -288,7 +288,7 @@ class WatermarkProgress:
 class TimestampsAndWatermarksOperator(FunctionOperator):
     """Gives records their timestamps and emits the watermark after each batch.
 
-    The passing of time brings watermarks only where a user's generator emits them. After a restart the
+    Passing time causes watermarks only where a user's generator emits them. After a restart the
     watermark starts with the first batch, and can only be lower than before. `ACTIVE` comes in front of the
     first batch after a pause, and `IDLE` behind the last watermark.
     """

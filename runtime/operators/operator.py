@@ -259,7 +259,7 @@ class Operator:
     def handle_event(self, event: Any) -> None:
         """Handle an event of the operator's coordinator (`HasCoordinator`); nothing can be emitted here.
 
-        Called between two batches. An event that was sent behind a checkpoint is handled behind it.
+        Called between two batches. An event that was sent after a checkpoint is handled after it.
         """
         msg = f"{type(self).__name__} was sent {event!r:.80} but has no handle_event"
         raise PenstockError(msg)
@@ -276,7 +276,7 @@ class Operator:
         return RawState()
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """React to a completed checkpoint; called in the order of ids, some may be skipped."""
+        """React to a completed checkpoint; called in the order of ids, of which some may be skipped."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """React to an aborted checkpoint; its work stays for the next one."""

@@ -17,12 +17,12 @@ that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into float
 The way back depends on the Arrow type alone, so it is the same for columns of Spark, pandas or a file.
 
 **A column of a given type.** `pa.array` makes 10 of `10.9` in a column of integers and takes 5 for 5
-microseconds. It drops fields that a struct lacks, the time of a `datetime` among dates, and the zone of one
-among naive ones. So the Python types are compared with the column's type, in nested values too. Arrow checks
-the rest: ranges, digits, integers that no float holds.
+microseconds. It drops fields that a struct lacks, the time of a `datetime` in a column of dates, and its zone
+in a naive column. So the Python types are compared with the column's type, in nested values too. Arrow checks
+the rest: ranges, digits, integers that a float can't hold.
 
 **Casts.** Arrow's own cast checks ranges and digits. It misses losses where a struct has more fields, a time
-has a zone, a date has a time, or a float gets fewer bits. It also makes numbers of texts.
+has a zone, a date has a time, or a float gets fewer bits. It also turns texts into numbers.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def exact_column(
     """A column of values; entries may be `None`.
 
     Args:
-        kind: The column's type; found by Arrow when left out.
+        kind: The column's type; inferred by Arrow when left out.
         rounds: Whether Python's floats may be rounded to a type of fewer bits, at the user's request.
     """
     try:
@@ -204,7 +204,7 @@ def _is_taken(found: type, taken: tuple[type, ...]) -> bool:
 
 
 def _keeps_time(value: Any, kind: pa.DataType) -> bool:
-    """Return whether a time has a zone where the column has one, and no more digits than the column."""
+    """Whether a time and its column both have a zone or both lack it, and the digits fit the column."""
     is_span = kinds.is_duration(kind)
     if not is_span and (getattr(value, "tzinfo", None) is None) is not (getattr(kind, "tz", None) is None):
         return False
@@ -216,7 +216,7 @@ def _keeps_time(value: Any, kind: pa.DataType) -> bool:
 
 
 def _not_kept(values: Sequence[Any], kind: pa.DataType, rounds: bool) -> Any:
-    """A float that a type of fewer bits changes; with `rounds`, one that it makes infinite."""
+    """A float that changes in a type of fewer bits; with `rounds`, one that becomes infinite."""
     floats = [value for value in values if isinstance(value, float | np.floating)]
     wide = np.array(floats, np.float64)
     with np.errstate(over="ignore"):
@@ -269,7 +269,7 @@ def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _as_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast integers; Arrow's own cast asks for the digits of the type's largest value."""
+    """Cast integers; Arrow's own cast demands room for the largest value of the type."""
     whole = column.cast(pa.decimal128(DECIMAL_DIGITS, 0))
     return whole.cast(pa.decimal128(DECIMAL_DIGITS, kind.scale)).cast(kind)
 
@@ -351,7 +351,7 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
     plain = _to_plain(found)
     try:
         members = values if plain is None else list(map(plain, values))
-        # A type that was found carries them; one that the user gave is checked.
+        # An inferred type carries the values; a type that the user gave is checked.
         return pa.array(members, found) if kind is None else exact_column(members, kind, name, rounds=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
         msg = f"column {name!r} of type {found} can't carry its values: {error}"

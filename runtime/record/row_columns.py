@@ -1,16 +1,16 @@
 """Rows as columns and columns as rows.
 
-**Rows as columns.** A batch of rows becomes batches in which each column has one type. The type of a value is
-its own, never that of its neighbours (`arrow_types.py`). So what is computed for a row depends on this row
-alone, whatever the cut into batches, the parallelism and the restarts. Rows of one type, which are nearly
-all that there are, stay together and cost one look at the types.
+**Rows as columns.** A batch of rows becomes batches in which each column has one type. The type of a value
+never depends on its neighbours (`arrow_types.py`). So the result of a row depends on this row alone, whatever
+the cut into batches, the parallelism and the restarts. Rows of the same types, nearly all rows, stay together
+and cost one check of the types.
 
 **Columns as rows**: one dict a row, made by a literal that is compiled for the names of the columns.
 `dict(zip(names, values))` makes an iterator and a growing dict for each row. A literal `{'k': a, 'v': b}` in
 a list comprehension is one instruction a row. It is compiled once for each list of names.
 
-Times without a zone, and in zones of a fixed offset, are made by numpy. Arrow itself makes one Python object
-after the other, with some microseconds for each time in a zone.
+Times without a zone, and in zones of a fixed offset, are made by numpy. Arrow makes Python objects one by
+one, with some microseconds for each time in a zone.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class RowColumn:
     """The values of one name in the rows of a batch.
 
     Attributes:
-        codes: Position of the type of each row; `None` where there is one type.
-        array: All values, where they have one type beside null and are already an array.
+        codes: Position of each row's type in `kinds`; `None` for a single type.
+        array: All values, if they have one type beside null and are already an array.
     """
 
     values: Sequence[Any]
@@ -79,8 +79,8 @@ class RowColumn:
 
         Args:
             convert: Converts a value of another type to a plain type.
-            nulls_apart: Whether nulls are of a type of their own beside values. Otherwise a null has the
-                type of the value before it.
+            nulls_apart: Whether nulls have a type of their own. Otherwise a null has the type of the value
+                before it.
         """
         types = set(map(type, values))
         has_null = NoneType in types
@@ -254,7 +254,7 @@ def _literal(names: tuple[str, ...]) -> _Literal:
     variables = [f"v{index}" for index in range(len(names))]
     pairs = ", ".join(f"{name!r}: {variable}" for name, variable in zip(names, variables, strict=True))
     rows = "columns[0]" if len(names) == 1 else "zip(*columns)"
-    # Names of columns are written as literals of strings, so that nothing in them is executed.
+    # Column names are written as string literals, so that nothing in them is executed.
     code = f"lambda columns: [{{{pairs}}} for {', '.join(variables)} in {rows}]"
     return eval(code, {"zip": zip})  # type: ignore[no-any-return]
 
@@ -272,7 +272,7 @@ def values_of_column(name: str, column: pa.Array) -> list[Any]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    # Arrow cuts what Python's times and dates don't hold; a cast refuses it.
+    # Arrow truncates values that Python's times and dates can't hold; a cast refuses them.
     kind = _in_python(column.type)
     if kind != column.type:
         column = column.cast(kind)

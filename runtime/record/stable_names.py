@@ -1,13 +1,12 @@
-"""Names under which data that is kept knows the package's own classes: they stay when a class moves.
+"""Names of Penstock's own classes in stored data: they stay when a class moves.
 
-A record or an enum is written with the name of its class, so that a reader finds the class again. For a
-user's class that is its module and its qualified name. A class of Penstock has a short name, and `penstock`
-stands in the place of the module. So snapshots name no module of Penstock, and a module can move without
-breaking them. An entry of `HOMES` changes when its class moves or is renamed; the name never does.
+A record or an enum is written with the name of its class, so that a reader finds the class again. The name of
+a user's class is its module and its qualified name. A class of Penstock has a short name, and `penstock`
+replaces the module. So snapshots name no module of Penstock, and a module can move without breaking them. An
+entry of `HOMES` changes when its class moves or is renamed; the name never does.
 
-A class of Penstock without a name here is refused when it is to be written. All public records and enums have
-a name. The table is fixed. So the module of an entry is imported even where data must not choose which
-modules are imported.
+A class of Penstock without a name here can't be written. All public records and enums have a name. The table
+is fixed. So the module of an entry is imported even where data must not choose which modules are imported.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Final
 #: Takes the place of a user's module in data.
 OURS: Final = "penstock"
 
-#: Where the class of each name is now.
+#: Current location of each class.
 HOMES: Final[dict[str, str]] = {
     "AdvancedConfig": "penstock.runtime.config.job_config.AdvancedConfig",
     "Alignment": "penstock.runtime.config.checkpointing.Alignment",

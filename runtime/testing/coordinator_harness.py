@@ -84,7 +84,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         return [(subtask, self._codec.loads(event.data)) for subtask, event in self._context.sent]
 
     def handle_event(self, subtask: int, event: Any) -> list[tuple[int, Any]]:
-        """Hand an event of a subtask to the coordinator; returns the events that it sent meanwhile.
+        """Hand an event of a subtask to the coordinator; return the events that it sent meanwhile.
 
         Raises:
             CodecError: The event can't be encoded.
@@ -94,7 +94,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         return self._after(lambda: self._coordinator.handle_event(subtask, carried))
 
     def subtask_failed(self, subtask: int, reason: str = "killed") -> list[tuple[int, Any]]:
-        """Notify the coordinator of a failed subtask; returns the events that it sent meanwhile."""
+        """Notify the coordinator of a failed subtask; return the events that it sent meanwhile."""
         return self._after(lambda: self._coordinator.subtask_failed(subtask, reason))
 
     def snapshot(self, *, on_the_way: tuple[tuple[int, Any], ...] = ()) -> bytes:
@@ -136,7 +136,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
 
 
 class _Context:
-    """Context of the coordinator; keeps its events, and notes a failure of the job."""
+    """Keeps the events of the coordinator, and a failure of the job."""
 
     def __init__(self, operator_id: str, parallelism: int) -> None:
         self.operator_id = operator_id
@@ -168,8 +168,6 @@ class _Context:
 
 
 class _Answer:
-    """Takes the coordinator's answer to a checkpoint."""
-
     def __init__(self) -> None:
         self.is_given = False
         self.error: BaseException | None = None

@@ -1,25 +1,24 @@
-"""Paths that a snapshot names: believed only inside of the places that the job or the user has named.
+"""Paths that a snapshot names: trusted only inside the places that the job or the user has named.
 
 **Files of sources and sinks.** Source state names the files that are left to read. Sink state names the files
-that a commit renames. Without a check, a changed snapshot could read and rename any file that the workers
-may. So connectors check every path of a snapshot before they use it, unless the user says `trust_paths=True`.
-A place is a file, a folder, or a glob pattern. Paths are compared as texts. Links inside a declared folder
-are followed: a user who may create a link there may also create files.
+that a commit renames. Without a check, a changed snapshot could read and rename any file that the workers can
+access. So connectors check every path of a snapshot first, unless the user says `trust_paths=True`. A place
+is a file, a folder, or a glob pattern. Paths are compared as texts. Links inside a declared folder are
+followed: a user who may create a link there may also create files.
 
 **Folders of savepoints.** A savepoint may be in a folder of its own, outside of the checkpoint storage. A
 note in the storage then names that folder. A user who can write the storage, or hands over a snapshot, can
-change the note. A trusted location makes the workers open any folder or bucket that they may. So two rules
-hold.
+change the note. Without a check, workers would then open any folder or bucket. So two rules hold.
 
 - A note names the folder that Penstock itself would have made: `.../savepoint-<job>-<id>-<attempt>`, with the
-  job, number and attempt of the note. A job that restarts from its own savepoint asks for no more, because
-  the place came from its own user.
+  job, number and attempt of the note. A job that restarts from its own savepoint needs no other check,
+  because its own user chose the place.
 - For a snapshot that a user names, the folder must also be inside of the storage that the user has named. A
   savepoint elsewhere is opened when the user names its folder, and thereby trusts it.
 
-A location is compared as a text, and opened as a URL. So it must mean what its text says. `%2e%2e` is a step
-up, `?` and `#` cut a URL off, and a tab in it is left out. The first part of a location is the user's choice,
-perhaps with `%20` in it. Behind the storage that a user names, only what `check_path` takes may stand.
+A location is compared as a text, and opened as a URL. So its text must be unambiguous. `%2e%2e` is a step up,
+`?` and `#` cut a URL off, and a tab in it is dropped. The first part of a location is the user's choice,
+perhaps with `%20` in it. The rest, below the storage that a user names, must pass `check_path`.
 
 **Patterns** over keys of an object store have the meaning of Python's `glob` on disk. `*` and `?` stay inside
 one folder; `**` as a whole segment crosses any number of folders. A wildcard at the start of a segment does
@@ -116,7 +115,7 @@ _PATH: Final = re.compile(r"[A-Za-z0-9._=~-]+(?:/[A-Za-z0-9._=~-]+)*")
 _STEP: Final = re.compile(r"\.\.?")
 _STEP_OF_URL: Final = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-#: What ends the path of a URL, is left out of it, or separates folders without being a slash.
+#: Text that ends the path of a URL, is dropped from it, or separates folders without being a slash.
 _MISLEADS: Final = re.compile(r"[?#\\\x00-\x1f\x7f]|%2f|%5c|%[01][0-9a-f]|%7f", re.IGNORECASE)
 
 
@@ -132,7 +131,7 @@ def check_path(path: str) -> str:
 
 
 def is_own_location(location: str, folder: str) -> bool:
-    """Return whether a location is the folder of this name, wherever that is, and means what it says."""
+    """Return whether a location is a folder of this name, anywhere, and its text is unambiguous."""
     return location.endswith(f"/{folder}") and _leads_down(location)
 
 
@@ -149,7 +148,7 @@ def check_named_location(location: str, root: str, job_id: str) -> None:
 
 
 def inside_of(root: str, location: str) -> str | None:
-    """The path of a location in a storage; `None` when it lies elsewhere, or does not say plainly where.
+    """The path of a location in a storage; `None` when it lies elsewhere, or its text is ambiguous.
 
     Example:
         >>> inside_of("s3://bucket/data", "s3://bucket/data/%2e%2e/other/savepoint-j-1-1")
@@ -162,7 +161,7 @@ def inside_of(root: str, location: str) -> str | None:
 
 
 def _leads_down(location: str) -> bool:
-    """Whether opening a location goes down all folders of its text, and none up."""
+    """Whether opening a location goes down through the folders of its text, and never up."""
     step, misleading = (_STEP_OF_URL, _MISLEADS) if "://" in location else (_STEP, _CONTROL)
     return misleading.search(location) is None and not any(map(step.fullmatch, location.split("/")))
 

@@ -70,7 +70,7 @@ class MasterSnapshots:
     def take(
         self, pending: PendingCheckpoint, on_taken: Callable[[], None], on_failed: Callable[[str], None]
     ) -> None:
-        """Request all snapshots; each answer is noted in `pending`.
+        """Request all snapshots; each answer is recorded in `pending`.
 
         `on_taken` must call `barriers_injected`; `on_failed` gets a description of the failure and must call
         `stop`.
@@ -153,8 +153,8 @@ def restore_masters(
     """Restore master hooks and operator coordinators from a checkpoint, or reset them without one.
 
     Raises:
-        UnmatchedMasterStateError: There is state of a hook that the job does not have; nothing was restored.
-        UnmatchedCoordinatorStateError: The same for an operator coordinator.
+        UnmatchedMasterStateError: A state belongs to a hook that the job does not have; nothing was restored.
+        UnmatchedCoordinatorStateError: A state belongs to a coordinator that the job does not have.
     """
     if checkpoint is None:
         hooks.reset()
@@ -167,7 +167,7 @@ def restore_masters(
     )
 
 
-#: Prepares the location of a checkpoint, from its id and the attempt. Returns the id that it gets.
+#: Prepares the location of a checkpoint. Takes the proposed id and the attempt, and returns the assigned id.
 #: Blocks, and raises if the location can't be written.
 InitializeLocation: TypeAlias = Callable[[int, int], int]
 
@@ -347,7 +347,7 @@ class CheckpointStarts:
         """Step 5: trigger the sources, and open the valves of the operator coordinators."""
         self.trigger(pending.trigger(), pending.barrier)
         self._masters.barriers_injected(pending.checkpoint_id)
-        # An externally induced source may have been faster than this.
+        # An externally induced source may have acknowledged the checkpoint already.
         self._callbacks.triggered(pending)
         self.ended(pending.request)
 
@@ -361,7 +361,7 @@ class CheckpointStarts:
         self.ended(pending.request)
 
     def end(self, reason: Reason, detail: str) -> None:
-        """End a start, whether its location or its masters' snapshots are awaited."""
+        """End a start that waits for its location or for its masters' snapshots."""
         request = self._requests.starting
         if request is None:
             return
@@ -370,7 +370,7 @@ class CheckpointStarts:
         self.ended(request)
 
     def stop_masters_of(self, request: CheckpointRequest) -> bool:
-        """Stop the start of an aborted checkpoint; after true, the caller must call `ended`."""
+        """Stop the start of an aborted checkpoint; if the result is true, the caller must call `ended`."""
         if request is not self._requests.starting:
             return False
         self._masters.stop()

@@ -1,7 +1,7 @@
 """Checks of calls of the graph API, and the options that every operator takes.
 
 Python's own `TypeError` for `reduce(add)` says that `function` is missing, but the user has forgotten the id.
-So a decorator binds the arguments first. Its error names the user's line and the nearest right name.
+So a decorator binds the arguments first. Its error names the user's line and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
 
 
 class WrongStreamError(GraphError, AttributeError):
-    """A method that another kind of stream has; also an `AttributeError`, for `hasattr`."""
+    """A method belongs to another kind of stream; also an `AttributeError`, for `hasattr`."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{user_location()}: {what}")
@@ -52,7 +52,7 @@ class WrongStreamError(GraphError, AttributeError):
 def checked_call(
     options: Iterable[str] = (), *, takes_others: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function of the graph API explain calls that don't fit, and ids that are invalid.
+    """Make a function of the graph API explain invalid arguments and ids.
 
     Args:
         options: Names that the function takes as `**options`.
@@ -90,7 +90,7 @@ def _required(parameters: list[inspect.Parameter]) -> str:
 def _problem(
     signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> str | None:
-    """Why a call is wrong, or `None`: arguments that don't fit, or an invalid id."""
+    """Return the problem of a call, wrong arguments or an invalid id, or `None`."""
     parameter = signature.parameters.get("id")
     must_have_id = parameter is not None and parameter.default is parameter.empty
     hint = _ID_HINT if must_have_id else ""

@@ -2,7 +2,7 @@
 
 Record `i` is `function(i)`, so a position is one number. A restore is exact as long as the function depends
 only on its argument. The source keeps the rate by returning the time of the next poll, never by sleeping.
-After falling behind (back pressure, a long pause) it catches up on at most one second.
+After falling behind (back pressure, a long pause) it catches up on the records of at most one second.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from penstock.runtime.state.own_copy import own_copy
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Indices of a split that are not yet read.
+    """Unread indices of a split.
 
     Attributes:
-        end: First index behind the range; `None` for an unbounded range.
+        end: First index after the range; `None` for an unbounded range.
         step: Distance between indices, the number of splits of the source.
     """
 

@@ -7,10 +7,10 @@ that row holds the *partial result* of these rows. Then the partial results are 
 of all keys of the batch at once. They merge in any order, so a combiner in front of the exchange may do a
 part of the work.
 
-A `RowAggregate` has no such step: it needs the accumulator in order to take a row. All its records travel.
+A `RowAggregate` needs the accumulator in order to take a row, so all its records cross the exchange.
 
-Nulls do not count, as in SQL: a function of nothing but nulls gives null, `Count` gives 0. Of floats, NaN
-counts in `Sum` and `Mean`. `Min` and `Max` ignore it unless there is no other value.
+Nulls do not count, as in SQL: the result of nulls alone is null, or 0 for `Count`. NaN counts in `Sum` and
+`Mean`. `Min` and `Max` ignore NaN unless there is no other value.
 
 Rows may have values of several types in one column. Each batch has one type, and the accumulators have a
 column for each type. So the result of a key depends on its own values alone, and never on another key.
@@ -79,7 +79,7 @@ class ColumnAggregate(ABC):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the function reads. Several of them come as one column of structs."""
+        """The columns that the function reads. Several are passed as one column of structs."""
         return (self.column,) if self.column else ()
 
     @abstractmethod
@@ -98,7 +98,7 @@ class ColumnAggregate(ABC):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """Results and their types, of accumulators that have several types; by default the value itself."""
+        """Results with their types, for accumulators of several types; by default the values themselves."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         for column in columns:
             for row, value in values_in(column, slots):
@@ -111,7 +111,7 @@ class PartialAggregate(ColumnAggregate):
 
     @abstractmethod
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The values that `group_by` computes of the prepared column of a batch."""
+        """The values that `group_by` computes from the prepared column of a batch."""
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         """Partial results, from the results of `groupings` in their order."""
@@ -130,7 +130,7 @@ class PartialAggregate(ColumnAggregate):
         """
 
     def wider(self, partial: Partial) -> Partial | None:
-        """Partial results that `merge` has refused, in a type with more digits; `None` if there is none."""
+        """The partial results that `merge` has refused, in a wider type; `None` without such a type."""
         return None
 
     def merge_beside(
@@ -143,19 +143,19 @@ class PartialAggregate(ColumnAggregate):
             others: The columns of other types.
 
         Raises:
-            MixedTypesError: A key has values of types that don't go together; nothing was changed.
+            MixedTypesError: A key has values of types that can't be combined; nothing was changed.
         """
         self.merge(own, slots, partial)
 
 
 class RowAggregate(ColumnAggregate):
-    """A function that takes rows into its accumulators; `of_new_pairs`: only new pairs of key and value."""
+    """A function that adds rows to its accumulators; `of_new_pairs`: only new pairs of key and value."""
 
     of_new_pairs: bool = False
 
     @abstractmethod
     def add(self, accumulators: Accumulators, slots: Slots, column: pa.Array) -> None:
-        """Take rows in; a slot may occur several times."""
+        """Add rows; a slot may occur several times."""
 
 
 def values_in(column: GrowingColumn, slots: Slots) -> Iterator[tuple[int, Any]]:
@@ -226,7 +226,7 @@ def _cast(column: pa.Array, kind: pa.DataType, function: ColumnAggregate) -> pa.
         raise PenstockError(msg) from error
 
 
-#: Slots of the table for each touched slot: with more, clearing marks costs more than a sort.
+#: Slots of the table per touched slot: above it, clearing marks costs more than a sort.
 _SPARSE: Final = 512
 
 
@@ -260,7 +260,7 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def rounds_of(slots: Slots) -> Iterator[Slots | None]:
-    """Rows in rounds in which no slot occurs twice, in order; `None` for all rows at once."""
+    """Split rows into rounds without repeated slots, in order; `None` stands for all rows at once."""
     if _are_different(slots):
         yield None
         return
@@ -275,7 +275,7 @@ def rounds_of(slots: Slots) -> Iterator[Slots | None]:
 
 
 def distinct(slots: Slots) -> Slots:
-    """Each slot once, in order; ten times as fast as `np.unique`.
+    """Each slot once, sorted; ten times as fast as `np.unique`.
 
     Example:
         >>> distinct(np.array([5, 2, 5])).tolist()
@@ -292,7 +292,7 @@ def distinct(slots: Slots) -> Slots:
 
 
 def _are_different(slots: Slots) -> bool:
-    """Whether no slot occurs twice; a mark for each slot of the table costs a tenth of a sort."""
+    """Whether no slot occurs twice; marking the slots costs a tenth of a sort."""
     end = int(slots.max(initial=-1)) + 1
     if end > _SPARSE * len(slots):
         ordered = np.sort(slots)

@@ -1,8 +1,8 @@
 """Number of different values of a column: exact (`CountDistinct`), or approximate and in bounded memory.
 
-**`ApproxCountDistinct`**. Each key has a Theta sketch of Apache DataSketches: the hashes of its values that
-are smallest, up to `2**lg_k`. It hashes the stable hash of a value (`key_hashes`), so that a value counts
-once in rows and in columns, whatever its encoding.
+**`ApproxCountDistinct`**. Each key has a Theta sketch of Apache DataSketches: at most the `2**lg_k` smallest
+hashes of its values. It hashes the stable hash of a value (`key_hashes`), so that a value counts once in rows
+and in columns, whatever its encoding.
 
 The state is the sketch in DataSketches' own format, which its libraries for Java, C++ and Python share. It is
 canonical: trimmed to `2**lg_k` hashes and sorted. So it depends on the set of values alone, and not on their
@@ -38,7 +38,7 @@ from penstock.runtime.state.typed_columns import Slots
 class CountDistinct(RowAggregate):
     """Number of different values of a column, exactly. Its state holds each pair of key and value once.
 
-    It does not combine in front of the exchange: all records travel.
+    No combiner runs in front of the exchange, so all records cross it.
     """
 
     column: str

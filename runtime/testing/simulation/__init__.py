@@ -12,13 +12,13 @@ Read it in this order. A package imports only those above it, and a module mostl
 
 * `world` knows no job. `agenda` has the draws of a seed, the clocks, and the choice of the next event.
   `disks` and `faulty_storage` are the storage, whose power may fail. `faults` names the faults and their
-  moments. `watches` notes damage and restores for later checks. `world` puts all of it together.
+  moments. `watches` records damage and restores for later checks. `world` combines these parts.
 * `cluster` runs one job. `network` has the frames and the cuts. `process_resources` vanish with a process.
   `running_task` is one attempt of a subtask, `process` the process that runs it, and `processes` the calls of
-  JobMasters to all of them. `master` has the job and its JobMasters. `execution` is the real `JobExecution`
-  of one. `control_plane` starts, doubts and replaces JobMasters.
-* `run` is the course of a run. `target`, `damage_faults` and `injector` make planned faults and users'
-  requests happen. `simulated_run` is the engine: it makes moves until the jobs have ended. The rest is
+  JobMasters to all of them. `master` has the job and its JobMasters. `execution` is a JobMaster's real
+  `JobExecution`. `control_plane` starts, suspects and replaces JobMasters.
+* `run` carries out a run. `target`, `damage_faults` and `injector` make planned faults and users' requests
+  happen. `simulated_run` is the engine: it makes moves until the jobs have ended. The rest is
   `penstock.testing.simulate`. `user_job` prepares a user's job, and `user_run` runs it once. `uncontrolled`
   finds uses that differ from run to run. `simulate` makes a `report` of all runs.
 

@@ -381,7 +381,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
     def _check(self, splits: Sequence[Any]) -> None:
         if self.filesystem is not None:
-            # A custom file system's paths may match no location: the files that it finds are declared.
+            # A custom file system's paths may match no location, so all files that it finds count as
+            # declared.
             found = {info.path for info in list_files(self.locations, self._file_systems())} if splits else ()
             unknown = [split for split in splits if split.path not in found]
         for split in splits if self.filesystem is None else unknown:

@@ -1,7 +1,7 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-`SubtaskRunner` handles calls, as in production. This module has its machine, its death and its freezing. When
-it dies, its memory is lost. Its sent messages still arrive, and mostly its answers do, too.
+`SubtaskRunner` handles calls, as in production. This module simulates its machine, death and freezing. A dead
+process loses its memory. The messages that it has sent still arrive, and usually its answers, too.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class _OpenCall:
 
 
 class SimulatedProcess:
-    """Runs the attempts of one subtask; see the module's text.
+    """Runs the attempts of one subtask; see the module's docstring.
 
     Args:
-        withdraw: Withdraws its offer; `False` when a job has claimed it.
+        withdraw: Withdraws the offer of this process; returns `False` when a job has claimed it.
 
     Attributes:
-        clock: Its clock; monotonic time may run faster or slower than the world's.
-        place: Its id for the node, which reports its processor time.
-        is_silent: Whether it hangs: it takes no call.
-        answers_are_lost: Whether it died before its last answers left.
+        clock: Clock of the process; its monotonic time may run faster or slower than the world's.
+        place: Identity of the process on its node, which reports its processor time.
+        is_silent: Whether the process hangs and takes no call.
+        answers_are_lost: Whether the process died before its last answers left.
         stops_take_time: Whether other moves may happen between a stop and the end of the stopped attempt.
     """
 
@@ -130,7 +130,7 @@ class SimulatedProcess:
 
     @property
     def may_die(self) -> bool:
-        """Whether its death would matter: it lives, and its work is not done."""
+        """Whether a death would matter: the process lives, and its work is not done."""
         return self.is_alive and (self.task is None or self.task.state is not TaskState.FINISHED)
 
     # -- its life -----------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class SimulatedProcess:
         self.die(FaultKind.CRASH_AFTER_END)
 
     def die_when_its_end_is_known(self) -> None:
-        """Do the same when the JobMaster knows the end of its work; the senders may not know it yet."""
+        """Die with its answers when the JobMaster knows that the task has ended; senders may not know."""
         self._dies_when_its_end_is_known = True
         if self._known_end is self.task:
             self.end_is_known()
@@ -168,7 +168,6 @@ class SimulatedProcess:
             self.die_with_its_answers()
 
     def end(self) -> None:
-        """End the process for any reason."""
         if not self.is_alive:
             return
         self.is_alive = False

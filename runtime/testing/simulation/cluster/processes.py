@@ -115,7 +115,7 @@ class ProcessTable:
         return process
 
     def offer(self, process: SimulatedProcess) -> None:
-        """Make a process claimable that has given its role back."""
+        """Let jobs claim a process that has given its role back."""
         self._warm.append(process)
 
     def _withdraw(self, process: SimulatedProcess) -> bool:
@@ -129,7 +129,7 @@ class ProcessTable:
 
 
 class MasterProcesses:
-    """One JobMaster's calls of processes: the `Processes` port. Answers are dropped after its death."""
+    """One JobMaster's calls to processes: the `Processes` port. Answers are dropped after its death."""
 
     def __init__(self, world: World, master: Master, table: ProcessTable) -> None:
         self._world = world

@@ -229,7 +229,7 @@ class FaultInjector:
         self._occurred: Counter[Moment] = Counter()
         self._waiting: dict[tuple[Moment, int], list[PlannedFault]] = {}
         self._due: list[tuple[int, PlannedFault]] = []
-        #: The move at which the first of them is due.
+        #: The move at which the first planned fault is due.
         self._next_due: float = math.inf
         for fault in plan.faults:
             if fault.moment is Moment.MOVE:
@@ -239,7 +239,7 @@ class FaultInjector:
         world.on_moment = self.occurred
 
     def continue_with(self, control: ControlPlane) -> None:
-        """Continue with another job; it is never stopped, because no third one would continue it."""
+        """Continue with another job; it is never stopped, because no third job would continue it."""
         self._due = [(at, fault) for at, fault in self._due if fault.kind not in _STOPS]
         self._waiting = {
             moment: [fault for fault in faults if fault.kind not in _STOPS]

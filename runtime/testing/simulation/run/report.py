@@ -76,7 +76,7 @@ def _rows_differ(expected: Iterable[Any], actual: Iterable[Any]) -> Difference |
 
 
 def _without(rows: list[Any], others: list[Any]) -> list[Any]:
-    """The rows that the others lack, each as often as it is missing."""
+    """The rows that `others` lacks, each as often as it is missing."""
     left = Counter(map(_frozen, others))
     kept = []
     for row in rows:

@@ -85,11 +85,11 @@ def simulate(
     """Run a job under many courses of events, and compare the outputs of its sinks.
 
     Args:
-        build: Makes a new graph for each run: an environment, or `(environment, world)`. The world is what
-            the sinks write to; it outlives every process of the job. Its `cleanup()` is called after the
-            run, if it has one.
+        build: Makes a new graph for each run: an environment, or `(environment, world)`. The sinks write to
+            the world, which outlives every process of the job. Its `cleanup()`, if any, is called after the
+            run.
         output: Reads the output of the sinks; called with the world when `build` returned one.
-        seeds: One run with failures for each.
+        seeds: Seeds of the runs with failures, one run each.
         equal: Whether two outputs are equal; by default they are compared as multisets of rows.
         interleavings: Runs without failures, which come first.
         rescale: Whether operators are rescaled during runs.

@@ -1,7 +1,7 @@
 """Finds uncontrolled inputs in users' code: clocks, randomness, threads, and global values.
 
 It inspects the code of users' functions and methods, and of the users' functions that these call by name.
-Nothing is executed, so indirect calls are not found. They show when a replay diverges.
+Nothing is executed, so indirect calls are not found. They become visible when a replay diverges.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "requests": "network",
 }
 
-#: Names that count in modules with harmless parts.
+#: Uncontrolled names of modules that also have harmless ones.
 _NAMES: Final[Mapping[str, frozenset[str]]] = {
     "time": frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "sleep", "localtime"}),
     "datetime": frozenset({"now", "utcnow", "today"}),
@@ -53,8 +53,8 @@ class Uncontrolled:
 
     Attributes:
         kind: `clock`, `randomness`, `threads`, `network`, or `global`.
-        what: The used name, such as `time.time`.
-        where: The using function with its line.
+        what: The name that the code uses, such as `time.time`.
+        where: The function that uses the name, with its line.
         operator: The operator that runs it.
     """
 
@@ -167,7 +167,7 @@ def _judge_value(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _judge(module: str, name: str | None, names: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Judge a call of `name` of a module; without `name` an import of it by code that uses `names`."""
+    """Judge a call of `module.name`; without `name` an import of `module` by code that uses `names`."""
     kind, wanted = _kind_of(module), _NAMES.get(module)
     if kind is None:
         return

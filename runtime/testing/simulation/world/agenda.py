@@ -6,8 +6,8 @@ time never jumps.
 
 A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
 one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
-kind, by weight, then one of that kind. So one seed may starve the network, hold credits back, or delay
-uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The
+kind, by weight, then a happening of that kind. So one seed may starve the network, hold credits back, or
+delay uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The
 higher its disorder, the more often it takes another one.
 """
 
@@ -26,11 +26,11 @@ from penstock.runtime.state.stable_hash import MASK64, mix64, mix64_array
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, as_seconds
 
-#: Many streams are short: this many numbers are made one by one, ...
+#: Numbers that are made one by one at the beginning of a stream, because many streams are short.
 _SINGLE: Final = 16
-#: ... the next ones in blocks of this size, which costs a tenth for each, ...
+#: Size of the blocks that follow; a number in a block costs a tenth.
 _BLOCK: Final = 256
-#: ... and in a long stream in blocks of this size, which costs half of that.
+#: Size of the later blocks of a long stream; they halve the cost of a number.
 _LARGE_BLOCK: Final = 2048
 
 _OFFSETS: Final = np.arange(_LARGE_BLOCK, dtype=np.uint64)
@@ -198,7 +198,7 @@ class Entry(NamedTuple):
 
 
 class Agenda:
-    """Holds the possible happenings; see the module's text.
+    """Holds the possible happenings; see the module's docstring.
 
     Example:
         >>> agenda = Agenda(Draws(1), dict.fromkeys(Happening, 1), disorder=0.0)
@@ -229,7 +229,7 @@ class Agenda:
 
     @property
     def next_time(self) -> float | None:
-        """Time of the next happening that can't happen yet."""
+        """Time of the next happening that is not yet due."""
         return self._later[0][0] if self._later else None
 
     def has_ready(self, now: float) -> bool:

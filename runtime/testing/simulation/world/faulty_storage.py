@@ -2,8 +2,8 @@
 
 A write is atomic, as the port demands, but its writer can't always know the outcome. A refused write leaves
 nothing. An uncertain write succeeds but raises an error. An unavailable storage refuses everything for a
-while, a full one every write. A call that hangs is given up, and may be done much later. A power cut strikes
-in the middle of a write: its writer gets no answer, and what was not synced is lost. A listing of the
+while, a full one every write. A call that hangs is given up, and may take effect much later. A power cut
+strikes in the middle of a write: its writer gets no answer, and unsynced data is lost. A listing of the
 decision log may be an old one, and any listing may leave out the newest names.
 
 `Locations` opens folders of savepoints and of whole jobs as separate storages. They fail whenever the storage
@@ -23,7 +23,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 
 
 class FaultyStorage:
-    """Fails on request; see the module's text. The files are on a disk in memory by default."""
+    """Fails on request; see the module's docstring. The files are on a disk in memory by default."""
 
     def __init__(self, clock: Clock, counts: FaultCounts, storage: SnapshotStorage | None = None) -> None:
         self._files = storage or DiskStorage("memory:")
