@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,8 @@ from penstock.runtime.errors import DeploymentError
 logger = logging.getLogger(__name__)
 
 _START_TIMEOUT: Final = 60.0
+#: Maximum number of times that a new JobMaster is awaited: it may die before the job has begun.
+_STARTS: Final = 3
 #: Seconds for a JobMaster to accept the cancellation of a job that it may not have begun yet.
 _CANCEL_TIMEOUT: Final = 30.0
 #: Seconds for a warm process to accept a job.
@@ -50,7 +53,7 @@ class OwnMasters:
             master = self._started(job)
         try:
             with suppress(ValueError), interrupts_delivered():  # the job may have ended already
-                ray.get(master.ready.remote(job.job_id), timeout=_START_TIMEOUT)
+                _wait_until_ready(master, job.job_id)
         except ray.exceptions.GetTimeoutError as error:
             ray.kill(master)
             msg = (
@@ -131,6 +134,19 @@ class OwnMasters:
         with self._lock:
             self._processes = [other for other in self._processes if other != process]
         registry.forget_process(process)
+
+
+def _wait_until_ready(master: Any, job_id: str) -> None:
+    """Wait until a job has begun; ask again when its JobMaster dies meanwhile, because Ray restarts it."""
+    deadline = time.monotonic() + _START_TIMEOUT
+    for starts_left in reversed(range(_STARTS)):
+        try:
+            ray.get(master.ready.remote(job_id), timeout=max(0.0, deadline - time.monotonic()))
+        except ray.exceptions.RayActorError:
+            if not starts_left:
+                raise
+        else:
+            return
 
 
 def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) -> None:

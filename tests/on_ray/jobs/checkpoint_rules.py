@@ -38,7 +38,7 @@ def break_connections(actor: Any, ports: set[int]) -> int:
 
 def open_deliveries(actor: Any) -> list[int]:
     """To be called in a subtask's actor: how far the frames of its first channel go that have no answer."""
-    return sorted(number for number, _, _ in actor._process._current.deliveries._waiting[0])
+    return sorted(number for number, _, _ in actor._current.deliveries._waiting[0])
 
 
 #: Seconds of event time of the visits, and how many of them each one remembers: 3 s are too long ago.
