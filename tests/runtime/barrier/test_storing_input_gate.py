@@ -115,7 +115,7 @@ def test_more_than_the_limit_gives_the_alignment_up_and_the_data_goes_on() -> No
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
     assert fed.feed(0, B) == [("abort", 1, reason), (0, A), (0, B)]
     assert fed.why == [
-        "8 bytes were stored for this alignment and those that it interrupted, more than "
+        "8 bytes were stored for this alignment, more than "
         "max_alignment_bytes=4. Raise the limit, or take unaligned checkpoints"
     ]
     assert fed.feed(1, barrier(1)) == []
@@ -141,6 +141,7 @@ def test_the_task_sees_at_the_trigger_what_was_stored_and_spilled(tmp_path: Path
 
 
 def test_gate_lets_the_task_do_something_else_after_a_number_of_stored_elements(fed: Fed) -> None:
+    assert not fed.gate.has_more
     waiting = [A] * (2 * MOST_STORED_AT_ONCE)
     fed.gate.receive(0, 0, [encode_element(element) for element in (barrier(1), *waiting)])
     assert fed.gate.poll_next() is None

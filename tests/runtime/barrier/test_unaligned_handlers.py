@@ -56,8 +56,10 @@ class Input:
         self.gate.set_listener(self)
         self.sent = [0] * channels
         self.log: list[Any] = []
+        self.alignments: list[float] = []
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
+        self.alignments.append(alignment_duration)
         self.log.append(("trigger", barrier.checkpoint_id, barrier.options.unaligned))
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
@@ -325,3 +327,13 @@ def test_cancellation_releases_channels_that_wait_for_one_that_no_barrier_overta
     fed.send(1, CancelCheckpointMarker(2))
     fed.run()
     assert fed.gate.handler.statistics().cancelled_alignments == 1, "it had begun, so nothing was held back"
+
+
+def test_trigger_reports_the_alignment_of_its_own_checkpoint() -> None:
+    two = Input()
+    for checkpoint_id in (1, 2):
+        two.send(0, barrier(checkpoint_id))
+        two.timers.advance(3)
+        two.send(1, barrier(checkpoint_id))
+    assert two.alignments == [0.0, 0.0]
+    assert two.gate.handler.alignment_duration == 3.0
