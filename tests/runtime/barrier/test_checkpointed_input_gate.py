@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, StoredBytes
 from penstock.runtime.testing.manual_time import ManualClock
 
 
@@ -170,3 +170,11 @@ def test_input_is_finished_with_the_last_end() -> None:
     fed.send(1, EndOfPartition())
     fed.run()
     assert fed.gate.is_finished
+
+
+def test_gate_that_holds_blocked_channels_stores_nothing() -> None:
+    fed = Input()
+    fed.send(0, CheckpointBarrier(1, 0.0), A)
+    assert fed.run() == []
+    assert fed.gate.stored == StoredBytes(0, 0)
+    assert fed.gate.storage_statistics() is None
