@@ -235,7 +235,8 @@ class ReceiveBufferActor:
         self._staged = staged
         #: Incarnation of this receive buffer; positions of another incarnation are invalid here.
         self._instance = secrets.token_hex(6)
-        #: Another incarnation, mostly of another job, at whose position the reader has continued here.
+        #: The incarnation, usually of another job, whose position the reader has continued from; empty
+        #: without one.
         self._resumed = ""
         self._assignment = PartitionAssignment(of)
         self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))

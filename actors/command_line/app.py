@@ -148,7 +148,10 @@ def logs(
 @app.command()
 def gc(
     older_than: Annotated[
-        str, typer.Option(metavar="TIME", help="Only of jobs that ended so long ago: 90s, 30m, 12h, 7d.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Only of jobs that ended at least this long ago: 90s, 30m, 12h, 7d."
+        ),
     ] = "7d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
     address: AddressOption = None,

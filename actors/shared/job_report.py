@@ -214,7 +214,7 @@ class JobReport(NearestMembers):
 
     @property
     def edges(self) -> tuple[EdgeSummary, ...]:
-        """Fill of its edges, in the order of `graph.edges`."""
+        """Share of each edge's buffers that is used, in the order of `graph.edges`."""
         return summarize_edges(self.graph, self.subtasks)
 
     @property

@@ -303,7 +303,7 @@ class WebServer:
         return self._logs[job_id]
 
     async def body(self, request: web.Request, form: Any) -> Any:
-        """The parsed body of a request, `{}` for an empty one; raises `Problem` for another form."""
+        """Parse the body of a request, `{}` for an empty one; raise `Problem` if it does not match `form`."""
         written = await request.read()
         try:
             return TypeAdapter(form).validate_json(written or b"{}", strict=True)

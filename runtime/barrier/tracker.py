@@ -5,11 +5,11 @@ barriers have been processed by then. After a restore they are processed again: 
 count twice.
 
 Several checkpoints may be pending. A complete one drops incomplete older ones without an abort. At most the
-newest `MAX_PENDING` are kept. A cancelled one is kept until all its barriers have arrived, so that late
-barriers don't start it again.
+newest `MAX_PENDING` are kept. Late barriers don't start a cancelled one again, because no id up to the latest
+one is begun twice.
 
-What it must never do: trigger a checkpoint before every open channel has consumed its barrier, trigger one
-twice, or keep checkpoints without a bound.
+What it must never do: trigger a checkpoint twice, or before its barrier was consumed on every open channel.
+It must not keep checkpoints without a bound.
 
 The model is Flink's `CheckpointBarrierTracker`. Unlike Flink, a repeated barrier of one channel does not
 count for another channel.
@@ -129,7 +129,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             self._abort_pending(count, CANCELLED)
 
     def _abort_pending(self, count: BarrierCount, reason: CheckpointFailureReason) -> None:
-        """Report an abort once, and keep counting, so that late barriers don't start the checkpoint again."""
+        """Report an abort once, and keep counting the barriers that still arrive."""
         if count.barrier is not None:
             count.barrier = None
             self._abort(count.checkpoint_id, reason)

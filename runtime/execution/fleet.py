@@ -26,7 +26,7 @@ watch pings it, which renews its lease. A dead or silent spare is replaced. If a
 the fleet starts a new process, as for a warm one.
 
 What it must never do: keep a process after the end of the job, or offer one to other jobs. A spare has loaded
-modules without any role, and only this job knows which.
+modules of this job without holding a role, so another job could not see which.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ WARM_TIMEOUT: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process that holds a role; each call names its attempt."""
+    """A process that holds a role. `role.attempt` may be old: each call passes the current attempt."""
 
     process: ProcessId
     role: Role
@@ -187,7 +187,7 @@ class Fleet:
         self._timers = timers
         self._new_token = new_token
         self.members: dict[SubtaskId, Member] = {}
-        #: Without a restart no process takes a role over.
+        # A job that never restarts needs no spares.
         restarts = not isinstance(config.restart_or_default, NoRestart)
         self.spares = StandbyPool(config.standby if restarts else 0, processes)
 

@@ -13,7 +13,7 @@ measure its own, so another process on the same node reads it from the kernel.
 - After `named_after` seconds the process is reported to people (`SILENT`).
 - After `timeout` seconds it hangs (`HUNG`) if two readings at least `still_for` seconds apart gave the same
   processor time. The kernel counts hundredths of a second. A process that gets less than one in two seconds
-  is not merely starved: an answer takes a thousandth.
+  is not merely starved, because an answer takes only a thousandth of a second.
 - A process whose processor time advances, or can't be read, is left alone until `overdue_after` (`OVERDUE`).
 
 Ray's own threads hardly use the processor: four to six hundredths in 12 to 14 s, with pauses of two to four
@@ -130,9 +130,9 @@ class Heartbeat:
         self._looked_at = now
         self._silent = 0.0
         self._asked_at: float | None = None
-        #: The last reading; the silence of the first reading of this value, and of the last request that
-        #: confirmed it.
+        #: The last reading of the processor time.
         self._used: float | None = None
+        #: Seconds of silence when this value was first read, and when the last request confirmed it.
         self._still_from = self._still_until = 0.0
         self._has_advanced = False
 

@@ -20,14 +20,14 @@ may need credits from this sender, whose channel may be blocked. Only circles of
 steps that lead nowhere, and steps to which no other leads, are dropped. Edges in line make new ones wait, so
 this is repeated until nothing changes.
 
-A sender in line depends on its own calls, and on the barriers that its subtasks miss. The senders of i and j
-have taken the checkpoint. An exchange that is not forward connects all subtasks of both sides. So when one
-subtask of a vertex has taken the checkpoint, the others miss only barriers of forward exchanges. A subtask
-whose forward sender has ended waits for any barrier that overtakes. Ended subtasks send no barriers, and no
-subtask waits for them.
+A sender in line depends on its subtasks' running calls of user functions, and on the barriers that they miss.
+The senders of i and j have taken the checkpoint. An exchange that is not forward connects all subtasks of
+both sides. So when one subtask of a vertex has taken the checkpoint, the others miss only barriers of forward
+exchanges. A subtask whose forward sender has ended begins at the first barrier of an exchange where barriers
+may overtake. Ended subtasks send no barriers, and no subtask waits for them.
 
 Why no other wait closes a circle. A subtask that has not taken the checkpoint has sent no barrier, so its
-outgoing channels are open. A subtask that misses no barrier waits only for its own call to end. That call
+outgoing channels are open. A subtask that misses no barrier waits only for its running call to end. That call
 waits for credits from downstream, and the sinks never wait.
 
 Flink has no such rule. It captures the data in front of a barrier that stayed in line
@@ -100,7 +100,7 @@ class _Circles:
             self._order(vertex)
 
     def edges(self) -> set[int]:
-        """The edges on which a blocked channel's sender gets ahead of a vertex that the channel waits for."""
+        """All edges from a vertex that a blocked channel waits for to a sender that can be ahead of it."""
         edges = self._job.edges
         waiting = [i for i in range(len(edges)) if self._aligned_beside(i)]
         alone = {i: self._waits_for(i) for i in waiting}
@@ -125,7 +125,7 @@ class _Circles:
         """Find when a vertex takes a checkpoint relative to others; upstream vertices must be known."""
         inputs = self._inputs[vertex]
         in_line = [channel for channel in inputs if channel.is_aligned]
-        # All senders in line have taken it, or else at least one sender has.
+        # All senders in line have taken it; without senders in line, at least one sender has.
         combine = set.union if in_line else set.intersection
         before = in_line or inputs
         begun = combine(*(self._begun[channel.sender] for channel in before)) if before else set()
@@ -153,8 +153,8 @@ class _Circles:
         """Vertices that may have to proceed before a blocked channel of this edge is released.
 
         Args:
-            ahead: Vertices of which a subtask has taken the checkpoint and still runs, beside the edge's
-                sender.
+            ahead: Vertices of which a subtask has taken the checkpoint and still runs, in addition to the
+                edge's sender.
         """
         running = {self._job.edges[blocked].source_vertex, *ahead}
         begun = set().union(*(self._begun[vertex] for vertex in running))

@@ -156,7 +156,7 @@ class JobLedger:
         )
         self._is_new = is_new
         self._after_death = after_death
-        #: Whether this JobMaster has taken the job over, and its strategy lacks the log's count so far.
+        #: Whether this JobMaster has taken the job over, and must still give the log's count to its strategy.
         self._succeeds = False
         self._owned: int | None = None
         self._known_attempt = known_attempt
@@ -340,7 +340,7 @@ class JobLedger:
         return self._log.newer_attempt()
 
     def delete_at_end(self, state: JobState, paths: Iterable[str]) -> None:
-        """Delete `paths`, files of an ended job, and files that its attempts have left behind.
+        """Delete `paths` (files of an ended job) and files that its attempts have left behind.
 
         Files of an attempt that could not load its checkpoint stay: the user may repair the checkpoint.
 

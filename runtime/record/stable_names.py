@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Takes the place of a user's module in data.
+#: Written in data in place of the module of a class of Penstock.
 OURS: Final = "penstock"
 
 #: Current location of each class.

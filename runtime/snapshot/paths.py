@@ -8,9 +8,10 @@
     <job>/same-storage                                     proves that a node sees this storage
     <job>/ids/<id>                                         the newest id that a checkpoint was given
 
-All names contain the attempt, so an ended attempt that still runs never writes over its successor's files.
-Only files that `may_delete` allows are deleted, because savepoints and other jobs' files have other owners.
-Other files in these folders belong to no job, and stay.
+Names of metadata and state files contain the attempt, so a superseded attempt that still runs never
+overwrites its successor's files. Of the files of snapshots, only those that `may_delete` allows are deleted,
+because savepoints and other jobs' files have other owners. Other files in these folders belong to no job, and
+stay.
 
 The file in `ids` prevents a later JobMaster from giving an id again. So no externally induced source takes a
 new checkpoint at an old mark.

@@ -1,8 +1,9 @@
 """Describes the contents of a checkpoint or savepoint, without running the job.
 
 Keys are counted. Positions of sources and the state of their coordinators are shown if they can be decoded
-here: classes of the user may need modules that only the job has. Other state is counted from the metadata,
-and marked as inexact. Modules are imported and values unpickled only if the given codec allows it.
+here: classes of the user may need modules that only the job has. Lists and raw state are counted from the
+metadata. Keyed state of RocksDB, or with keys that can't be decoded here, is marked as inexact. Modules are
+imported and values unpickled only if the given codec allows it.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ class StateSummary:
     Attributes:
         name: Name of a table of keyed state, or of a list state.
         kind: `keyed`, or the redistribution mode of a list state.
-        entries: Number of keys, or of values of the list. For a list or map of each key, number of entries.
+        entries: Number of keys, or of values of the list. For keyed lists and maps, entries
+            over all keys.
         is_exact: `False` when keys could not be decoded here: `entries` then counts every write of a key,
-            over all files.
+            over all files. `False` for RocksDB, too, which estimates all states of the operator together.
         values: Positions of a source as text; empty for all other states.
         of_type: The declared type of the values; empty without a declaration.
         holds: Kind of a function's keyed state: `value`, `list`, `map`, `reducing` or `aggregating`. Empty
@@ -132,7 +134,7 @@ class SnapshotSummary:
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
         size: Bytes of all state, of operators and master hooks.
-        files: Number of files without the metadata.
+        files: Number of files, not counting the metadata.
         by_subtask: Metrics by subtask; empty when the state processor wrote the snapshot.
     """
 

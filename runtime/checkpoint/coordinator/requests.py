@@ -1,17 +1,17 @@
 """Requests for checkpoints: their queue, their start, and their answers.
 
 `CheckpointRequests` joins the decider to three timers: for periodic requests, for the end of a pause, and for
-retries. It answers each request exactly once. Notes for the job's log name waiting requests, with the causes
-and ends of their waits.
+retries. It answers each request exactly once. It writes notes to the job's log: which request waits, why, and
+for how long at most.
 
 `CheckpointRequestDecider` (Flink's class) selects the waiting request that may start now. Requests wait while
 a checkpoint is being started, while too many run, or during the minimum pause after the last one. The order
-of the queue is: savepoints, forced requests, other requests, periodic requests; among equals, the oldest
-first.
+of the queue is: savepoints, forced requests, other requests, periodic requests; among equals, retries
+first, then the oldest.
 
-A forced request ignores limit and pause. A periodic request during the pause is refused, and the periodic
-timer moves to the end of the pause. If the queue is full, the last request is refused if it is periodic, else
-the new one.
+A forced request ignores limit and pause, a retry (`urgent`) the pause. A periodic request during the pause is
+refused, and the periodic timer moves to the end of the pause. If the queue is full, the last request is
+refused if it is periodic, else the new one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CheckpointRequest:
         drain: Advance event time to its end before a synchronous savepoint (Flink's
             `advanceToEndOfEventTime`).
         target: URL of the folder in which a savepoint gets a folder; `None` for the job's checkpoint storage.
-        tried: Id of the last checkpoint that was aborted for this request; subtasks may know it.
+        tried: Id of the request's last checkpoint, which was aborted; subtasks may know it.
     """
 
     number: int = 0
@@ -186,7 +186,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:
-    """A line for the job's log; a warning for a dropped request, because periodic ones have no answer."""
+    """A line for the job's log. A dropped request is a warning: no caller would learn of a periodic one."""
 
     text: str
     is_warning: bool = False
@@ -366,7 +366,7 @@ class CheckpointRequests:
             as_seconds(self._config.min_pause),
         )
         if now.is_triggering:
-            # The timeout counts twice: for its location, and for the checkpoint.
+            # The other one may use the timeout twice: for preparing its location, and for the checkpoint.
             why, at_most = "another one is being started", 2 * timeout + pause
         elif now.pending >= self._config.max_concurrent:
             limit = self._config.max_concurrent

@@ -66,7 +66,7 @@ class LogSlots:
         """Claim a slot; return `None` on success, otherwise the record that has the slot.
 
         Raises:
-            OutcomeUnknownError: No put was answered.
+            OutcomeUnknownError: No put was answered, or the record in the taken slot can't be read.
         """
         self.was_in_doubt = self.in_doubt == slot
         if not self.was_in_doubt:

@@ -9,8 +9,8 @@ windows of its key. A window of event time whose life has ended accepts no recor
 accepts is late, and goes to the side output. Otherwise it is added to the contents, and the trigger decides
 whether to emit.
 
-*A timer.* The trigger is called if it has set the timer. At the window's last moment, the window is deleted
-after that. A window of event time lives until its last microsecond plus the lateness, a window of processing
+*A timer.* The trigger is called if it has set the timer. After the call at its last moment, the window is
+deleted. A window of event time lives until its last microsecond plus the lateness, a window of processing
 time until its last microsecond.
 
 *A merge.* The new window's entry replaces the old ones. It has their merged contents, the earlier window
@@ -23,8 +23,9 @@ All this happens before the record is added. So a session grows with each record
 *The end.* At the end of the input all windows of event time fire, and those of processing time as well,
 because no more records can come. Flink drops the latter. Timers that are set during this are ignored.
 
-A window must never emit a record twice because of a failure, nor be deleted before its trigger was called at
-its last moment. Whether a record is late must not depend on the place of a restart (`held_watermark.py`).
+A window must never emit a record twice because of a failure. A window with contents must never be deleted
+before its trigger was called at its last moment. Whether a record is late must not depend on where in the
+stream a restart begins (`held_watermark.py`).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         super().__init__(key_selector, contents, plan.late_tag)
         self._plan = plan
         self._assigner, self._trigger = plan.assigner, plan.trigger
-        #: The running function of the user that takes no record, for errors.
+        #: The running function of the assigner, trigger, evictor or contents; error messages name it.
         self._asking: Callable[..., Any] | None = None
         self._late_rows: list[Any] = []
         self._late_stamps: list[Any] = []
@@ -192,7 +193,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         self._calls.begin_batch(self._reached.timestamp)
 
     def _emitted(self, results: Iterable[Any]) -> Iterator[Output]:
-        # The timestamp of the last emitted window, until none is left.
+        # Before each result `_stamp` is set to its window's timestamp; `None` ends the iterator.
         stamps = iter(lambda: self._stamp, None) if self._assigner.is_event_time else None
         yield from self._collected(results, stamps)
         if self._late_rows:

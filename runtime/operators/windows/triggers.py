@@ -102,7 +102,7 @@ class EventTimeTrigger(Trigger[Any]):
 
 
 class ProcessingTimeTrigger(Trigger[Any]):
-    """Emits when the time of day has passed the window; the trigger of processing-time windows."""
+    """Emits when processing time has passed the window's end; the trigger of processing-time windows."""
 
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
@@ -145,7 +145,7 @@ class CountTrigger(Trigger[Any]):
 
 
 class ContinuousProcessingTimeTrigger(Trigger[Any]):
-    """Emits at an interval of the time of day while a window has records to emit.
+    """Emits at an interval of processing time while a window has records to emit.
 
     As the `early` part of an `EventTimeTrigger` it emits results before the window has ended. The interval is
     a `timedelta`, or seconds.
@@ -204,7 +204,7 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Emit when event time has passed the next whole interval behind the record."""
+        """Emit when event time has passed the end of the interval that holds the record, or the watermark."""
         if _is_over(window, ctx):
             return _FIRE
         ctx.register_event_time_timer(window.max_timestamp)
@@ -289,7 +289,7 @@ class PurgingTrigger(Trigger[Any]):
 
 
 def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger[Any] | None:
-    """Return the trigger, or its part, that waits for windows' ends in the other kind of time.
+    """Return the part of a trigger that waits for ends in another kind of time than the windows'.
 
     Example:
         >>> part_of_other_time(PurgingTrigger(ProcessingTimeTrigger()), is_event_time=True)

@@ -1,11 +1,11 @@
 """Writes Parquet: rows that are dicts, or Arrow batches. A file has one schema.
 
-Rows are gathered into row groups. A given schema applies to all files, and a value that does not fit
-unchanged is an error. Without a schema, a value's type does not depend on the rows beside it. Types that
-combine without loss share a file (`common_type`): null combines with every type, and rows may lack a column.
-Incompatible types, or a new column after a file has begun, start another file. The schemas are remembered. So
-rows of one type (the usual case) have one schema in all files. Mixed rows make one file per schema in a group
-of rows.
+Rows are gathered into row groups. A given schema applies to all files. A value that does not fit is an error,
+except a float that a narrower float type rounds. Without a schema, a value's type does not depend on the rows
+beside it. Types that combine without loss share a file (`common_type`): null combines with every type, and
+rows may lack a column. Incompatible types, or a new column after a file has begun, start another file. The
+schemas are remembered. So rows of one type (the usual case) have one schema in all files. Mixed rows make one
+file per schema in a group of rows.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def _grouped_by_types(rows: Sequence[Any]) -> list[_TypedRows]:
 
 
 def _refuse_empty_dicts(values: Sequence[Any], kind: pa.DataType) -> None:
-    """Refuse `{}`, which Parquet can't represent unless another dict beside it has fields."""
+    """Refuse every `{}`: Parquet could represent it only beside a dict that has fields."""
     if kinds.is_struct(kind):
         present = [value for value in values if isinstance(value, dict)]
         if not all(present):

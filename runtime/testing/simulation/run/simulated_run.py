@@ -25,8 +25,8 @@ from penstock.runtime.testing.simulation.world.world import World
 #: Maximum moves of a job after the faults and their delays have ended.
 MOST_CALM_MOVES: Final = 60_000
 
-#: Factor of that limit in the first calm seconds. A job may wait for a moment of the clock, and take
-#: checkpoints every few milliseconds meanwhile.
+#: Factor of that limit in the first calm seconds. A job may wait for a certain time, and take checkpoints
+#: every few milliseconds until then.
 _WHILE_WAITING: Final = 20
 
 _WAITING: Final = 200.0
@@ -153,13 +153,15 @@ class SimulatedRun:
         statuses = self.control.masters.statuses()
         ended = None if self.control.end is None else self.control.end[0]
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]
-        # A JobMaster that is cancelled while it starts reports this cause, whatever the leader has decided.
+        # A JobMaster that is cancelled while it starts reports its cancellation, whatever the leader has
+        # decided.
         ends = [s for s in ends if s.state is ended] or ends
         # A JobMaster that takes over an ended job repeats its end without its cause.
         ends = [s for s in ends if s.transitions[-1].cause != ENDED_BEFORE] or ends
         if not ends:
             return ""
-        # A JobMaster that takes over gives up as soon as its attempt is in the log: that is the job's cause.
+        # A JobMaster that takes over may find its attempt one too many; the reason behind it is the job's
+        # cause.
         _, _, too_many = ends[-1].cause.partition(" is one too many: ")
         return too_many or ends[-1].transitions[-1].cause
 

@@ -1,4 +1,4 @@
-"""Notes restores, damaged files and fallbacks of a run for its checks; an observer serves other checks."""
+"""Notes restores, damaged files and fallbacks of a run. `RunObserver` is the base of other checks."""
 
 from __future__ import annotations
 
