@@ -160,7 +160,7 @@ class GatheredBlocks:
 
     def add(self, batch: pa.RecordBatch) -> Iterator[OpenBlock]:
         """Add a batch; yield the blocks that are full."""
-        # Pieces of a quarter leave little of a block empty.
+        # Pieces of at most a quarter of a block leave little of it empty.
         for piece in cut_strictly(batch, self._size // 4):
             if self._open.rows and self._open.size + message_size(piece) > self._size:
                 yield self._begin()

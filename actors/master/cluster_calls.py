@@ -1,8 +1,8 @@
-"""`ClusterCalls`: calls of the cluster's key-value store, in a thread beside a JobMaster's event loop.
+"""`ClusterCalls`: calls to the cluster's key-value store, in a thread beside a JobMaster's event loop.
 
-The store is in Ray's GCS, one process on the head node. When the GCS hangs, a call blocks until it answers
-again, or for a minute. On the event loop such a call would stop leases and checkpoints. Guards and clients
-would get no answer either, and would kill a healthy JobMaster.
+The store is in Ray's GCS, one process on the head node. When the GCS hangs, a call blocks until the GCS
+answers again, for at most a minute. On the event loop such a call would stop leases and checkpoints. Guards
+and clients would get no answer either, and would kill a healthy JobMaster.
 
 - Calls are made one at a time, in the order in which they were begun. So a process is noted before it is
   started, and the report of a job's end is written after all calls that end the job.
@@ -10,7 +10,8 @@ would get no answer either, and would kill a healthy JobMaster.
 - A caller waits for an answer with a timeout, and gets a `ClusterTimeoutError` from a silent store. The call
   keeps its place: it is made when the store answers again.
 - A few decisions need their answer at once. Their calls overtake the waiting ones, and change nothing that
-  those depend on. Together they may block the event loop for two of ten seconds. Further calls get a default.
+  those depend on. Together they may block the event loop for two seconds in every ten. Further calls get a
+  default.
 
 No call may be made on the event loop, and none may delay the end of a job for ever. The thread does not keep
 the process alive.
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 #: Seconds for which the event loop waits for answers that it needs at once. Usual ones take milliseconds.
 _AT_ONCE: Final = 2.0
-#: Seconds after which the event loop may spend that time again.
+#: Seconds after which the budget `_AT_ONCE` is renewed.
 _PERIOD: Final = 10.0
 #: Calls that take longer than this, in seconds, are logged.
 _LONG: Final = 5.0
@@ -85,10 +86,10 @@ class ClusterCall(Generic[T]):
 
 
 class ClusterCalls:
-    """Makes the calls of one process; see the module's docstring. All methods are for its event loop.
+    """Makes the calls of one process. All methods must be called from its event loop.
 
     Args:
-        at_once: Seconds of each ten for which the event loop may wait for answers that it needs at once.
+        at_once: Seconds in every ten that the event loop may wait for answers that it needs at once.
     """
 
     def __init__(self, at_once: float = _AT_ONCE) -> None:

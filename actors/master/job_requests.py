@@ -1,7 +1,7 @@
 """Users' requests to a running job: checkpoints, savepoints, rescales, and stops with a savepoint.
 
 Runs on the JobMaster's event loop. Each request goes to the scheduler, which answers it once. If the
-JobMaster dies before that, the handle repeats the request at the next one.
+JobMaster dies before that, the handle repeats the request to the next JobMaster.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class MasterProcess:
         self._incarnation = secrets.token_hex(8)
         self._cluster = ClusterCalls()
         log_to_ray()
-        self._residue = ProcessResidue(session_folder())  # after `ClusterCalls`: its thread is no job's
+        self._residue = ProcessResidue(session_folder())  # after `ClusterCalls` has started its thread
         self._tasks: set[asyncio.Task[None]] = set()
         #: Key of the log lines of the job that begins next.
         self._log_key = b""
@@ -92,7 +92,7 @@ class MasterProcess:
         return await answered
 
     def leave_if(self, incarnation: str) -> bool:
-        """End this actor for good. The process calls itself; `False` if another process got the call."""
+        """End this actor for good; `False` if Ray delivered the call to another incarnation."""
         if incarnation == self._incarnation:
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         return False
@@ -157,7 +157,7 @@ class MasterProcess:
     def _ask(
         self, what: str, make: Callable[[], T], within: float, answer: Callable[[T | None], None]
     ) -> None:
-        """Make a call of the cluster; answers `None` when it fails, or takes too long."""
+        """Make a call to the cluster's store; `answer` gets `None` if it fails or takes too long."""
 
         async def ask() -> None:
             got: T | None = None

@@ -3,11 +3,12 @@
 **Frames.** The task thread sends a frame with a plain remote call. The answer arrives in one of Ray's threads
 and is posted to the task's mailbox, so nothing here blocks. A broken connection can lose a call while its
 receiver lives. The same frame is then sent again with the same numbers, and the receiver drops duplicates. A
-receiver that died ends the channel: either it has finished, or the JobMaster sees the death and restarts.
+receiver that died ends the channel: either it has finished, or the JobMaster sees the death and restarts the
+job.
 
 Ray copies an argument of up to 100 kB into the call. A larger one goes through the object store, which costs
-more than the rest of the call. So a larger frame is cut into several arguments. One of many megabytes stays
-whole: the object store shares its memory with receivers on the same machine.
+more than the rest of the call. So a larger frame is cut into several arguments. A frame of more than a
+megabyte stays whole: the object store shares its memory with receivers on the same machine.
 
 **Reports.** No report may be lost. A report without an answer is repeated while the JobMaster lives or
 restarts. The JobMaster ignores repeated and outdated reports.
@@ -277,7 +278,7 @@ class RayMaster:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask_master(self, reply: Reply[None]) -> None:
-        """Call `answers` of the JobMaster; before the first deployment none is known."""
+        """Call the JobMaster's method `answers`; before the first deployment no JobMaster is known."""
         handle: Any = self.handle
         if handle is None:
             self._loop.call_soon(reply, Away())

@@ -229,7 +229,8 @@ class SubtaskCheckpointCoordinator:
             if checkpoint_id <= self._last_id:
                 self._give_up_running(checkpoint_id)
             else:
-                # The checkpoint has not begun. The writer continues: an older one may still begin there.
+                # The checkpoint has not begun. The channel state writer is left alone: an older checkpoint
+                # may still begin in it.
                 self._aborted[checkpoint_id] = None
                 while len(self._aborted) > self._max_recorded_aborted:
                     self._aborted.popitem(last=False)

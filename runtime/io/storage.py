@@ -59,7 +59,7 @@ T = TypeVar("T")
 STORAGE_TIMEOUT: Final = 60.0
 #: Calls of one storage that may hang at a time.
 MOST_HANGING: Final = 16
-#: Bytes a second that a storage must move at least.
+#: Minimum bytes a second that a storage must move.
 SLOWEST: Final = 1024 * 1024
 
 

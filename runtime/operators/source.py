@@ -171,7 +171,7 @@ class ReportsSplits(Protocol):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The splits that are not read to their end; read after each poll.
+        """The splits that have not been read to their end; the runtime gets them after each poll.
 
         Return the same object if nothing has changed, which saves comparisons.
         """
@@ -186,7 +186,7 @@ class PausesSplits(Protocol):
     """
 
     def pause_splits(self, paused: Set[Hashable]) -> None:
-        """Read only splits outside of `paused`, names from `SplitProgress.reading`, until the next call."""
+        """Read no split named in `paused` (by `SplitProgress.reading`) until the next call."""
         ...
 
 

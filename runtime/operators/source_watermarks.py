@@ -23,8 +23,8 @@ sources are joined or windowed together, the records of a faster source wait in 
 
 Each subtask reports its watermark to the JobMaster periodically (`WatermarkReported`). The answer is the
 limit up to which it may read: the lowest watermark of the group plus its own drift (`WatermarksAligned`). A
-subtask beyond it reads nothing until another answer allows it. Flink's coordinators announce by a timer. Here
-the JobMaster needs no timer, and the next report replaces a lost answer.
+subtask beyond it reads nothing until another answer allows it. Flink's coordinators announce the limit on a
+timer. Here the JobMaster needs no timer, and the next report replaces a lost answer.
 
 Alignment never stops a source permanently:
 
@@ -33,7 +33,7 @@ Alignment never stops a source permanently:
   reports of failed subtasks. A subtask that has not reported yet does not count either.
 * A subtask without a watermark holds the others up, as it holds event time up, and is never paused itself.
   If it has nothing to read, idleness lets the others continue.
-* Barriers don't wait: a source takes them between two polls, whether it polls or not.
+* Barriers don't wait: a source takes barriers even while it is paused and does not poll.
 
 A pause is not part of a snapshot. A source may exceed its drift by what it reads between a report and its
 answer, or while another subtask is being restarted.

@@ -1,7 +1,7 @@
 """Python values as Arrow columns and back, and columns cast to other types, without silent conversions.
 
-Arrow has one type a column, Python one a value. So a column needs values of one Python type (beside `None`)
-that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats.
+Arrow has one type a column, Python one a value. So a column needs values of one Python type (apart from
+`None`) that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats.
 
     bool, int, float, str, bytes                 bool, int64, double, string, binary
     int from 2**63 on, none of them negative     uint64
@@ -16,10 +16,10 @@ that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into float
 
 The way back depends on the Arrow type alone, so it is the same for columns of Spark, pandas or a file.
 
-**A column of a given type.** `pa.array` makes 10 of `10.9` in a column of integers and takes 5 for 5
-microseconds. It drops fields that a struct lacks, the time of a `datetime` in a column of dates, and its zone
-in a naive column. So the Python types are compared with the column's type, in nested values too. Arrow checks
-the rest: ranges, digits, integers that a float can't hold.
+**A column of a given type.** `pa.array` turns `10.9` into 10 in a column of integers, and reads the integer 5
+as 5 microseconds. It drops fields that a struct lacks, the time of a `datetime` in a column of dates, and its
+zone in a naive column. So the Python types are compared with the column's type, in nested values too. Arrow
+checks the rest: ranges, digits, integers that a float can't hold.
 
 **Casts.** Arrow's own cast checks ranges and digits. It misses losses where a struct has more fields, a time
 has a zone, a date has a time, or a float gets fewer bits. It also turns texts into numbers.
@@ -361,7 +361,8 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
 def from_arrow(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values of a column: tuples for a struct `_1, _2, ...`, dicts for other structs and for maps.
 
-    Times of less than a microsecond are refused, zones become those of `zoneinfo`.
+    Times with a fraction of a microsecond are refused. Named zones become zones of `zoneinfo`, UTC and
+    offsets those of `datetime`.
 
     Example:
         >>> from_arrow(to_arrow([("a", 1), None], "value"))

@@ -7,7 +7,8 @@ canonical form of a value:
   (`NAN`), which has a stable hash of its own. A NaN that a key function returns is refused, because nothing
   replaces it by that object.
 * 0.0 and -0.0 are one key, which is 0.0.
-* A time with a zone becomes UTC. In an hour that clocks show twice, Python treats two times as equal.
+* A time with a zone becomes UTC. In the hour that clocks repeat in autumn, Python treats two different
+  instants as equal.
 * A pandas time in whole microseconds becomes Python's. A pandas time with nanoseconds can't be a key.
 * Null and `None` are one key.
 * Columns lose their encoding: dictionaries, run ends, views, units of time. Their values have the same hash

@@ -8,11 +8,11 @@ keys have one type in each column; `alike` groups slots in this way.
 The table must never give two keys one slot, and never forget a deleted key before a snapshot has it.
 
 `ColumnChanges` merges blocks; the newest entry of each key counts. A large state is merged every few
-checkpoints, beside the task. A new table of keys would cost some cache misses for each row. So rows are first
-dealt into parts that fit into the cache, by bits of their hashes. Each row of a part writes its number to a
-cell that other bits choose, and the last one stays. Rows whose cell has a row of another hash take part in
-the next round, with other bits. Rows of one hash are compared by key. Where two keys have one hash, or a
-column has several types, a table does the work.
+checkpoints, beside the task. Merging through a new table of keys would cost several cache misses a row. So
+rows are first dealt into parts that fit into the cache, by bits of their hashes. Each row of a part writes
+its number to a cell that other bits choose, and the last one stays. Rows whose cell has a row of another hash
+take part in the next round, with other bits. Rows of one hash are compared by key. Where two keys have one
+hash, or a column has several types, a table does the work.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class ColumnTable:
         return _batch({name: columns.take(slots) for name, columns in self._keys.items()})
 
     def values(self, slots: Slots) -> pa.RecordBatch:
-        """The values of slots; a column of several types is several columns."""
+        """The values of slots; a column with several types becomes one column per type."""
         return _batch(
             {
                 label: column.take(slots)

@@ -173,7 +173,7 @@ class DirtyEntries:
         gc.collect(0)
 
     def mutable(self) -> dict[Any, Any]:
-        """The values that must be encoded now because they may change; forgets nothing."""
+        """The values that must be encoded now because they may change; all entries stay dirty."""
         self._look_up()
         if self.only_leaves:
             return {}

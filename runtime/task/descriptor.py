@@ -144,7 +144,7 @@ class SnapshotFiles:
     """Makes the places for the files of one subtask.
 
     Args:
-        inline_limit: Maximum bytes of a state that stay in the metadata; `None` for the default.
+        inline_limit: Maximum bytes of a state that is kept in the metadata; `None` for the default.
     """
 
     def __init__(

@@ -8,8 +8,8 @@ A record without metadata would be a checkpoint that can't be restored.
 written, it is unknown whether the log has it. So its checkpoint can't be aborted, and a new attempt waits for
 the outcome (`when_idle`). A checkpoint that waits for its turn can be withdrawn.
 
-`CheckpointCompletions` finalizes a fully acknowledged checkpoint. After the record, it keeps the files,
-notifies subtasks and operator coordinators, and answers the request.
+`CheckpointCompletions` finalizes a fully acknowledged checkpoint. Once the record is written, it registers
+the checkpoint's files, notifies subtasks and operator coordinators, and answers the request.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def complete_checkpoint(
         open_location: Opens the folder of a savepoint outside `storage`.
 
     Raises:
-        StorageError: The checkpoint does not exist.
+        StorageError: The checkpoint was not completed.
         OutcomeUnknownError: The checkpoint may exist, so its files must stay.
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)

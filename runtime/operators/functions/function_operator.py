@@ -166,7 +166,8 @@ class KeyedFunctionOperator(FunctionOperator):
     """Selects the keys of a whole batch first, and names the key selector in its errors.
 
     A sender with a single receiver does not check all keys. So a subclass checks each new key with
-    `_check_key`. New types are checked here, because a known key may return as another type.
+    `_check_key`. New types are checked here, because an equal key of another type (`1` and `1.0`) counts as
+    known.
     """
 
     keyed = True

@@ -40,8 +40,9 @@ def list_files(
 ) -> list[FileInfo]:
     """List the files of all patterns, each file once, in the order of the patterns and then by path.
 
-    Names that begin with `_` or `.` are hidden, or files of running sinks. They are read only when the last
-    part of a pattern begins with the same character.
+    Names that begin with `_` or `.` belong to hidden files, or to unfinished files of sinks. They are left
+    out unless the pattern writes them out, or its last part begins with that character. Folders `_name=value`
+    are always read.
 
     Raises:
         ConnectorError: A pattern matches no file, or the location can't be listed.
@@ -176,7 +177,7 @@ class FileReader:
             self._current = None
 
 
-#: `"auto"` reads folders below the locations, and adds a warning to the job's report.
+#: `"auto"` takes columns only from folders below the locations, and a warning in the job's report names them.
 Partitioning: TypeAlias = Literal["auto", "hive"] | None
 
 #: Name of the column for lines of text next to the folder columns, as in Spark.

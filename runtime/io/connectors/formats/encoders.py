@@ -144,7 +144,7 @@ class CsvEncoder(_LineEncoder):
         values = list(self._values(rows))
         text = self._written(values, csv.QUOTE_MINIMAL)
         if "\r" in text:
-            # Python's writer leaves a carriage return unquoted, and readers don't take it for text.
+            # Python's writer leaves a carriage return unquoted, and readers treat it as the end of a line.
             text = self._written(values, csv.QUOTE_ALL)
         data = text.encode("utf-8")
         self._header_due = False
@@ -257,7 +257,7 @@ def check_names(rows: Sequence[Any]) -> None:
 
     Raises:
         ValueError: A dict has two such keys.
-        RecursionError: A value contains itself.
+        RecursionError: A value contains itself, or is nested too deep.
     """
     level: Sequence[Any] = rows
     for depth in range(_DEEPEST):

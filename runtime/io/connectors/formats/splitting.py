@@ -66,7 +66,7 @@ codecs.register_error(_ERRORS, _no_text)
 
 
 class RecodedFile:
-    """The UTF-8 bytes of a file's text; seeking backwards starts over, so readers only move forwards.
+    """The UTF-8 bytes of a file's text. Every seek starts over, so readers read on instead.
 
     Args:
         raw: The raw bytes; closed with this file.

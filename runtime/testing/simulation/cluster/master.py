@@ -122,7 +122,7 @@ class CompactionCrash:
         self._calls: int | None = None
 
     def plan(self, calls: int) -> None:
-        """Let a JobMaster die after this number of calls of compactions."""
+        """Let a JobMaster die after compactions have made this number of storage calls."""
         self._calls = calls
 
     def comes_now(self) -> bool:
