@@ -28,6 +28,15 @@ def test_too_many_failures_in_a_row_fail_the_job_once():
     assert run.gateway.causes == ["checkpoint 2 failed (checkpoint_declined): count[0]: disk full"]
 
 
+def test_an_aborted_checkpoint_lasted_from_its_start_to_its_abort():
+    run = Run()
+    run.timers.advance(100)
+    run.trigger()
+    run.timers.advance(2)
+    run.coordinator.decline(1, READ, 1)
+    assert run.coordinator.history.records()[0].duration == 2.0
+
+
 def test_a_success_in_between_makes_the_count_begin_anew():
     run = Run(tolerable_failures=1)
     for checkpoint_id in (1, 3, 5):

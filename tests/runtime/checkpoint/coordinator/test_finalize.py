@@ -246,6 +246,7 @@ def test_withdrawn_checkpoint_is_not_written_and_its_neighbours_are() -> None:
         turns.submit(checkpoint_id)
     turns.finalizer.withdraw(3)
     turns.finalizer.withdraw(1)
+    assert [checkpoint_id for checkpoint_id in range(6) if turns.finalizer.waits(checkpoint_id)] == [2, 4]
     turns.runner.run_all()
     assert turns.written == [1, 2, 4], "the first was being written"
 

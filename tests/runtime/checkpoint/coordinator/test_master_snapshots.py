@@ -145,6 +145,15 @@ def test_expired_checkpoint_names_five_of_those_that_it_waited_for_and_first_who
     )
 
 
+def test_expired_checkpoint_that_waited_for_five_names_them_all():
+    world = World(hooks={"north": {}}, timeout=5)
+    for coordinator in world.coordinators.values():
+        coordinator.is_slow = True
+    world.ask()
+    world.timers.advance(5)
+    assert world.answers[0].detail.endswith("the master hook north, a[0], b[0]")
+
+
 def test_where_an_abort_does_not_end_a_start_the_next_answer_does():
     world = World(timeout=5, semantics=Semantics(abort_ends_start=False))
     world.coordinators["a"].is_slow = True
