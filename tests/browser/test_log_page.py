@@ -97,6 +97,14 @@ def test_the_log_follows_until_it_is_told_not_to(log: Any, written: PipelinePage
     assert height_below(log) < 8
 
 
+def test_a_wheel_that_turns_up_pauses_before_the_log_has_moved(log: Any) -> None:
+    """Else lines that arrive just then would move the log to its end again."""
+    log.get_by_role("log").dispatch_event("wheel", {"deltaY": 100})
+    expect(log.get_by_text("Paused, because you scrolled up.")).to_have_count(0)
+    log.get_by_role("log").dispatch_event("wheel", {"deltaY": -100})
+    expect(log.get_by_text("Paused, because you scrolled up.")).to_be_visible()
+
+
 def test_scrolling_up_pauses_and_going_to_the_end_goes_on(log: Any, written: PipelinePage) -> None:
     log.get_by_role("log").hover()
     log.mouse.wheel(0, -600)

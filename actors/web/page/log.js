@@ -96,9 +96,14 @@ export function Log({ report, live }) {
   }, [lines, isMoving]);
   const scrolled = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
-    if (scrollHeight - scrollTop - clientHeight < NEAR) setPaused(false);
-    else if (scrollTop < top.current) setPaused(true);
+    const isNear = scrollHeight - scrollTop - clientHeight < NEAR;
+    if (isNear && scrollTop > top.current) setPaused(false);
+    else if (!isNear && scrollTop < top.current) setPaused(true);
     top.current = scrollTop;
+  };
+  // New lines that arrive just now must not take the scroll back before `scrolled` hears of it.
+  const wheeled = ({ deltaY }) => {
+    if (deltaY < 0 && box.current.scrollTop > 0) setPaused(true);
   };
   const operators = report.graph.vertices.flatMap((vertex) => vertex.operators.map((each) => each.id));
   const vertex = report.graph.vertices.find((each) => each.operators.some(({ id }) => id === operator));
@@ -119,7 +124,7 @@ export function Log({ report, live }) {
       ${live && follows && isPaused && html`<span role="status" class="faint">Paused, because you scrolled up. <button type="button" onClick=${() => { setPaused(false); toEnd(); }}>Go to the end</button></span>`}
     </form>
     ${error && html`<${Notice} kind="error">${error.message}<//>`}
-    <div class="log" ref=${box} role="log" tabindex="0" aria-label="Log of ${report.name}" onScroll=${scrolled}>${withDays(lines, text)}
+    <div class="log" ref=${box} role="log" tabindex="0" aria-label="Log of ${report.name}" onScroll=${scrolled} onWheel=${wheeled}>${withDays(lines, text)}
       ${lines.length === 0 && !error && html`<span class="faint">${!isRead ? "Reading the log…" : isFiltered ? "No line fits the filter." : live ? "There are no lines yet." : "There are no lines: logs of an ended job last as long as its cluster."}</span>`}
     </div>
   </section>`;
