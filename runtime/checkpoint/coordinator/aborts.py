@@ -124,6 +124,30 @@ _NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinatorParts:
+    """The collaborators that starts, completions and aborts of a job's checkpoints share.
+
+    Attributes:
+        pending: The running checkpoints by id.
+        fail_job: Called with the cause after too many failures.
+    """
+
+    config: Checkpointing
+    pending: dict[int, PendingCheckpoint]
+    served: ServedAttempt
+    requests: CheckpointRequests
+    planner: CheckpointPlanner
+    gateway: CoordinatorGateway
+    files: CheckpointFiles
+    history: CheckpointHistory
+    failures: CheckpointFailureManager
+    coordinators: OperatorCoordinators
+    clock: Clock
+    semantics: Semantics
+    fail_job: Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
 class AbortCallbacks:
     """Effects of an abort on the other parts of the coordinator, and on the job.
 
@@ -137,50 +161,23 @@ class AbortCallbacks:
     withdraw: Callable[[int], None]
     stop_start: Callable[[CheckpointRequest], bool]
     start_ended: Callable[[CheckpointRequest], None]
-    fail_job: Callable[[str], object]
     fenced: Callable[[], None]
 
 
 class CheckpointAborts:
     """Aborts running checkpoints and removes them from `pending`; see the module's docstring."""
 
-    def __init__(
-        self,
-        config: Checkpointing,
-        pending: dict[int, PendingCheckpoint],
-        served: ServedAttempt,
-        requests: CheckpointRequests,
-        planner: CheckpointPlanner,
-        gateway: CoordinatorGateway,
-        files: CheckpointFiles,
-        history: CheckpointHistory,
-        failures: CheckpointFailureManager,
-        coordinators: OperatorCoordinators,
-        clock: Clock,
-        callbacks: AbortCallbacks,
-        semantics: Semantics,
-    ) -> None:
-        self._config = config
-        self._pending = pending
-        self._served = served
-        self._requests = requests
-        self._planner = planner
-        self._gateway = gateway
-        self._files = files
-        self._history = history
-        self._failures = failures
-        self._coordinators = coordinators
-        self._clock = clock
+    def __init__(self, parts: CoordinatorParts, callbacks: AbortCallbacks) -> None:
+        self._parts = parts
         self._callbacks = callbacks
-        self._semantics = semantics
 
     def abort(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
         """Abort a checkpoint, unless it has ended or its record is being written."""
         checkpoint_id = pending.checkpoint_id
-        if pending.state is not PendingState.COLLECTING or checkpoint_id not in self._pending:
+        if pending.state is not PendingState.COLLECTING or checkpoint_id not in self._parts.pending:
             return
         self._callbacks.withdraw(checkpoint_id)
-        self._files.discard_aborted(checkpoint_id, pending.abort(reason), pending.location)
+        self._parts.files.discard_aborted(checkpoint_id, pending.abort(reason), pending.location)
         self.aborted(pending, reason, detail)
 
     def aborted(
@@ -188,37 +185,37 @@ class CheckpointAborts:
     ) -> None:
         """Handle an aborted checkpoint, whose files the caller has discarded or keeps."""
         checkpoint_id, request = pending.checkpoint_id, pending.request
-        del self._pending[checkpoint_id]
-        duration = self._clock.monotonic() - pending.started_at
-        self._history.failed(checkpoint_id, reason, detail, duration)
-        self._files.release(oldest_base(self._pending.values()))
-        was_starting = self._semantics.abort_ends_start and self._callbacks.stop_start(request)
-        if self._served.number is not None:
+        del self._parts.pending[checkpoint_id]
+        duration = self._parts.clock.monotonic() - pending.started_at
+        self._parts.history.failed(checkpoint_id, reason, detail, duration)
+        self._parts.files.release(oldest_base(self._parts.pending.values()))
+        was_starting = self._parts.semantics.abort_ends_start and self._callbacks.stop_start(request)
+        if self._parts.served.number is not None:
             self.notify(pending)
-            self._coordinators.notify_checkpoint_aborted(checkpoint_id)
-        self._requests.answer(request, CheckpointFailed(reason, detail, checkpoint_id))
+            self._parts.coordinators.notify_checkpoint_aborted(checkpoint_id)
+        self._parts.requests.answer(request, CheckpointFailed(reason, detail, checkpoint_id))
         fails_job = self._must_fail_job(pending, reason) or fails_job
-        if fails_job and self._served.number is not None:
-            self._callbacks.fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
-        self._requests.poll()
+        if fails_job and self._parts.served.number is not None:
+            self._parts.fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
+        self._parts.requests.poll()
         if was_starting:
             self._callbacks.start_ended(request)
 
     def expire(self, pending: PendingCheckpoint) -> None:
-        missing = (*pending.missing_names(), *self._coordinators.missing_events(pending.checkpoint_id))
+        missing = (*pending.missing_names(), *self._parts.coordinators.missing_events(pending.checkpoint_id))
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         awaited = ", ".join(missing[:_NAMED]) + more or "its turn to be written"
-        detail = f"not complete after {as_seconds(self._config.timeout):g} s; it waited for {awaited}"
+        detail = f"not complete after {as_seconds(self._parts.config.timeout):g} s; it waited for {awaited}"
         self.abort(pending, Reason.CHECKPOINT_EXPIRED, detail)
 
     def subsume_older_than(self, checkpoint_id: int) -> None:
-        for pending in tuple(self._pending.values()):
+        for pending in tuple(self._parts.pending.values()):
             if pending.checkpoint_id < checkpoint_id and pending.can_be_subsumed:
                 self.abort(pending, Reason.CHECKPOINT_SUBSUMED, f"checkpoint {checkpoint_id} completed first")
 
     def notify(self, pending: PendingCheckpoint) -> None:
-        for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
-            self._gateway.notify_checkpoint_aborted(attempt, subtasks, pending.checkpoint_id)
+        for attempt, subtasks in self._parts.planner.by_attempt(pending.plan.commit):
+            self._parts.gateway.notify_checkpoint_aborted(attempt, subtasks, pending.checkpoint_id)
 
     def given_up(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
         """Handle a request whose checkpoint was aborted and is not tried again.
@@ -227,9 +224,9 @@ class CheckpointAborts:
         that was replaced decides nothing.
         """
         is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not TAKEN_OVER
-        if is_fatal and self._served.number is not None:
+        if is_fatal and self._parts.served.number is not None:
             why = f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
-            self._callbacks.fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
+            self._parts.fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
 
     def fenced(self) -> None:
         """Forget all running checkpoints, because another attempt owns the log.
@@ -237,22 +234,22 @@ class CheckpointAborts:
         No file is deleted, and no subtask is notified.
         """
         failed = TAKEN_OVER
-        self._served.number = None
-        self._requests.stop_periodic()
-        self._requests.abort_waiting(failed.reason, failed.detail)
-        running = tuple(self._pending.values())
+        self._parts.served.number = None
+        self._parts.requests.stop_periodic()
+        self._parts.requests.abort_waiting(failed.reason, failed.detail)
+        running = tuple(self._parts.pending.values())
         for pending in running:
             self._callbacks.withdraw(pending.checkpoint_id)
             pending.abort(failed.reason)
-        self._pending.clear()
+        self._parts.pending.clear()
         for pending in running:
-            self._requests.answer(pending.request, replace(failed, checkpoint_id=pending.checkpoint_id))
+            self._parts.requests.answer(pending.request, replace(failed, checkpoint_id=pending.checkpoint_id))
         self._callbacks.fenced()
 
     def _must_fail_job(self, pending: PendingCheckpoint, reason: Reason) -> bool:
         kind, request = pending.kind, pending.request
-        must_fail = self._failures.failed(reason, pending.checkpoint_id, is_savepoint=kind.is_savepoint)
-        if kind is SnapshotKind.SYNC_SAVEPOINT and not self._requests.will_retry(request):
-            was_told = request.tried is not None or self._failures.sync_savepoint_failed(reason)
+        must_fail = self._parts.failures.failed(reason, pending.checkpoint_id, is_savepoint=kind.is_savepoint)
+        if kind is SnapshotKind.SYNC_SAVEPOINT and not self._parts.requests.will_retry(request):
+            was_told = request.tried is not None or self._parts.failures.sync_savepoint_failed(reason)
             must_fail = was_told or must_fail
         return must_fail

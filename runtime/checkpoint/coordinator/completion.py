@@ -22,9 +22,8 @@ from functools import partial
 from typing import TypeAlias
 
 from penstock.runtime.checkpoint.completed_store import split_retained
-from penstock.runtime.checkpoint.coordinator.aborts import CheckpointAborts, CheckpointFailureManager
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles, oldest_base
-from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.aborts import CheckpointAborts, CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.files import oldest_base
 from penstock.runtime.checkpoint.coordinator.operator_states import (
     CarriedStateError,
     bring_along,
@@ -32,15 +31,13 @@ from penstock.runtime.checkpoint.coordinator.operator_states import (
     left_behind,
 )
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint, PendingState
-from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, CoordinatorGateway, ServedAttempt
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequests, CheckpointSucceeded
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnknownError
 from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
-from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
-from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener
+from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.snapshot.handles import FileHandle
@@ -231,31 +228,10 @@ class CheckpointCompletions:
     """
 
     def __init__(
-        self,
-        finalizer: CheckpointFinalizer,
-        served: ServedAttempt,
-        requests: CheckpointRequests,
-        planner: CheckpointPlanner,
-        gateway: CoordinatorGateway,
-        files: CheckpointFiles,
-        history: CheckpointHistory,
-        failures: CheckpointFailureManager,
-        coordinators: OperatorCoordinators,
-        pending: dict[int, PendingCheckpoint],
-        clock: Clock,
-        aborts: CheckpointAborts,
+        self, parts: CoordinatorParts, finalizer: CheckpointFinalizer, aborts: CheckpointAborts
     ) -> None:
+        self._parts = parts
         self._finalizer = finalizer
-        self._served = served
-        self._requests = requests
-        self._planner = planner
-        self._gateway = gateway
-        self._files = files
-        self._history = history
-        self._failures = failures
-        self._coordinators = coordinators
-        self._pending = pending
-        self._clock = clock
         self._aborts = aborts
         self.restored: CompletedCheckpoint | None = None
 
@@ -264,41 +240,43 @@ class CheckpointCompletions:
         if not pending.is_fully_acknowledged or pending.state is not PendingState.COLLECTING:
             return
         checkpoint_id = pending.checkpoint_id
-        if not self._finalizer.waits(checkpoint_id) and self._coordinators.have_all_events(checkpoint_id):
+        if not self._finalizer.waits(checkpoint_id) and self._parts.coordinators.have_all_events(
+            checkpoint_id
+        ):
             begin, completed = partial(self._begin, pending), partial(self._finalized, pending)
             self._finalizer.submit(checkpoint_id, begin, completed, partial(self._not_finalized, pending))
 
     def _begin(self, pending: PendingCheckpoint) -> CompletedCheckpoint:
-        pending.begin_finalizing(self._coordinators.recorded_states(pending.checkpoint_id))
-        self._history.finalizing(pending.checkpoint_id)
-        duration = self._clock.monotonic() - pending.started_at
+        pending.begin_finalizing(self._parts.coordinators.recorded_states(pending.checkpoint_id))
+        self._parts.history.finalizing(pending.checkpoint_id)
+        duration = self._parts.clock.monotonic() - pending.started_at
         return completed_checkpoint(
             pending,
-            self._planner.graph.execution,
-            self._files.latest or self.restored,
-            self._clock.now(),
-            self._history.completing(duration, pending.metrics),
+            self._parts.planner.graph.execution,
+            self._parts.files.latest or self.restored,
+            self._parts.clock.now(),
+            self._parts.history.completing(duration, pending.metrics),
         )
 
     def _finalized(self, pending: PendingCheckpoint, outcome: FinalizeOutcome) -> None:
         """Handle the outcome: the record is written, unless another attempt owns the log or the job ended."""
-        if isinstance(outcome, Fenced) or not self._files.has_store:
+        if isinstance(outcome, Fenced) or not self._parts.files.has_store:
             self._aborts.fenced()
             return
         checkpoint, checkpoint_id = outcome.checkpoint, pending.checkpoint_id
         pending.complete()
-        del self._pending[checkpoint_id]
-        self._failures.succeeded(checkpoint_id)
-        duration = self._clock.monotonic() - pending.started_at
-        self._history.completed(checkpoint_id, checkpoint.completed_at, duration, checkpoint.size)
-        self._files.add(checkpoint, oldest_base(self._pending.values()))
-        self._requests.begin_pause()
-        if pending.attempt == self._served.number:
-            for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
-                self._gateway.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
-            self._coordinators.notify_checkpoint_complete(checkpoint_id)
-        self._requests.answer(pending.request, CheckpointSucceeded(checkpoint, duration))
-        self._requests.poll()
+        del self._parts.pending[checkpoint_id]
+        self._parts.failures.succeeded(checkpoint_id)
+        duration = self._parts.clock.monotonic() - pending.started_at
+        self._parts.history.completed(checkpoint_id, checkpoint.completed_at, duration, checkpoint.size)
+        self._parts.files.add(checkpoint, oldest_base(self._parts.pending.values()))
+        self._parts.requests.begin_pause()
+        if pending.attempt == self._parts.served.number:
+            for attempt, subtasks in self._parts.planner.by_attempt(pending.plan.commit):
+                self._parts.gateway.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
+            self._parts.coordinators.notify_checkpoint_complete(checkpoint_id)
+        self._parts.requests.answer(pending.request, CheckpointSucceeded(checkpoint, duration))
+        self._parts.requests.poll()
         self._aborts.subsume_older_than(checkpoint_id)
 
     def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
@@ -308,7 +286,7 @@ class CheckpointCompletions:
         no_other_can_be = isinstance(error, CarriedStateError)
         is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError)) and not no_other_can_be
         if isinstance(error, StorageError) and not is_unknown:
-            self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
+            self._parts.files.discard_aborted(pending.checkpoint_id, files, pending.location)
         detail = f"its record could not be written: {error_text(error)}"
         fails_job = no_other_can_be and not pending.kind.is_savepoint
         self._aborts.aborted(pending, reason, detail, fails_job=fails_job)

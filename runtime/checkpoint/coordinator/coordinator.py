@@ -37,6 +37,7 @@ from penstock.runtime.checkpoint.coordinator.aborts import (
     AbortCallbacks,
     CheckpointAborts,
     CheckpointFailureManager,
+    CoordinatorParts,
 )
 from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointCompletions,
@@ -140,7 +141,7 @@ class CheckpointCoordinator:
             given_up=lambda request, answer: self._aborts.given_up(request, answer),
             note=note_request,
         )
-        self._aborts = CheckpointAborts(
+        parts = CoordinatorParts(
             config,
             self._pending,
             self._served,
@@ -152,49 +153,29 @@ class CheckpointCoordinator:
             self._failures,
             self._coordinators,
             clock,
+            semantics,
+            fail_job,
+        )
+        self._aborts = CheckpointAborts(
+            parts,
             AbortCallbacks(
                 self._finalizer.withdraw,
                 lambda request: self._starts.stop_masters_of(request),
                 lambda request: self._starts.ended(request),
-                fail_job,
                 fenced,
             ),
-            semantics,
         )
-        self._completions = CheckpointCompletions(
-            self._finalizer,
-            self._served,
-            self._requests,
-            planner,
-            gateway,
-            files,
-            self.history,
-            self._failures,
-            self._coordinators,
-            self._pending,
-            clock,
-            self._aborts,
-        )
+        self._completions = CheckpointCompletions(parts, self._finalizer, self._aborts)
         self._starts = CheckpointStarts(
-            config,
-            self._served,
-            self._requests,
-            planner,
-            gateway,
-            files,
-            self.history,
-            self._failures,
-            self._coordinators,
+            parts,
             self._hooks,
             self._place,
             initialize_location,
-            clock,
             StartCallbacks(
                 self._collect,
                 self._completions.finalize_if_complete,
                 self._aborts.abort,
                 self._aborts.fenced,
-                fail_job,
             ),
         )
         self._stale_messages = self._late_messages = 0

@@ -24,29 +24,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.aborts import CheckpointFailureManager
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.aborts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.location import PastAttemptError, WriteProbe
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import (
     TAKEN_OVER,
     CheckpointPlan,
-    CheckpointPlanner,
-    CoordinatorGateway,
-    ServedAttempt,
 )
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointRequest,
-    CheckpointRequests,
 )
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import StorageError
-from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -186,7 +178,6 @@ class StartCallbacks:
     triggered: Callable[[PendingCheckpoint], None]
     abort: Callable[[PendingCheckpoint, Reason, str], None]
     taken_over: Callable[[], None]
-    fail_job: Callable[[str], object]
 
 
 class CheckpointStarts:
@@ -194,41 +185,23 @@ class CheckpointStarts:
 
     def __init__(
         self,
-        config: Checkpointing,
-        served: ServedAttempt,
-        requests: CheckpointRequests,
-        planner: CheckpointPlanner,
-        gateway: CoordinatorGateway,
-        files: CheckpointFiles,
-        history: CheckpointHistory,
-        failures: CheckpointFailureManager,
-        coordinators: OperatorCoordinators,
+        parts: CoordinatorParts,
         hooks: MasterHooks,
         place: WriteProbe,
         initialize_location: InitializeLocation | None,
-        clock: Clock,
         callbacks: StartCallbacks,
     ) -> None:
-        self._config = config
-        self._served = served
-        self._requests = requests
-        self._planner = planner
-        self._gateway = gateway
-        self._files = files
-        self._history = history
-        self._failures = failures
-        self._coordinators = coordinators
+        self._parts = parts
         self._hooks = hooks
         self._place = place
         self._initialize_location = initialize_location
-        self._clock = clock
         self._callbacks = callbacks
-        self._masters = MasterSnapshots(coordinators, hooks)
+        self._masters = MasterSnapshots(parts.coordinators, hooks)
 
     def start(self, request: CheckpointRequest) -> None:
         """Step 1: fix the id and prepare the location, in the background because that may block."""
         initialize = self._initialize_location
-        checkpoint_id, attempt = self._served.next_id, self._served.number
+        checkpoint_id, attempt = self._parts.served.next_id, self._parts.served.number
         plan = self._plan(request)
         if plan is None:
             return
@@ -240,8 +213,8 @@ class CheckpointStarts:
             return
         if self._place.hangs:
             # The first timeout was counted. A storage that hangs once must not fail the job.
-            hangs = f"{self._files.url} has not answered the check of the last place yet"
-            self._requests.refuse(request, self.without_place(request.kind, hangs))
+            hangs = f"{self._parts.files.url} has not answered the check of the last place yet"
+            self._parts.requests.refuse(request, self.without_place(request.kind, hangs))
             self.ended(request)
             return
 
@@ -250,34 +223,34 @@ class CheckpointStarts:
 
         self._place.begin(
             prepare_place,
-            self._files.url,
+            self._parts.files.url,
             lambda assigned_id: self._initialized(request, attempt, assigned_id),
             lambda error: self._not_initialized(request, attempt, error),
         )
 
     def _start_if_wanted(self, request: CheckpointRequest) -> None:
-        if request is self._requests.starting:
+        if request is self._parts.requests.starting:
             self.start(request)
 
     def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
         """The plan of a checkpoint; `None` if the request was refused."""
-        if self._served.number is None:
-            refusal = self._served.refusal
-        elif request.periodic and not self._requests.is_periodic:
+        if self._parts.served.number is None:
+            refusal = self._parts.served.refusal
+        elif request.periodic and not self._parts.requests.is_periodic:
             refusal = CheckpointFailed(Reason.PERIODIC_SCHEDULER_SHUTDOWN)
         else:
-            plan = self._planner.plan(is_last=request.urgent)
+            plan = self._parts.planner.plan(is_last=request.urgent)
             if isinstance(plan, CheckpointPlan):
                 return plan
             refusal = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan))
-        self._requests.refuse(request, refusal)
+        self._parts.requests.refuse(request, refusal)
         self.ended(request)
         return None
 
     def _initialized(self, request: CheckpointRequest, attempt: int, assigned_id: int) -> None:
         plan = self._plan_after_place(request, attempt)
         if plan is not None:
-            self._served.next_id = assigned_id
+            self._parts.served.next_id = assigned_id
             self._create(request, plan)
 
     def _not_initialized(self, request: CheckpointRequest, attempt: int, error: BaseException) -> None:
@@ -286,26 +259,26 @@ class CheckpointStarts:
             return
         if isinstance(error, PastAttemptError):
             # The newer attempt is another JobMaster's, because this one begins no attempt while the job runs.
-            self._requests.refuse(request, TAKEN_OVER)
+            self._parts.requests.refuse(request, TAKEN_OVER)
             self._callbacks.taken_over()
             self.ended(request)
             return
         reason = Reason.TRIGGER_CHECKPOINT_FAILURE
-        must_fail = self._failures.failed(reason, -1, is_savepoint=request.kind.is_savepoint)
+        must_fail = self._parts.failures.failed(reason, -1, is_savepoint=request.kind.is_savepoint)
         is_known = isinstance(error, StorageError | TimeoutError)
-        cause = str(error) if is_known else f"{self._files.url}: {error_text(error)}"
+        cause = str(error) if is_known else f"{self._parts.files.url}: {error_text(error)}"
         refusal = self.without_place(request.kind, cause)
-        self._requests.refuse(request, refusal)
+        self._parts.requests.refuse(request, refusal)
         if must_fail:
-            failed = f"checkpoint {self._served.next_id} failed ({reason.value})"
-            self._callbacks.fail_job(f"{failed}: {refusal.detail}")
+            failed = f"checkpoint {self._parts.served.next_id} failed ({reason.value})"
+            self._parts.fail_job(f"{failed}: {refusal.detail}")
         self.ended(request)
 
     def _plan_after_place(self, request: CheckpointRequest, attempt: int) -> CheckpointPlan | None:
         """The plan after the location was prepared; `None` if the start has ended, or begins again."""
-        if request is not self._requests.starting:
+        if request is not self._parts.requests.starting:
             return None
-        if self._served.number is not None and self._served.number != attempt:
+        if self._parts.served.number is not None and self._parts.served.number != attempt:
             self.start(request)  # a region has restarted meanwhile, so the location is another one
             return None
         return self._plan(request)
@@ -313,23 +286,23 @@ class CheckpointStarts:
     def without_place(self, kind: SnapshotKind, cause: str) -> CheckpointFailed:
         """The refusal of a request without a location, which is also added to the history."""
         reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its place can't be written: {cause}"
-        if self._served.number is not None:
-            next_id, now = self._served.next_id, self._clock.now()
-            self._history.refused(next_id, self._served.number, kind, now, reason, detail)
+        if self._parts.served.number is not None:
+            next_id, now = self._parts.served.next_id, self._parts.clock.now()
+            self._parts.history.refused(next_id, self._parts.served.number, kind, now, reason, detail)
         return CheckpointFailed(reason, detail)
 
     def _create(self, request: CheckpointRequest, plan: CheckpointPlan) -> None:
         """Steps 2 to 4: make the pending checkpoint, and request the masters' snapshots."""
-        assert self._served.number is not None, "a request is planned only while the job runs"
-        checkpoint_id = self._served.next_id
-        self._served.next_id += 1
+        assert self._parts.served.number is not None, "a request is planned only while the job runs"
+        checkpoint_id = self._parts.served.next_id
+        self._parts.served.next_id += 1
         pending = PendingCheckpoint(
-            self._barrier(request, checkpoint_id, self._served.number),
+            self._barrier(request, checkpoint_id, self._parts.served.number),
             plan,
             request,
-            attempt=self._served.number,
-            started_at=self._clock.monotonic(),
-            coordinators=self._coordinators.operator_ids,
+            attempt=self._parts.served.number,
+            started_at=self._parts.clock.monotonic(),
+            coordinators=self._parts.coordinators.operator_ids,
             masters=self._hooks.identifiers,
         )
         self._callbacks.collect(pending)
@@ -337,11 +310,11 @@ class CheckpointStarts:
 
     def _barrier(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> CheckpointBarrier:
         aligned = CheckpointOptions(request.kind)
-        options = aligned if request.aligned else self._config.options(request.kind)
-        location = self._files.location(request.target, checkpoint_id, attempt)
+        options = aligned if request.aligned else self._parts.config.options(request.kind)
+        location = self._parts.files.location(request.target, checkpoint_id, attempt)
         options = replace(options, drain=request.drain, location=location)
-        base_id = -1 if request.full else self._files.base_id
-        return CheckpointBarrier(checkpoint_id, self._clock.now(), options, base_id)
+        base_id = -1 if request.full else self._parts.files.base_id
+        return CheckpointBarrier(checkpoint_id, self._parts.clock.now(), options, base_id)
 
     def _trigger_sources(self, pending: PendingCheckpoint) -> None:
         """Step 5: trigger the sources, and open the valves of the operator coordinators."""
@@ -352,8 +325,8 @@ class CheckpointStarts:
         self.ended(pending.request)
 
     def trigger(self, to: Iterable[SubtaskId], barrier: CheckpointBarrier) -> None:
-        for attempt, subtasks in self._planner.by_attempt(to):
-            self._gateway.trigger_checkpoint(attempt, subtasks, barrier)
+        for attempt, subtasks in self._parts.planner.by_attempt(to):
+            self._parts.gateway.trigger_checkpoint(attempt, subtasks, barrier)
 
     def _give_up(self, pending: PendingCheckpoint, detail: str) -> None:
         self._masters.stop()
@@ -362,21 +335,21 @@ class CheckpointStarts:
 
     def end(self, reason: Reason, detail: str) -> None:
         """End a start that waits for its location or for its masters' snapshots."""
-        request = self._requests.starting
+        request = self._parts.requests.starting
         if request is None:
             return
         if not self._masters.stop():
-            self._requests.refuse(request, CheckpointFailed(reason, detail))
+            self._parts.requests.refuse(request, CheckpointFailed(reason, detail))
         self.ended(request)
 
     def stop_masters_of(self, request: CheckpointRequest) -> bool:
         """Stop the start of an aborted checkpoint; if the result is true, the caller must call `ended`."""
-        if request is not self._requests.starting:
+        if request is not self._parts.requests.starting:
             return False
         self._masters.stop()
         return True
 
     def ended(self, request: CheckpointRequest) -> None:
         """Serve the next request after a start has ended; a second call does nothing."""
-        if request is self._requests.starting:
-            self._requests.start_ended()
+        if request is self._parts.requests.starting:
+            self._parts.requests.start_ended()
