@@ -48,13 +48,13 @@ from penstock.runtime.snapshot.completed_checkpoint import (
 )
 from penstock.runtime.snapshot.handles import (
     ChannelStateHandle,
-    FileHandle,
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
     SavedState,
     StateHandle,
+    place_of,
 )
 from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 from penstock.runtime.snapshot.metadata import RAW, decode_atoms
@@ -369,7 +369,7 @@ def _assign_operator(
 
     def decoded(old: Sequence[tuple[OperatorStateHandle, ...]]) -> list[OldStates[bytes]]:
         return [
-            {h.name: (h.mode, decode_atoms(read(h.state), _where(h.state))) for h in handles}
+            {h.name: (h.mode, decode_atoms(read(h.state), place_of(h.state))) for h in handles}
             for handles in old
         ]
 
@@ -382,7 +382,3 @@ def _assign_operator(
         OperatorRestore(tuple(keyed[i]), lists[i], tuple(raw_keyed[i]), raw[i].get(RAW, ()), unasked[i])
         for i in range(vertex.parallelism)
     ]
-
-
-def _where(handle: StateHandle) -> str:
-    return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"

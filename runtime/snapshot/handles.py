@@ -46,6 +46,11 @@ class InlineHandle:
 StateHandle: TypeAlias = FileHandle | InlineHandle
 
 
+def place_of(handle: StateHandle) -> str:
+    """Name the place of a state in the text of an error."""
+    return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class KeyGroupRange:
     """A contiguous range of key groups, both ends included; empty when `last < first`.

@@ -38,7 +38,12 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.handles import (
+    KeyedStateHandle,
+    KeyGroupRange,
+    StateHandle,
+    place_of,
+)
 from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.key_groups import key_group_array
 from penstock.runtime.trust.data import check_types, read_batch
@@ -333,10 +338,6 @@ def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
     for table, count, *_ in _unpack(data, place_of(handle))[1]:
         counts[table] = counts.get(table, 0) + count
     return counts
-
-
-def place_of(handle: StateHandle) -> str:
-    return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
 
 
 def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:

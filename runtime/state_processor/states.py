@@ -30,6 +30,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SavedState,
     StateHandle,
+    place_of,
 )
 from penstock.runtime.snapshot.metadata import StateFiles, decode_atoms, encode_atoms
 from penstock.runtime.state.captured_rows import CapturedRows, write_chunk
@@ -45,7 +46,6 @@ from penstock.runtime.state.keyed_chunk import (
     ColumnBlock,
     RowBlock,
     need_canonical,
-    place_of,
     read_chunk,
     tables_of,
 )
