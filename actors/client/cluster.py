@@ -286,7 +286,7 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        msg = f"`penstock ui` has ended with code {process.wait()}; it has said why on stderr"
+        msg = f"`penstock ui` has ended with code {process.wait()}; its stderr says why"
         raise DeploymentError(msg)
     printed = json.loads(line)
     opened = UserInterface(printed["address"], printed["login"], process)

@@ -76,25 +76,23 @@ class Deadline:
         return JobTimeoutError(f"{what}; {advice or self._advice}")
 
 
-_SNAPSHOT_CONTINUES: Final = (
-    "it continues: `penstock checkpoints {job}` shows how far it is and how it ends. "
-)
+_SNAPSHOT_CONTINUES: Final = "it continues: `penstock checkpoints {job}` shows its progress and its end. "
 #: The late event, and advice to the user, by request to a job.
 _LATE: Final = {
     "checkpoint": (
         "the checkpoint of job {job} is not complete",
-        _SNAPSHOT_CONTINUES + "To ask again would take another one",
+        _SNAPSHOT_CONTINUES + "Asking again would take another one",
     ),
     "savepoint": (
         "the savepoint of job {job} is not complete",
         _SNAPSHOT_CONTINUES
         + "A complete one is answered when the checkpoint after it has ended, too. "
-        + "To ask again would take another one",
+        + "Asking again would take another one",
     ),
     "stop": (
         "job {job} has not stopped",
         "it continues to stop: `penstock status {job}` shows where it is. "
-        "To ask again waits for the same end, to cancel it gives the savepoint up",
+        "Call again to wait for the same end; cancelling the job gives the savepoint up",
     ),
     "rescale": (
         "job {job} does not run at the new parallelism",

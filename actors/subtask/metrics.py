@@ -114,7 +114,9 @@ class SubtaskMetrics:
         self._lag = Gauge(
             "penstock_watermark_lag_seconds", description="The time less the watermark", tag_keys=_TAGS
         )
-        self._idle = Gauge("penstock_idle", description="1 while nobody waits for it", tag_keys=_TAGS)
+        self._idle = Gauge(
+            "penstock_idle", description="1 while watermarks do not wait for it", tag_keys=_TAGS
+        )
         self._idle_seconds = counter("idle_seconds", "Seconds with nothing to do")
         self._own = OwnMetrics()
         self._source: Callable[[], SubtaskStatistics | None] | None = None

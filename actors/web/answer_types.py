@@ -299,7 +299,7 @@ SavepointBody = TypedDict(
     },
 )
 _CLOSED(SavepointBody)
-SavepointBody.__doc__ = "A savepoint; with `cancel-job` the job is stopped with it."
+SavepointBody.__doc__ = "A savepoint. `cancel-job` stops the job with it."
 
 StopBody = TypedDict(
     "StopBody",

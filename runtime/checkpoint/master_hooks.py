@@ -239,7 +239,7 @@ class BackgroundHook:
             return
         overtaken, self._waiting = self._waiting, call
         if overtaken is not None:
-            msg = f"an earlier call of the master hook {self.identifier!r} has not come back"
+            msg = f"an earlier call of the master hook {self.identifier!r} has not returned"
             overtaken.on_error(HookOvertakenError(msg))
 
     def _run(self, call: _Call) -> None:

@@ -435,4 +435,4 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
 
 
 def _past(role: Role) -> SubtaskFailed:
-    return SubtaskFailed(f"{role} is past", "")
+    return SubtaskFailed(f"{role} was replaced by a newer one", "")

@@ -180,7 +180,7 @@ class EndOfJob:
             return
 
         def failed(error: BaseException) -> None:
-            what = f"what its sinks had not committed could not be removed: {error_text(error)}"
+            what = f"uncommitted output of its sinks could not be removed: {error_text(error)}"
             self._delete_files(state, lambda note: then("; ".join(filter(None, (what, note)))))
 
         job.runner.run(

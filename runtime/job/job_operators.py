@@ -345,7 +345,7 @@ class JobOperators:
             other = self._job_hooks[hook.identifier].source
             msg = (
                 f"{location}: another source, {other}, has a master hook with the identifier "
-                f"{hook.identifier!r}. Give each hook a name of its own: its state in checkpoints has it"
+                f"{hook.identifier!r}. Give each hook its own identifier: its state is kept under it"
             )
             raise ConfigurationError(msg)
         self._job_hooks[hook.identifier] = _JobHook(hook, location)

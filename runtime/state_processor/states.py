@@ -105,8 +105,8 @@ def known_states(state: OperatorState, read: Read) -> tuple[str, ...]:
 def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> ConfigurationError:
     names = ", ".join(map(repr, known)) or "none"
     msg = (
-        f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. That of "
-        "reduce(...) is called 'reduce', others as they are declared, or as in value_state(name)"
+        f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. The state "
+        "of reduce(...) is called 'reduce'; other states have the names of their declarations"
     )
     return ConfigurationError(msg)
 

@@ -164,7 +164,7 @@ def complete_checkpoint(
     sized = replace(checkpoint, size=size, metadata=None)
     if sized.location is not None:
         if open_location is None:
-            msg = f"nobody can open {sized.location}, where the savepoint is to be"
+            msg = f"the savepoint's location {sized.location} can't be opened: it has no file system"
             raise StorageError(msg)
         complete_elsewhere(open_location(sized.location, create=True), sized)
     metadata = _write_metadata(storage, path, sized)

@@ -305,7 +305,7 @@ class CheckpointCoordinator:
         would abort the checkpoint. A `target` needs `try_target` first.
         """
         if drain and kind is not SnapshotKind.SYNC_SAVEPOINT:
-            msg = f"a {kind.value} can't advance the watermark to the end of time: the job goes on after it"
+            msg = f"a {kind.value} can't advance the watermark to the end of time, because the job continues"
             raise ValueError(msg)
         if forced is None:
             forced = kind.is_savepoint and not self._config.unaligned

@@ -270,7 +270,7 @@ class _Copier:
         if location is None:
             return self._storage
         if self._open_location is None:
-            msg = f"nobody can open {location}, which state of finished subtasks is copied from or to"
+            msg = f"{location} can't be opened to copy state of finished subtasks: it has no file system"
             raise StorageError(msg)
         return self._open_location(location, create=create)
 

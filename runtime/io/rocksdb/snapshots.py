@@ -244,7 +244,7 @@ def damage_as_corruption(operator: str) -> Iterator[None]:
         # RocksDB's errors have no types.
         if isinstance(error, CorruptSnapshotError) or not str(error.__cause__).startswith(_DAMAGE):
             raise
-        what = f"what the checkpoint has of operator {operator!r} is no RocksDB that it has written"
+        what = f"the checkpoint's RocksDB files of operator {operator!r} are damaged"
         msg = f"{what}: {error.__cause__}"
         raise CorruptSnapshotError(msg) from error
 

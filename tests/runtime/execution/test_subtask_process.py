@@ -211,7 +211,9 @@ def test_a_deployment_that_has_waited_asks_again_whether_it_may_begin(meanwhile:
         machine.attempts[-1].go_on()
         assert process.role is None
     else:
-        assert [failed.error for failed in built if failed is not None] == [f"{ROLE.at(2)} is past"]
+        assert [failed.error for failed in built if failed is not None] == [
+            f"{ROLE.at(2)} was replaced by a newer one"
+        ]
         assert all(attempt.role != ROLE.at(2) for attempt in machine.attempts)
 
 

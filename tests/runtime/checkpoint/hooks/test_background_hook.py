@@ -69,7 +69,7 @@ def test_of_the_calls_behind_one_that_hangs_only_the_newest_is_made():
     run = Run()
     hanging, overtaken, newest = (run.trigger(i) for i in (1, 2, 3))
     assert isinstance(overtaken.error, HookOvertakenError)
-    assert "an earlier call of the master hook 'outside' has not come back" in str(overtaken.error)
+    assert "an earlier call of the master hook 'outside' has not returned" in str(overtaken.error)
     run.runner.run_all()
     assert run.user.calls == [("trigger", 1), ("trigger", 3)]
     assert (hanging.state, newest.state) == ("state of 1", "state of 3")

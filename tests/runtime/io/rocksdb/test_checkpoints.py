@@ -306,7 +306,7 @@ def test_files_that_are_no_database_are_damage_that_no_further_try_mends(damaged
     handle = take(written, files, 1)
     parts = zip(handle.names, handle.files, strict=True)
     changed = tuple(InlineHandle(b"no database") if damaged in name else file for name, file in parts)
-    with pytest.raises(CorruptSnapshotError, match="is no RocksDB that it has written"):
+    with pytest.raises(CorruptSnapshotError, match="RocksDB files of operator 'count' are damaged"):
         opened().restore([replace(handle, files=changed)], files)
 
 
@@ -318,7 +318,9 @@ def test_a_checkpoint_that_lacks_a_file_is_damaged_and_no_empty_state(gone: str)
     handle = take(written, files, 1)
     parts = zip(handle.names, handle.files, strict=True)
     names, left = zip(*((name, file) for name, file in parts if gone not in name), strict=True)
-    with pytest.raises(CorruptSnapshotError, match=r"names no file CURRENT|is no RocksDB"):
+    with pytest.raises(
+        CorruptSnapshotError, match=r"names no file CURRENT|RocksDB files of operator 'count' are damaged"
+    ):
         opened().restore([replace(handle, names=names, files=left)], files)
 
 
