@@ -227,8 +227,9 @@ class StoringInputGate(CheckpointedInputGate):
         if failure is not None:
             self._aligner.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED, failure)
         elif storage.is_full:
+            kept = storage.pending_bytes + storage.rolled_bytes
             detail = (
-                f"{storage.pending_bytes:,} bytes were stored for this alignment, more than "
+                f"{kept:,} bytes were stored for this alignment and those that it interrupted, more than "
                 f"max_alignment_bytes={storage.max_bytes:,}. Raise the limit, or take unaligned checkpoints"
             )
             self._aligner.give_up(

@@ -202,7 +202,7 @@ def _release(entries: dict[Any, Any]) -> None:
 def pack_blocks(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> list[PackedBlock]:
-    """Encode blocks, even without entries; refuses keys of other subtasks."""
+    """Encode blocks, perhaps into none; refuse keys of other subtasks."""
     packed: list[PackedBlock] = []
     for block in blocks:
         if isinstance(block, ColumnBlock):

@@ -223,7 +223,8 @@ def _unpack_rows(
         if total != len(seconds):  # checked before keys are repeated: four bytes can stand for four billion
             msg = f"the keys of a nested table should have {len(seconds)} entries and have {total}"
             raise ValueError(msg)
-        firsts = chain.from_iterable(map(repeat, every, numbers.tolist()))
+        pairs = zip(every, numbers.tolist(), strict=True)
+        firsts = chain.from_iterable(repeat(first, number) for first, number in pairs)
         every = list(zip(firsts, seconds, strict=True))
         key_groups = np.repeat(key_groups, numbers)
     decoded = None if values is None else codec.loads(values)

@@ -3,5 +3,5 @@
 - `paths`: files and folders that a snapshot names, and the glob patterns that declare them.
 - `data`: pickles, modules and attributes of records, and Arrow bytes.
 
-The readers call these checks; docs/trust.md lists when each check is on. Imports only `errors`.
+The readers call these checks; docs/trust.md lists when each is on. Imports only `errors` and `error_text`.
 """

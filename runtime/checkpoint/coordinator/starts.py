@@ -142,10 +142,13 @@ def restore_masters(
     *,
     allow_non_restored: bool = False,
 ) -> None:
-    """Restore master hooks and operator coordinators from a checkpoint, or reset them without one.
+    """Restore operator coordinators and master hooks from a checkpoint, or reset them without one.
+
+    A reset coordinator has no effect before it is started, but a hook may change another system. So no hook
+    is called when a state does not fit.
 
     Raises:
-        UnmatchedMasterStateError: A state belongs to a hook that the job does not have; nothing was restored.
+        UnmatchedMasterStateError: A state belongs to a hook that the job does not have.
         UnmatchedCoordinatorStateError: A state belongs to a coordinator that the job does not have.
     """
     if checkpoint is None:
@@ -153,10 +156,10 @@ def restore_masters(
         coordinators.reset_to_checkpoint(None)
         return
     checkpoint_id = checkpoint.checkpoint_id
-    hooks.restore(checkpoint_id, checkpoint.master_states, allow_non_restored=allow_non_restored)
     coordinators.reset_to_checkpoint(
         checkpoint_id, checkpoint.operators, allow_non_restored=allow_non_restored
     )
+    hooks.restore(checkpoint_id, checkpoint.master_states, allow_non_restored=allow_non_restored)
 
 
 #: Prepares the location of a checkpoint. Takes the proposed id and the attempt, and returns the assigned id.

@@ -41,7 +41,7 @@ OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
 def checked_setting(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     """Return `value` if it is allowed; raise a `ConfigurationError` otherwise."""
     if value not in allowed:
-        msg = f"{name}={value!r} is not a setting: use one of {', '.join(map(repr, allowed))}"
+        msg = f"{name}={value!r} is not allowed: use one of {', '.join(map(repr, allowed))}"
         raise ConfigurationError(msg)
     return value
 

@@ -24,7 +24,13 @@ from penstock.runtime.network.buffer_storage import (
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
-from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
+from penstock.runtime.record.elements import (
+    Buffer,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    EndOfPartition,
+    StreamElement,
+)
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, StoredBytes
 from penstock.runtime.testing.manual_time import ManualClock
 
@@ -33,20 +39,22 @@ END = EndOfPartition()
 
 
 class Fed:
-    """A gate of two channels and a task that writes down its calls and elements."""
+    """A gate, of two channels by default, and a task that writes down its calls and elements."""
 
-    def __init__(self, limit: int | None = None, storage: BufferStorage | None = None) -> None:
+    def __init__(
+        self, limit: int | None = None, storage: BufferStorage | None = None, channels: int = 2
+    ) -> None:
         clock = ManualClock()
         self.log: list[Any] = []
         self.channels = StoredChannels()
         self.storage = storage or CachedBufferStorage(limit)
         self.why: list[str] = []
         self.at_trigger: list[StoredBytes] = []
-        gate = InputGate(InputChannel(index, clock) for index in range(2))
-        aligner = CheckpointBarrierAligner(2, self.channels, clock)
+        gate = InputGate(InputChannel(index, clock) for index in range(channels))
+        aligner = CheckpointBarrierAligner(channels, self.channels, clock)
         self.gate = StoringInputGate(gate, aligner, self.channels, self.storage)
         self.gate.set_listener(self)
-        self.sent = [0, 0]
+        self.sent = [0] * channels
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         self.log.append(("trigger", barrier.checkpoint_id))
@@ -115,10 +123,22 @@ def test_more_than_the_limit_gives_the_alignment_up_and_the_data_goes_on() -> No
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
     assert fed.feed(0, B) == [("abort", 1, reason), (0, A), (0, B)]
     assert fed.why == [
-        "8 bytes were stored for this alignment, more than "
+        "8 bytes were stored for this alignment and those that it interrupted, more than "
         "max_alignment_bytes=4. Raise the limit, or take unaligned checkpoints"
     ]
     assert fed.feed(1, barrier(1)) == []
+
+
+def test_stored_bytes_of_interrupted_alignments_count_for_the_limit_and_are_named() -> None:
+    """The third alignment begins while the rest of the first one is being read again."""
+    large = Buffer(b"x" * 100, 1)
+    fed = Fed(limit=200, channels=3)
+    fed.feed(0, barrier(1), barrier(2), barrier(3), large)
+    fed.feed(1, barrier(1), CancelCheckpointMarker(2))
+    fed.feed(2, barrier(1))
+    [why] = [detail for detail in fed.why if "max_alignment_bytes" in detail]
+    stored = int(why.split()[0].replace(",", ""))
+    assert stored > 200, why
 
 
 def test_element_that_can_not_be_spilled_gives_the_alignment_up_and_the_data_goes_on(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.opened = threading.Event()
+        self.before = set(threading.enumerate())
 
     def hang(self) -> None:
         self.opened.wait()
@@ -36,7 +37,7 @@ class Gate:
     def open(self) -> None:
         """Let all calls return; also those that have not come here yet."""
         self.opened.set()
-        for thread in threading.enumerate():
+        for thread in set(threading.enumerate()) - self.before:
             if thread.name == "storage-call":
                 thread.join()
 

@@ -49,6 +49,18 @@ def test_counts_of_a_nested_table_that_do_not_fit_its_entries_are_refused(counts
         list(read_keys(chunk(block), HERE, CODEC))
 
 
+@pytest.mark.parametrize(("counts", "keys"), [([2], ["k", "l"]), ([2, 0], ["k"]), ([1, 1], ["k"])])
+def test_a_nested_table_has_one_count_for_each_first_key(counts: list[int], keys: list[str]) -> None:
+    table, length, _, *rest = nested(counts, keys, [1, 2])
+    groups = np.zeros(len(counts), "<u2").tobytes()
+    with pytest.raises(ValueError, match="zip"):
+        unpack_block((table, length, groups, *rest), CODEC)
+    with pytest.raises(CorruptSnapshotError):
+        list(read_chunk(chunk((table, length, groups, *rest)), HERE, 8, CODEC))
+    with pytest.raises(CorruptSnapshotError):
+        list(read_keys(chunk((table, length, groups, *rest)), HERE, CODEC))
+
+
 def test_counts_that_overflow_together_are_refused() -> None:
     with pytest.raises(ValueError, match="should have 2 entries and have 8589934590"):
         unpack_block(nested([0xFFFFFFFF] * 2, ["k", "l"], [1, 2]), CODEC)

@@ -7,6 +7,7 @@ and the ranges of large files.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,7 +43,7 @@ from penstock.runtime.trust.paths import check_declared
 
 T_co = TypeVar("T_co", covariant=True)
 
-Locations: TypeAlias = Location | Sequence[Location]
+Locations: TypeAlias = Location | Iterable[Location]
 
 #: CSV column types: an Arrow type or a function of the text for some columns, or all of them inferred.
 CsvSchema: TypeAlias = Mapping[str, Callable[[str], Any] | pa.DataType] | pa.Schema | Literal["infer"]
@@ -417,8 +418,9 @@ def _file_source(
 
 
 def _absolute(locations: Locations) -> tuple[str, ...]:
-    is_several = isinstance(locations, Sequence) and not isinstance(locations, str | bytes)
-    several: Any = locations if is_several else (locations,)
+    given: Any = locations
+    is_single = isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable)
+    several = [given] if is_single else list(given)
     if not several:
         msg = "no location is given: name a path, a folder, a glob pattern or a URL"
         raise ConfigurationError(msg)

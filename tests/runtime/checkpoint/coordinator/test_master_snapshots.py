@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,9 @@ from masters_setup import A, B, World
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.master_hooks import UnmatchedMasterStateError
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import (
+    UnmatchedCoordinatorStateError,
+)
 from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.graph.job_graph import (
     JobEdge,
@@ -47,6 +52,19 @@ def test_states_of_hooks_and_coordinators_are_in_the_metadata_and_come_back():
     assert again.coordinators["b"].restored == [(1, b"state of b")]
     with pytest.raises(UnmatchedMasterStateError, match="hooks outside, which the job does not have any"):
         World().restore(stored)
+
+
+def test_no_hook_is_restored_when_the_state_of_a_coordinator_does_not_fit():
+    world = World(hooks={"outside": {"state": 1}})
+    world.ask()
+    world.acknowledge(1)
+    stored = read_metadata(world.storage, world.store.latest.metadata)
+    again = World(hooks={"outside": {}})
+    stored = replace(stored, operators={**stored.operators, "gone": stored.operators["a"]})
+    with pytest.raises(UnmatchedCoordinatorStateError, match="the coordinators of gone"):
+        again.restore(stored)
+    again.runner.run_all()
+    assert again.hooks._hooks["outside"]._hook.restored == []
 
 
 @pytest.mark.parametrize("state", [0, "", {}, False, b""], ids=repr)

@@ -168,5 +168,5 @@ def test_what_can_not_be_read_so_is_refused(tmp_path, read_all):
     (folder / "x.json").write_text("[1]\n")
     with pytest.raises(ConnectorError, match=r"a record is \[1\], which can't hold the columns \['a'\]"):
         read_all(FileSource.json(tmp_path / "list"))
-    with pytest.raises(ConfigurationError, match="partitioning='spark' is not a setting"):
+    with pytest.raises(ConfigurationError, match="partitioning='spark' is not allowed"):
         FileSource.csv("/data", partitioning="spark")

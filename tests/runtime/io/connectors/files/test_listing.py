@@ -147,3 +147,11 @@ def test_hidden_files_that_are_left_out_are_told_with_their_number_and_the_first
 def test_files_that_are_all_read_need_no_warning(tmp_path):
     (tmp_path / "a.txt").write_text("x\n")
     assert FileSource.text(tmp_path).splits(1).warnings == ()
+
+
+@pytest.mark.parametrize("several", [list, tuple, set, iter, dict.fromkeys], ids=lambda kind: kind.__name__)
+def test_locations_may_be_any_iterable_of_paths(several, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("line")
+    source = FileSource.text(several([str(tmp_path / "a"), tmp_path / "b"]))
+    assert {os.path.basename(split.path) for split in source.splits(1)} == {"a", "b"}
