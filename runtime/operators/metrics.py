@@ -13,6 +13,7 @@ and works on the copy.
 
 from __future__ import annotations
 
+import operator
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -60,8 +61,8 @@ class Counter:
         self.value = 0
 
     def increment(self, by: int = 1) -> None:
-        """Add to the number."""
-        self.value += by
+        """Add a whole number; raises `TypeError` for any other value."""
+        self.value += by if type(by) is int else _whole(by)
 
 
 class Gauge:
@@ -115,10 +116,11 @@ class Histogram:
             msg = f"a histogram counts finite numbers, not {value!r}"
             raise ValueError(msg)
         bucket = _bucket_of(number)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self._total += number
         self._least = min(self._least, number)
         self._greatest = max(self._greatest, number)
+        # Last: another thread that finds a bucket must find the bounds of its values.
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def statistics(self) -> HistogramStatistics:
         """Return the counts so far."""
@@ -380,6 +382,15 @@ def _sum(a: MetricValue, b: MetricValue) -> MetricValue:
     if isinstance(a, HistogramStatistics) and isinstance(b, HistogramStatistics):
         return a.plus(b)
     return a
+
+
+def _whole(value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError as error:
+        what = f"{value!r:.100} of type {type(value).__name__}"
+        msg = f"a counter counts in whole numbers, not {what}; a gauge or a histogram takes any number"
+        raise TypeError(msg) from error
 
 
 def _number(what: str, value: object) -> float:

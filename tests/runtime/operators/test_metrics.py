@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -268,3 +269,40 @@ def test_a_histogram_is_not_named_as_a_part_of_another_one(name: str) -> None:
     with pytest.raises(ConfigurationError, match="a part of the histogram 'sizes'"):
         metrics.ask(Histogram, name)
     metrics.ask(Counter, name).increment()
+
+
+class Flag:
+    def __index__(self) -> int:
+        return 4
+
+
+def test_a_counter_holds_an_int_whatever_whole_number_is_added() -> None:
+    counter = Counter()
+    for by in (1, True, np.int64(2), np.uint8(3), Flag()):
+        counter.increment(by)  # type: ignore[arg-type]
+    assert (counter.value, type(counter.value)) == (11, int)
+
+
+@pytest.mark.parametrize("by", [0.5, 2.0, np.float32(1), "1", None])
+def test_a_counter_refuses_a_number_that_is_not_whole_and_keeps_its_value(by: Any) -> None:
+    counter = Counter()
+    counter.increment(3)
+    with pytest.raises(TypeError, match=r"a counter counts in whole numbers, not .*a gauge or a histogram"):
+        counter.increment(by)
+    assert counter.value == 3
+
+
+def test_a_reader_that_comes_in_the_middle_of_an_update_finds_finite_bounds() -> None:
+    seen = list[tuple[float, float]]()
+
+    class Watched(dict[int, int]):
+        def __setitem__(self, bucket: int, count: int) -> None:
+            super().__setitem__(bucket, count)
+            statistics = histogram.statistics()
+            seen.append((statistics.least, statistics.greatest))
+
+    histogram = Histogram()
+    histogram._buckets = Watched()
+    histogram.update(3)
+    histogram.update(5)
+    assert seen == [(3.0, 3.0), (3.0, 5.0)]
