@@ -33,6 +33,7 @@ from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, Operator
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates
 from penstock.runtime.operators.source import ConnectorContext
+from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.handles import RedistributionMode
@@ -208,8 +209,7 @@ class SinkOperator(Operator):
         self._commit(permit)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._phase = "write"
-        self._writer.write(batch)
+        self._run("write", batch)
         self._records_in += len(batch)
         return iter(())
 
@@ -235,10 +235,11 @@ class SinkOperator(Operator):
         return OperatorStatistics(records_in=self._records_in, extra=extra)
 
     def close(self) -> None:
-        writer, self._open_writer = self._open_writer, None
-        if writer is not None:
-            self._phase = "close"
-            writer.close()
+        if self._open_writer is not None:
+            try:
+                self._run("close")
+            finally:
+                self._open_writer = None
 
     def _pre_commit(self, checkpoint_id: int) -> None:
         self._phase = "prepare_commit"
@@ -248,8 +249,7 @@ class SinkOperator(Operator):
         covered = [what for checkpoint_id, what in self._pending if permit.covers(checkpoint_id)]
         if not covered:
             return
-        self._phase = "commit"
-        self._writer.commit(covered, permit)
+        self._run("commit", covered, permit)
         self._committed += len(covered)
         # Ids grow along the list, so the covered transactions are at its beginning.
         del self._pending[: len(covered)]
@@ -257,11 +257,16 @@ class SinkOperator(Operator):
     def _remove_leftovers(self, permit: CommitPermit) -> None:
         if self._leftovers_removed:
             return
-        writer = self._writer
-        if self._context.connector.subtask == 0 and isinstance(writer, RemovesLeftovers):
-            self._phase = "remove_leftovers"
-            writer.remove_leftovers(permit)
+        if self._context.connector.subtask == 0 and isinstance(self._writer, RemovesLeftovers):
+            self._run("remove_leftovers", permit)
         self._leftovers_removed = True
+
+    def _run(self, name: str, *arguments: object) -> None:
+        """Call a method of the writer that returns nothing."""
+        self._phase = name
+        given = getattr(self._writer, name)(*arguments)
+        if given is not None:
+            check_has_run(name, given)
 
     @property
     def _writer(self) -> SinkWriter[Any]:

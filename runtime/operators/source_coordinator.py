@@ -41,6 +41,7 @@ from penstock.runtime.operators.source import (
     SplitEnumeratorContext,
 )
 from penstock.runtime.operators.user_code.failure import operator_error
+from penstock.runtime.operators.user_code.function_class import check_has_run
 
 T = TypeVar("T")
 
@@ -243,7 +244,8 @@ class SourceCoordinator(OperatorCoordinator):
     def start(self) -> None:
         def begin() -> None:
             self._enumerator = self._source.enumerator(self, self._state)
-            self._enumerator.start()
+            start: Callable[[], Any] = self._enumerator.start
+            check_has_run("start", start())
 
         self._call("enumerator", begin)
 
@@ -260,8 +262,8 @@ class SourceCoordinator(OperatorCoordinator):
         assert self._enumerator is not None, "start() comes first"
         state = self._call("snapshot", self._enumerator.snapshot)
         if state is None:
-            msg = "snapshot"
-            raise self._error(msg, ValueError("an enumerator's state must not be None"))
+            what, error = "snapshot", ValueError("it returned None; return the splits that no reader has")
+            raise self._error(what, error)
         self._assignments.checkpointed(checkpoint_id)
         answer.complete(state)
 
@@ -290,7 +292,9 @@ class SourceCoordinator(OperatorCoordinator):
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         try:
-            return call()
+            result = call()
+            check_has_run(what, result)
+            return result
         except BaseException as error:  # the user's enumerator
             raise self._error(what, error) from error
 

@@ -38,6 +38,7 @@ from penstock.runtime.operators.source_watermarks import (
     WatermarksAligned,
 )
 from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, error_at, short_repr
+from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermarks import WatermarkStrategy
@@ -61,20 +62,17 @@ class RequestedSplits(Generic[T]):
         self._send = send
         self._waiting: list[Any] = list(splits)
         self._reader: SourceReader[T] | None = None
+        self._reports: ReportsSplits | None = None
         self._assignment = 0
         self._progress = SplitProgress(())
         self._is_asking = False
         self._no_more = False
-
-    @property
-    def makes_new_records(self) -> bool:
-        return getattr(self._reader, "makes_new_records", False) is True
+        #: Whether the reader that was polled last makes each record anew.
+        self.makes_new_records = False
 
     def poll(self, max_rows: int) -> Polled[T]:
         if self._reader is None and self._waiting:
-            waiting, self._waiting = self._waiting, []
-            self._reader = self._source.reader(self._context, waiting)
-            self._assignment += 1
+            self._begin()
         if self._reader is None:
             return self._nothing()
         polled = self._reader.poll(max_rows)
@@ -84,8 +82,7 @@ class RequestedSplits(Generic[T]):
             polled = replace(polled, split=(self._assignment, polled.split))
         if not polled.finished:
             return polled
-        reader, self._reader = self._reader, None
-        reader.close()
+        self.close()
         return replace(polled, finished=self._nothing().finished)
 
     def handle_event(self, event: Any) -> None:
@@ -105,12 +102,11 @@ class RequestedSplits(Generic[T]):
     @property
     def split_progress(self) -> SplitProgress:
         """The splits of the assignment that is being read; their names include its number."""
-        reader, number = self._reader, self._assignment
         has_waiting = bool(self._waiting)
         reading: tuple[tuple[int, Hashable], ...] = ()
-        if reader is not None:
-            inner = reader.split_progress if isinstance(reader, ReportsSplits) else SplitProgress((None,))
-            reading = tuple((number, split) for split in inner.reading)
+        if self._reader is not None:
+            inner = SplitProgress((None,)) if self._reports is None else self._reports.split_progress
+            reading = tuple((self._assignment, split) for split in inner.reading)
             has_waiting = has_waiting or inner.has_waiting
         if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
             self._progress = SplitProgress(reading, has_waiting)
@@ -119,7 +115,23 @@ class RequestedSplits(Generic[T]):
     def close(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.close()
+            _run(reader, "close")
+
+    def _begin(self) -> None:
+        """Make the reader of the waiting splits."""
+        reader = self._reader = self._source.reader(self._context, list(self._waiting))
+        self._waiting = []
+        for kind in (FollowsCheckpoints, ExternallyInducedReader):
+            if isinstance(reader, kind):
+                msg = (
+                    f"{type(reader).__name__} is a {kind.__name__}, which a reader of a source with an "
+                    "enumerator can't be: it is closed at the end of its splits, before their checkpoint is "
+                    "complete. List the splits in `splits` instead"
+                )
+                raise PenstockError(msg)
+        self._reports = reader if isinstance(reader, ReportsSplits) else None
+        self.makes_new_records = getattr(reader, "makes_new_records", False) is True
+        self._assignment += 1
 
     def _nothing(self) -> Polled[T]:
         if self._waiting:
@@ -156,7 +168,6 @@ class SourceOperator:
         self._paused: frozenset[Hashable] = frozenset()
         self.change = NO_CHANGE
         self.isolates = True
-        self._copies = True
         self._reader: SourceReader[Any] | None = None
         self._induced: ExternallyInducedReader | None = None
         self._follower: FollowsCheckpoints | None = None
@@ -180,7 +191,6 @@ class SourceOperator:
         else:
             self._reader = self.guarded("reader", self._source.reader, context.connector, mine)
         # Checked once: `isinstance` of a protocol takes longer than many polls.
-        self._copies = self.isolates and getattr(self._reader, "makes_new_records", False) is not True
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
         self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
         if self._watermarks is not None:
@@ -201,7 +211,8 @@ class SourceOperator:
     def poll(self, max_rows: int) -> Polled[Any]:
         reader = self._opened_reader
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
-        if self._copies and (polled.batch is not None or polled.dead_letters):
+        has_records = polled.batch is not None or polled.dead_letters
+        if has_records and self.isolates and getattr(reader, "makes_new_records", False) is not True:
             polled = self.guarded("poll", _isolated, polled)
         if self._induced is not None:
             self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
@@ -251,7 +262,7 @@ class SourceOperator:
         ahead = frozenset() if self._is_awaited else watermarks.ahead
         if ahead != self._paused:
             self._paused = ahead
-            self.guarded("pause_splits", reader.pause_splits, ahead)
+            self.guarded("pause_splits", _run, reader, "pause_splits", ahead)
 
     @property
     def tick_at(self) -> float | None:
@@ -269,13 +280,13 @@ class SourceOperator:
         reader = self._opened_reader
         splits = self.guarded("snapshot", lambda: tuple(reader.snapshot()))
         if self._follower is not None:
-            self.guarded("snapshot_taken", self._follower.snapshot_taken, checkpoint_id)
+            self.guarded("snapshot_taken", _run, self._follower, "snapshot_taken", checkpoint_id)
         return {SPLITS: SavedList(splits)}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         name, follower = "notify_checkpoint_complete", self._follower
         if follower is not None:
-            self.guarded(name, follower.notify_checkpoint_complete, checkpoint_id)
+            self.guarded(name, _run, follower, name, checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
         return OperatorStatistics(
@@ -285,7 +296,7 @@ class SourceOperator:
     def close(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            self.guarded("close", reader.close)
+            self.guarded("close", _run, reader, "close")
 
     def _split_progress(self) -> SplitProgress | None:
         reports = self._reports
@@ -325,6 +336,10 @@ class SourceOperator:
             raise
         except BaseException as error:
             raise error_at(self._context.location, self.doing(what), error) from error
+
+
+def _run(owner: object, name: str, *arguments: object) -> None:
+    check_has_run(name, getattr(owner, name)(*arguments))
 
 
 def _isolated(polled: Polled[Any]) -> Polled[Any]:

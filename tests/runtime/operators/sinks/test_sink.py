@@ -276,3 +276,27 @@ def test_a_writer_that_can_not_be_made_is_a_located_error():
         OperatorError, match=r"'operator'.*sink Nowhere: open failed: LookupError: no such table"
     ):
         OperatorHarness(SinkOperator(Nowhere()))
+
+
+@pytest.mark.parametrize("method", ["write", "commit", "remove_leftovers", "close"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_method_of_a_writer_that_never_runs_is_refused(method: str, is_async: bool) -> None:
+    async def waits(self: Any, *_: Any) -> None:
+        """Never awaited."""
+
+    def yields(self: Any, *_: Any) -> Any:
+        yield "never reached"
+
+    class Broken(Place):
+        def writer(self, context):
+            methods = {method: waits if is_async else yields}
+            return type("BrokenWriter", (CleaningWriter,), methods)(self, f"{context.attempt}.0")
+
+    def run() -> None:
+        with open_sink(Broken()) as harness:
+            harness.push([1])
+            harness.complete_checkpoint(harness.snapshot())
+
+    says = "declared `async def`" if is_async else "yields"
+    with pytest.raises(OperatorError, match=f"sink Broken: {method} failed: .*{method}.*{says}"):
+        run()

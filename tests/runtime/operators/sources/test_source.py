@@ -203,3 +203,62 @@ def test_a_reader_that_does_not_follow_checkpoints_is_left_alone(make_context) -
     operator = opened(make_context, splits=[(0, 5)])
     operator.snapshot(3)
     operator.notify_checkpoint_complete(3)
+
+
+class AsyncReader(FollowingReader):
+    async def snapshot_taken(self, checkpoint_id: int) -> None:  # type: ignore[override]
+        self.told.append(("taken", checkpoint_id))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int):
+        yield "never reached"
+
+    async def close(self) -> None:  # type: ignore[override]
+        """Never awaited."""
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "says"),
+    [
+        (lambda operator: operator.snapshot(1), "snapshot_taken", "declared `async def`"),
+        (lambda operator: operator.notify_checkpoint_complete(1), "notify_checkpoint_complete", "yields"),
+        (lambda operator: operator.close(), "close", "declared `async def`"),
+    ],
+)
+def test_a_method_of_a_reader_that_never_runs_is_refused(make_context, call, method, says) -> None:
+    class Asynchronous(Numbers):
+        def reader(self, context, splits):
+            return AsyncReader([(0, 5)])
+
+    operator = opened(make_context, Asynchronous())
+    with pytest.raises(OperatorError, match=f"source Asynchronous: {method} failed: .*{method}.*{says}"):
+        call(operator)
+
+
+class Given(Numbers):
+    """A source with an enumerator, which is not needed: each reader returns one given record."""
+
+    def __init__(self, record: Any, *, makes_new_records: bool) -> None:
+        super().__init__()
+        self.record, self.makes_new_records = record, makes_new_records
+
+    def enumerator(self, context, state):
+        raise NotImplementedError
+
+    def reader(self, context, splits):
+        reader: Any = Reader([])
+        reader.poll = lambda max_rows: Polled(RowBatch([self.record]), finished=True)
+        reader.makes_new_records = self.makes_new_records
+        return reader
+
+
+@pytest.mark.parametrize("makes_new_records", [True, False])
+def test_new_records_are_not_copied_where_a_coordinator_assigns_the_splits(
+    make_context, makes_new_records
+) -> None:
+    record = {"tags": ["a"]}
+    operator = SourceOperator(Given(record, makes_new_records=makes_new_records))
+    operator.open(make_context(0), ["split"], lambda event: None)
+    polled = operator.poll(10)
+    assert isinstance(polled.batch, RowBatch)
+    assert polled.batch.rows == [record]
+    assert (polled.batch.rows[0] is record) is makes_new_records

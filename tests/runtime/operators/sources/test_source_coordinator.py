@@ -279,3 +279,47 @@ def test_splits_that_come_while_it_reads_wait_and_are_in_every_snapshot():
     assert run.poll() == ("x", False)
     assert run.poll() == ("b", True)
     assert run.requests == []
+
+
+@pytest.mark.parametrize(
+    "methods", [("snapshot_taken", "notify_checkpoint_complete"), ("should_trigger_checkpoint",)]
+)
+def test_a_reader_that_needs_the_checkpoints_of_its_splits_is_refused(methods):
+    closed = []
+
+    class Needy(Folder):
+        def reader(self, context, splits):
+            reader = super().reader(context, splits)
+            reader.close = lambda: closed.append(True)
+            for name in methods:
+                setattr(reader, name, lambda *_: None)
+            return reader
+
+    requested = RequestedSplits(Needy(), None, ["a"], [].append)
+    with pytest.raises(PenstockError, match=r"CollectionReader is a .*a source with an enumerator can't be"):
+        requested.poll(1)
+    requested.close()
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("method", ["start", "handle_split_request", "reader_failed", "close"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_method_of_an_enumerator_that_never_runs_fails_the_job(method, is_async):
+    async def waits(self, *_):
+        """Never awaited."""
+
+    def yields(self, *_):
+        yield "never reached"
+
+    broken = type("Broken", (OnRequestEnumerator,), {method: waits if is_async else yields})
+
+    class Wrapped(OnRequest):
+        def enumerator(self, context, state):
+            return broken(self._source, context, state)
+
+    run = Run(kind=Wrapped).begin()
+    run.ask(0)
+    run.holder.subtask_failed(0, "lost")
+    run.holder.close()
+    says = "`async def`" if is_async else "yields"
+    assert any(method in str(failure) and says in str(failure) for failure in run.failures)
