@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast, get_args
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, need_object, refuse
+from penstock.runtime.graph.streams.checked_call import (
+    OPTION_NAMES,
+    OperatorOptions,
+    check_flag,
+    need_object,
+    refuse,
+)
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import nearest_name
@@ -77,8 +83,7 @@ def function_or_columns(
             )
     if function is None:
         combine = own.get("combine", True)
-        if not isinstance(combine, bool):
-            refuse(f"aggregate: combine is True or False, not {combine!r:.80}")
+        check_flag("aggregate", "combine", combine)
         return AggregateCall(None, columns, options, combine, own.get("emit_every"))
     if columns:
         names = ", ".join(columns)

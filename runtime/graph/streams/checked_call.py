@@ -144,8 +144,7 @@ def check_options(call: str, options: OperatorOptions) -> None:
             refuse(f"{call}: {name} must be a number of at least 0, not {value!r}")
     _check_resources(call, given.get("resources", {}))
     for name in ("start_new_chain", "disable_chaining"):
-        if not isinstance(given.get(name, False), bool):
-            refuse(f"{call}: {name} must be True or False, not {given[name]!r}")
+        check_flag(call, name, given.get(name, False))
     if not isinstance(given.get("state_backend", HeapState()), get_args(StateBackend)):
         refuse(f"{call}: state_backend is HeapState() or RocksDB(...), not {given['state_backend']!r:.80}")
 
@@ -167,6 +166,11 @@ def _check_resources(call: str, resources: object) -> None:
 
 def _is_amount(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value < float("inf")
+
+
+def check_flag(call: str, name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        refuse(f"{call}: {name} must be True or False, not {value!r:.80}")
 
 
 def check_parallelism(call: str, value: object, what: str = "parallelism") -> None:

@@ -24,7 +24,7 @@ from penstock.runtime.graph.streams.checked_call import (
 )
 from penstock.runtime.graph.streams.record_operations import RecordOperations
 from penstock.runtime.graph.streams.window_settings import WindowSettings
-from penstock.runtime.names import problem_with_name, unknown_attribute
+from penstock.runtime.names import normal_name, problem_with_name, unknown_attribute
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expression_operators import SplitExpressionsOperator
 from penstock.runtime.operators.expressions import shown
@@ -58,8 +58,8 @@ _SIDE_OUTPUTS: Final = {"source": (DEAD_LETTERS,), "window": (LATE_RECORDS,)}
 REST: Final = "rest"
 
 
-def _split(predicates: Any) -> tuple[str, OperatorFactory]:
-    """The text of a split's predicates, and the factory of its operator."""
+def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
+    """The text of a split's predicates, the predicates by tag, and the factory of the operator."""
     if not isinstance(predicates, Mapping) or not predicates:
         refuse(f'split needs predicates by name, such as {{"large": is_large}}, not {predicates!r:.80}')
     for name, predicate in predicates.items():
@@ -72,13 +72,16 @@ def _split(predicates: Any) -> tuple[str, OperatorFactory]:
             need_function(f"split: {name!r}", predicate)
         if inspect.isclass(predicate):
             refuse(f"split: {name!r} needs a function, not the class {predicate.__name__}")
+    by_tag = {normal_name(name): predicate for name, predicate in predicates.items()}
+    if len(by_tag) < len(predicates):
+        refuse("split: two names are the same in Unicode's normal form C; choose another name")
     are_expressions = {isinstance(predicate, pc.Expression) for predicate in predicates.values()}
     if len(are_expressions) == 2:
         refuse("split: give functions or expressions of columns, not both")
     if are_expressions == {True}:
-        return shown(predicates), partial(SplitExpressionsOperator, dict(predicates))
+        return shown(predicates), by_tag, partial(SplitExpressionsOperator, by_tag)
     names = ", ".join(map(function_name, predicates.values()))
-    return names, partial(SplitOperator, dict(predicates))
+    return names, by_tag, partial(SplitOperator, by_tag)
 
 
 _options = checked_call(OPTION_NAMES)
@@ -261,10 +264,10 @@ class DataStream(RecordOperations[T_co]):
             >>> sorted(parts)
             ['even', 'rest', 'small']
         """
-        what, factory = _split(predicates)
-        tags = tuple(predicates)
+        what, by_tag, factory = _split(predicates)
+        tags = tuple(by_tag)
         rest = self._builder.add("split", what, factory, self._inputs, id, options, side_outputs=tags)
-        return {tag: rest.side_output(tag) for tag in tags} | {REST: rest}
+        return {name: rest.side_output(name) for name in predicates} | {REST: rest}
 
     @_plain
     def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:
@@ -312,10 +315,13 @@ class DataStream(RecordOperations[T_co]):
     if not TYPE_CHECKING:  # a type checker must still refuse unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Explain where the methods of a `KeyedStream` are."""
-            if name not in ("reduce", "process", "window", "count_window"):
+            """Explain where the methods of keyed and windowed streams are."""
+            from penstock.runtime.graph.streams.keyed_stream import KeyedStream, WindowedStream
+
+            if name.startswith("_") or not (hasattr(KeyedStream, name) or hasattr(WindowedStream, name)):
                 raise unknown_attribute(self, name)
-            msg = f"a DataStream has no {name}: group it with key_by(function) first"
+            first = "key_by(function)" if hasattr(KeyedStream, name) else "key_by(function).window(assigner)"
+            msg = f"a DataStream has no {name}: group it with {first} first"
             raise WrongStreamError(msg)
 
     def __repr__(self) -> str:

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import (
     TYPE_CHECKING,
     Any,
-    Final,
     Generic,
     Protocol,
     TypeAlias,
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 #: pandas is imported only when it is needed.
 DataFrame: TypeAlias = "pd.DataFrame"
-
-_SINK: Final = "quick-look"
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -83,11 +80,10 @@ def job_of_part(
     """The job of the operators that lead to a stream, and of a sink after them."""
     part, places = part_before(graph, [upstream.node for upstream in inputs])
     node = StreamNode(
-        kind="sink",
+        kind="quick-look",
         name="sink(quick look)",
         defined_at=user_location(),
         parallelism=1,
-        id=_SINK,
         factory=partial(SinkOperator, sink),
         inputs=tuple(replace(upstream, node=places[upstream.node]) for upstream in inputs),
         stateful=True,

@@ -28,6 +28,7 @@ from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
+    check_flag,
     check_parallelism,
     checked_call,
     refuse,
@@ -103,6 +104,12 @@ class StreamEnvironment(NearestMembers):
             "state_backend": state_backend,
         }
         changes = {setting: value for setting, value in given.items() if value is not None}
+        if config is not None and not isinstance(config, JobConfig):
+            refuse(f"StreamEnvironment: config must be a JobConfig, not {config!r:.80}")
+        if executor is not None and (isinstance(executor, type) or not isinstance(executor, Executor)):
+            what = f"{executor!r:.80} has no method `submit(job, config)`, so it is no Executor"
+            refuse(f"StreamEnvironment: {what}")
+        check_flag("StreamEnvironment", "chaining", chaining)
         self._config = replace(config if config is not None else JobConfig(), **changes)
         self._chaining = chaining
         self._executor = executor
@@ -201,6 +208,7 @@ class StreamEnvironment(NearestMembers):
         finally:
             graph.shrink_to(before)
 
+    @checked_call()
     def build(self, *, chaining: bool | None = None) -> JobGraph:
         """Chain the operators into the job graph that would be deployed.
 
@@ -212,6 +220,8 @@ class StreamEnvironment(NearestMembers):
         Raises:
             GraphError: The graph has no operator, or no sink.
         """
+        chained = self._chaining if chaining is None else chaining
+        check_flag("build", "chaining", chained)
         nodes = self._builder.graph.nodes
         if not nodes:
             msg = f"{self._defined_at}: the job {self._name!r} is empty; begin with from_source(id, source)"
@@ -222,7 +232,6 @@ class StreamEnvironment(NearestMembers):
                 f"end a stream with sink(id, sink) (its last operator is this {nodes[-1].name})"
             )
             raise GraphError(msg)
-        chained = self._chaining if chaining is None else chaining
         return build_job_graph(self._builder.graph, self._name, chaining=chained)
 
     def describe(self) -> str:
@@ -266,8 +275,7 @@ class StreamEnvironment(NearestMembers):
         job = self.build()
         if name is not None:
             job = replace(job, name=_checked_name(name))
-        if not isinstance(allow_non_restored_state, bool):
-            refuse(f"allow_non_restored_state={allow_non_restored_state!r}: give True or False")
+        check_flag("submit", "allow_non_restored_state", allow_non_restored_state)
         if restore_from is not None:
             try:
                 start = location("restore_from", restore_from)

@@ -185,6 +185,10 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.split({7: abs}), "split: a name must be a string"),
         (lambda s, sink: s.split({"rest": abs}), "split: 'rest' is the stream of what no predicate takes"),
         (
+            lambda s, sink: s.split({"\u00e9": abs, "e\u0301": abs}),
+            "split: two names are the same in Unicode's normal form C",
+        ),
+        (
             lambda s, sink: s.split({"a": abs, "b": pc.field("b") > 3}),
             "split: give functions or expressions of columns, not both",
         ),
@@ -227,6 +231,8 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.union(s).dead_letters(), "right after the operator that emits it"),
         (lambda s, sink: s.dead_letters().dead_letters(), "right after the operator that emits it"),
         (lambda s, sink: s.reduce("sum", max), "a DataStream has no reduce: group it with key_by"),
+        (lambda s, sink: s.aggregate("sum"), "a DataStream has no aggregate: group it with key_by"),
+        (lambda s, sink: s.trigger(abs), r"has no trigger: group it with key_by\(function\).window\("),
         (lambda s, sink: s.key_by(abs).reduce(max), "missing a required argument: 'function'; the id comes"),
         (lambda s, sink: s.key_by(abs).reduce(max, "sum"), "id must be a string, not builtin.*the id comes"),
         (lambda s, sink: s.key_by(abs).reduce("sum", 3), "reduce needs a function, not 3"),

@@ -52,7 +52,7 @@ def test_only_what_leads_to_the_stream_is_run_and_no_sink_of_the_program() -> No
     assert [operator.id for vertex in job.vertices for operator in vertex.operators] == [
         "sales",
         "positive",
-        "quick-look",
+        "quick-look-1",
     ]
     assert job.name == "shop (quick look)"
     assert sum(len(vertex.operators) for vertex in env.build().vertices) == 6, (
@@ -69,8 +69,16 @@ def test_operators_without_an_id_keep_the_one_that_they_have_in_the_whole_job() 
     stream.sink("out", DiscardSink())
     whole = {operator.id for vertex in env.build().vertices for operator in vertex.operators}
     looked = {operator.id for vertex in executor.jobs[0].vertices for operator in vertex.operators}
-    assert looked - whole == {"quick-look"}
+    assert looked - whole == {"quick-look-1"}
     assert "map-2" in looked
+
+
+def test_the_sink_of_a_quick_look_takes_no_id_of_the_program() -> None:
+    executor = LookingExecutor()
+    env = StreamEnvironment(executor=executor)
+    env.from_collection("quick-look", [1]).map(abs, id="quick-look-1").take()
+    looked = [operator.id for vertex in executor.jobs[0].vertices for operator in vertex.operators]
+    assert looked == ["quick-look", "quick-look-1", "quick-look-2"]
 
 
 def test_a_look_takes_no_checkpoints_is_not_restarted_and_starts_from_nothing() -> None:

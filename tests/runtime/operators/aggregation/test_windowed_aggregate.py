@@ -292,5 +292,7 @@ def test_a_wrong_combine_names_the_users_line() -> None:
     def build(stream: DataStream[Any]) -> DataStream[Any]:
         return stream.key_by("k").window(TUMBLING).aggregate("x", combine=1, n=Count())  # type: ignore[call-overload,no-any-return]
 
-    with pytest.raises(GraphError, match=r"test_windowed_aggregate.py:\d+.*combine is True or False, not 1"):
+    with pytest.raises(
+        GraphError, match=r"test_windowed_aggregate.py:\d+.*combine must be True or False, not 1"
+    ):
         OperatorHarness.of(build)

@@ -86,3 +86,9 @@ def test_an_expression_that_is_neither_true_nor_false_is_refused() -> None:
         pytest.raises(OperatorError, match="int64; split needs"),
     ):
         harness.push([{"v": 1}])
+
+
+def test_the_names_of_a_split_are_in_normal_form_and_found_by_the_given_name() -> None:
+    with OperatorHarness.of(lambda n: n.split({"e\u0301ven": is_even})["e\u0301ven"]) as harness:
+        harness.push([1, 2])
+        assert harness.side_output("\u00e9ven") == [2]
