@@ -72,12 +72,17 @@ class StateTable:
         return entry[0] if self.nested else entry
 
     def put(self, entry: Any, cell: Any) -> None:
-        """Replace the value or cell of an entry, and report it."""
+        """Replace the value or cell of an entry, and report it.
+
+        It is reported with the value, as by a view. So a table of which all entries are replaced is examined
+        between two batches, and not in the synchronous part of the next snapshot.
+        """
         if self.nested:
             self.entries[entry[0]][entry[1]] = cell
         else:
             self.entries[entry] = cell
-        self.changed.add(entry)
+        self.changed.only_leaves = False
+        self.changed.written[entry] = cell
 
     def add_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
         """Give the entries a TTL; all of them count as changed if they have no stamps yet."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from heap_setup import Files, new_backend, restored
+from heap_setup import ALL, Files, new_backend, restored, take
 
+from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state import dirty_entries as module
 from penstock.runtime.state.captured_rows import CapturedRows
 from penstock.runtime.state.dirty_entries import DELETED, DirtyEntries, ImmutableValues
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.keyed_states import ValueState
+from penstock.runtime.state.keyed_states import MapState, ValueState
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.testing.manual_time import ManualClock
 
 
 class CountingFixed(ImmutableValues):
@@ -108,6 +111,46 @@ def test_few_keys_that_are_written_often_are_never_looked_at_ahead() -> None:
     assert (fixed.seen, entries.looked_up) == (0, 0)
     assert changes.take(changes.mutable()) == [dict.fromkeys("abc", (999,))]
     assert entries.looked_up == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (ValueState(tuple, name="s"), ValueState(tuple, name="s", ttl=1000)),
+        (ValueState(tuple, name="s", ttl=1000), ValueState(tuple, name="s")),
+        (ValueState(tuple, name="s"), ValueState(str, name="s", migrate=str)),
+        (MapState(int, tuple, name="s"), MapState(int, tuple, name="s", ttl=1000)),
+        (MapState(int, tuple, name="s", ttl=1000), MapState(int, tuple, name="s")),
+    ],
+    ids=["adds a TTL", "removes a TTL", "migrates", "adds a TTL to a map", "removes a TTL from a map"],
+)
+def test_entries_that_another_declaration_replaces_are_examined_before_the_snapshot(
+    before: Any, now: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All entries change; the synchronous part of the next snapshot examines none of them."""
+    monkeypatch.setattr(module, "MAX_UNEXAMINED", 10)
+    clock, files = ManualClock(), Files()
+    setup = BackendSetup("op", 128, ALL, ValueCodec(), clock=clock)
+    old, new = HeapKeyedStateBackend(setup), HeapKeyedStateBackend(setup)
+    state = old.bind(before)
+    for number in range(1_000):
+        old.set_current_key(number)
+        state.put(1, (number,)) if isinstance(state, MapState) else state.update((number,))
+    new.restore([take(old, files, 1, -1)], files, 1)
+
+    new.bind(now)
+    sweep, changed = StateSweep(new, clock), new.table("s", nested=now.nested).changed
+    assert new.is_examination_due
+    while sweep.due_at is not None and sweep.due_at <= clock.monotonic():
+        sweep.run_if_due()
+        clock.advance(0.01)
+
+    assert (changed.written, changed.dirty_keys) == ({}, set())
+    again = HeapKeyedStateBackend(setup)
+    again.restore([take(new, files, 2, 1)], files)
+    again.bind(now)
+    assert again.contents("s") == new.contents("s")
+    assert len(again.contents("s")) == 1_000
 
 
 def test_what_may_change_is_looked_up_again_and_is_in_no_dict_that_another_thread_gets(
