@@ -141,11 +141,10 @@ def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
     for name in names:
         try:
             buffer: Any = ray.get_actor(name, namespace=NAMESPACE)
-            call = RepeatedCall[dict[str, Any]](
+            call = RepeatedCall[ReceiveBufferStatistics](
                 buffer.statistics.remote, f"{name} (rows between Spark and a job)"
             )
-            counters = call.answer(_ANSWER)
-            found.append(ReceiveBufferStatistics(**counters))
+            found.append(call.answer(_ANSWER))
         except (ValueError, ray.exceptions.RayActorError):
             continue  # the job has just ended
     return found
@@ -177,12 +176,11 @@ def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[R
             msg = f"job {handle.job_id} failed before all rows were transferred{why}"
             raise JobFailedError(msg)
         found = transfer_statistics(job)
-        # Readers start their receive buffers when they are opened, so a job that runs has all of them, if
-        # any.
-        if status.is_terminal or (status is JobStatus.RUNNING and all(d.complete for d in found)):
+        # Readers start their receive buffers when they are opened. So a running job has all of them.
+        if status.is_terminal or (status is JobStatus.RUNNING and all(buffer.complete for buffer in found)):
             return found
         if deadline is not None and time.monotonic() > deadline:
-            waiting = [d.index for d in found if not d.complete]
+            waiting = [buffer.index for buffer in found if not buffer.complete]
             msg = (
                 f"receive buffers {waiting} of job {handle.job_id} ({status.value}) still lack rows "
                 f"after {seconds:g} s"

@@ -24,14 +24,15 @@ A mark in the rows would be simpler (`runtime/operators/coordinators.py`). But t
 savepoint would wait for the end of a micro-batch. A barrier may stand anywhere in a micro-batch, because
 receive buffers remember frames. Only Spark's commit needs a barrier after its end.
 
-The request is repeated until readers have reported to all receive buffers that they are covered:
+The request is repeated until all receive buffers know a completed checkpoint that covers the micro-batch. A
+request may be in vain for these reasons:
 
 * The checkpoint failed, or the job restarts. The failure counts like any other (`tolerable_failures`).
 * The completed checkpoint does not cover the micro-batch, because a restored reader reads its part again.
 * The JobMaster died: its successor gets the request.
 
-Each query has one request in progress at most. `min_pause` and `max_concurrent` hold it back like a periodic
-one, because users set them to give the job time.
+A query has at most one request in progress. `min_pause` and `max_concurrent` delay it like a periodic
+checkpoint, because users set them to give the job time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import ray
 
@@ -167,24 +168,16 @@ class QueryRestarts:
         return pause
 
 
-class Ends(Protocol):
-    """An event that may happen during a wait, such as a `threading.Event`."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for the event; return whether it has happened."""
-        ...
-
-
 def rest(
     seconds: float,
     is_wanted: Callable[[], bool],
-    ends: Ends = program_ends,
+    wait_for_end: Callable[[float], bool] = program_ends.wait,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
     """Wait, and return whether the query is still wanted, which is checked every second."""
     deadline = clock() + seconds
     while (left := deadline - clock()) > 0:
-        if ends.wait(min(left, _LOOK)) or not is_wanted():
+        if wait_for_end(min(left, _LOOK)) or not is_wanted():
             return False
     return True
 
@@ -199,7 +192,7 @@ _STOPPED: Final = (
 )
 #: Follows the text of the failure.
 _FAILED: Final = (
-    "{}. The micro-batches before that are committed and stay: mend it, and start a job with the same "
+    "{}. The micro-batches before that are committed and stay. Mend the cause, and start a job with the same "
     "checkpoint_location and restore_from= the last checkpoint of this one, which continues after them"
 )
 
@@ -327,7 +320,7 @@ class StreamingQuery:
                 buffers.finish()
                 return
             pause = restarts.pause(progress=self._batches > before)
-            reason = self._for_good(end, restarts)
+            reason = self._final_reason(end, restarts)
             if reason is not None:
                 logger.error("the query for job %s has failed: %s", buffers.job_id, reason)
                 buffers.fail(reason)
@@ -341,7 +334,7 @@ class StreamingQuery:
         logger.info("the query for job %s ends, as its job or its program does", buffers.job_id)
         buffers.fail(NO_PROGRAM if program_ends.is_set() else DIED)
 
-    def _for_good(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:
+    def _final_reason(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:
         """Return the reason not to restart a failed query, or `None`."""
         if not is_alive(self._df.sparkSession):
             return _STOPPED

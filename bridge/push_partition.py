@@ -129,13 +129,13 @@ class _Pusher:
         """Wait until at most `left` pushes are unacknowledged."""
         while len(self._outstanding) > left:
             try:
-                outcome: str = ray.get(self._outstanding.popleft())
+                outcome: PushOutcome = ray.get(self._outstanding.popleft())
             except ray.exceptions.RayActorError as error:
                 raise _job_ended() from error
-            if outcome == PushOutcome.DIFFERENT.value:
+            if outcome is PushOutcome.DIFFERENT:
                 raise TransferError(different_rows(self._partition))
-            if outcome not in (PushOutcome.ACCEPTED.value, PushOutcome.DUPLICATE.value):
-                msg = f"partition {self._partition} was refused ({outcome}); the job says why"
+            if outcome not in (PushOutcome.ACCEPTED, PushOutcome.DUPLICATE):
+                msg = f"partition {self._partition} was refused ({outcome.value}); the job's error says why"
                 raise TransferError(msg)
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,9 +31,11 @@ from penstock.bridge.receive_buffer_messages import (
     OTHER_BUFFER,
     UNREACHABLE_PROGRAM,
     Chunk,
+    EpochStage,
     Frame,
     NoLongerHeldError,
     PushOutcome,
+    ReceiveBufferStatistics,
     TransferError,
     actor_exists,
     buffer_name,
@@ -130,19 +132,10 @@ LOOKS: Final = 150
 _PATIENCE: Final = 60.0
 
 
-async def is_there(name: str) -> bool:
-    """Whether an actor of this name is alive; also true if Ray does not answer."""
-    return await _exists(actor_exists, name)
-
-
-async def has_job_master(job_id: str) -> bool:
-    """Whether a job has a JobMaster; also true if Ray does not answer."""
-    return await _exists(has_master, job_id)
-
-
-async def _exists(look: Callable[[str], bool], name: str) -> bool:
+async def _may_exist(exists: Callable[[str], bool], name: str) -> bool:
+    """The answer of `exists`; true if Ray does not answer."""
     try:
-        return await asyncio.to_thread(look, name)
+        return await asyncio.to_thread(exists, name)
     except Exception as error:  # the error says nothing about the actor; the next check may
         logger.warning("can't look up %s: %s", name, error)
         return True
@@ -300,29 +293,26 @@ class ReceiveBufferActor:
         """Bytes that wait for the reader."""
         return self._buffer.unread_bytes
 
-    async def push(self, frame: Frame) -> str:
-        """Take a frame; return when it is stored and there is room for more.
-
-        Returns the value of a `PushOutcome`, or "failed" when the transfer has failed.
-        """
+    async def push(self, frame: Frame) -> PushOutcome:
+        """Take a frame; return when it is stored and there is room for more."""
         try:
             while (outcome := self._buffer.push(frame)) is PushOutcome.EARLY:
                 await _wait_for(self._changed)
                 if self._buffer.failure is not None:
-                    return "failed"
+                    return PushOutcome.FAILED
         except NoRoomError as error:
             await self.fail(str(error))
-            return "failed"
+            return PushOutcome.FAILED
         if outcome is PushOutcome.DIFFERENT:
             if not self._staged:
                 await self.fail(different_rows(frame.partition))
-            return str(outcome.value)
+            return outcome
         self._notify()
         while not self._buffer.has_room:
             if self._buffer.failure is not None:
-                return "failed"
+                return PushOutcome.FAILED
             await _wait_for(self._room)
-        return str(outcome.value)
+        return outcome
 
     async def read(self, position: int, epoch: int, max_bytes: int, patience: float) -> Chunk | str:
         """Read frames; waits up to `patience` seconds for a frame or the end of an epoch.
@@ -362,9 +352,8 @@ class ReceiveBufferActor:
         self._buffer.confirm(position, epoch)
         self._notify()
 
-    async def stage(self, epoch: int) -> str:
-        """The value of an `EpochStage`."""
-        return str(self._buffer.stage(epoch).value)
+    async def stage(self, epoch: int) -> EpochStage:
+        return self._buffer.stage(epoch)
 
     async def newest(self) -> int:
         return self._buffer.epochs.newest
@@ -404,8 +393,8 @@ class ReceiveBufferActor:
         self._buffer.fail(reason)
         self._notify()
 
-    async def statistics(self) -> dict[str, Any]:
-        return asdict(self._buffer.statistics())
+    async def statistics(self) -> ReceiveBufferStatistics:
+        return self._buffer.statistics()
 
     async def leave(self) -> None:
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
@@ -421,14 +410,14 @@ class ReceiveBufferActor:
         misses, others = 0, OtherReaders(self._transfer, self._job_id, self._of)
         while True:
             await asyncio.sleep(_WATCH)
-            misses = 0 if await has_job_master(self._job_id) else misses + 1
+            misses = 0 if await _may_exist(has_master, self._job_id) else misses + 1
             if misses >= _MISSES:
                 logger.info("job %s has ended: leaving", self._job_id)
                 # An actor can only end itself inside a call.
                 ray.get_runtime_context().current_actor.leave.remote()
                 return
             waiting = self._registered and not self._buffer.is_complete and self._buffer.failure is None
-            if waiting and not await is_there(rendezvous_name(self._transfer)):
+            if waiting and not await _may_exist(actor_exists, rendezvous_name(self._transfer)):
                 await self.fail(NO_PROGRAM)
             if waiting and await others.are_missing():
                 await self.fail(OTHER_BUFFER)

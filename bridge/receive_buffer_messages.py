@@ -47,6 +47,8 @@ class PushOutcome(Enum):
     SURPLUS = "surplus"
     #: The frame belongs to an abandoned run.
     STALE = "stale"
+    #: The transfer has failed.
+    FAILED = "failed"
 
 
 class EpochStage(Enum):

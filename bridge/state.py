@@ -295,28 +295,30 @@ def write_state(
         msg = f'kind="{kind}" is not for DataFrames: give an Arrow table to penstock.state.write_state'
         raise ConfigurationError(msg)
     names = ["key", "value"] if kind == "keyed" else ["value"]
-    missing = [name for name in names if name not in df.columns]
+    columns = list(df._jdf.columns())  # `df.columns` fails on types that PySpark can't read
+    missing = [name for name in names if name not in columns]
     if missing:
-        msg = f"the DataFrame has no column {' and '.join(map(repr, missing))}, only {df.columns}"
+        msg = f"the DataFrame has no column {' and '.join(map(repr, missing))}, only {columns}"
         raise UnsupportedTypeError(msg)
     df = df.select(*names)
+    schema = arrow_schema_of(df)  # refuses other types, also for keyed state
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
     draft = SavepointDraft(savepoint, operator, state, kind, base, parallelism, max_parallelism)
-    folder = draft.write(lambda files: _written(df, draft, conversion, files))
+    folder = draft.write(lambda files: _written(df, schema, draft, conversion, files))
     with suppress(StorageError):  # unused files do no harm
         draft.remove_unused()
     return folder
 
 
 def _written(
-    df: DataFrame, draft: SavepointDraft, conversion: Conversion, files: PartFiles
+    df: DataFrame, schema: pa.Schema, draft: SavepointDraft, conversion: Conversion, files: PartFiles
 ) -> Mapping[int, OperatorSubtaskState]:
     """Write and return the state of each subtask; this program writes list state, and state without rows."""
     if draft.mode is None:
         written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
         if parts := written_parts(draft.place, written):
             return parts
-    return parts_of_table(_collected(df), draft, conversion, files)
+    return parts_of_table(_collected(df, schema), draft, conversion, files)
 
 
 def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:
@@ -330,8 +332,7 @@ def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:
     return reports
 
 
-def _collected(df: DataFrame) -> pa.Table:
-    schema = arrow_schema_of(df)
+def _collected(df: DataFrame, schema: pa.Schema) -> pa.Table:
     blocks = df.mapInArrow(Collected(schema), ROWS).collect()
     tables = [pa.ipc.open_stream(bytes(block.data)).read_all() for block in blocks]
     return pa.concat_tables([schema.empty_table(), *tables])

@@ -121,9 +121,9 @@ class JobBuffers:
             QueryPositionError: The epoch does not follow the job's newest one.
             Exception: Spark's error, when its job fails.
         """
-        stages: list[str] = self._ask([partial(buffer.stage.remote, epoch) for buffer in self.handles])
+        stages: list[EpochStage] = self._ask([partial(buffer.stage.remote, epoch) for buffer in self.handles])
         self._check_place(epoch, stages)
-        if EpochStage.CLOSED.value in stages:
+        if EpochStage.CLOSED in stages:
             self._close(epoch)
             return False
         run = secrets.token_hex(4)
@@ -137,20 +137,21 @@ class JobBuffers:
         for summary in summaries:
             expected[summary.buffer][summary.partition] = (summary.frames, summary.rows)
         calls = [
-            partial(d.prepare.remote, epoch, run, e) for d, e in zip(self.handles, expected, strict=True)
+            partial(buffer.prepare.remote, epoch, run, counts)
+            for buffer, counts in zip(self.handles, expected, strict=True)
         ]
         _raise_problems(self._ask(calls))
         self._close(epoch)
         return True
 
-    def _check_place(self, epoch: int, stages: Sequence[str]) -> None:
-        if EpochStage.PAST.value in stages:
+    def _check_place(self, epoch: int, stages: Sequence[EpochStage]) -> None:
+        if EpochStage.PAST in stages:
             raise went_back(epoch)
-        if EpochStage.GAP.value in stages:
+        if EpochStage.GAP in stages:
             raise left_out(epoch, min(self._ask([buffer.newest.remote for buffer in self.handles])))
-        if {EpochStage.CLOSED.value, EpochStage.OPEN.value} <= set(stages):
+        if {EpochStage.CLOSED, EpochStage.OPEN} <= set(stages):
             raise inside_epoch(epoch)  # in one job, every buffer that has not closed it has prepared it
-        if EpochStage.AHEAD.value in stages:
+        if EpochStage.AHEAD in stages:
             logger.warning("%s", begins_later(self.job_id, epoch))
 
     def _close(self, epoch: int) -> None:
@@ -160,13 +161,13 @@ class JobBuffers:
     def are_there(self) -> bool:
         """Return whether all receive buffers are alive; they end with their job.
 
-        A silent buffer, or one that Ray can't reach, counts as alive: a later call gets its own error.
+        A buffer that is silent, or that Ray can't reach, counts as alive; a later call raises the error.
         """
         try:
             self._ask([buffer.statistics.remote for buffer in self.handles], _LOOK)
         except NoAnswerError as error:
             logger.warning(
-                "can't see whether the receive buffers of job %s are there: %s", self.job_id, error
+                "can't tell whether the receive buffers of job %s are alive: %s", self.job_id, error
             )
         except ray.exceptions.RayActorError:
             return False
@@ -178,13 +179,13 @@ class JobBuffers:
 
     def fail(self, reason: str) -> None:
         """Fail the readers with this reason; skip dead receive buffers."""
-        calls = [RepeatedCall[None](partial(d.fail.remote, reason), self._who) for d in self.handles]
+        calls = [
+            RepeatedCall[None](partial(buffer.fail.remote, reason), self._who) for buffer in self.handles
+        ]
         deadline = time.monotonic() + _LOOK
         for call in calls:
             if not program_ends.is_set() and not call.wait(deadline - time.monotonic()):
-                logger.warning(
-                    "a receive buffer of job %s can't be reached, to report: %s", self.job_id, reason
-                )
+                logger.warning("can't report to a receive buffer of job %s: %s", self.job_id, reason)
 
     def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
         """Answers to calls, which must be idempotent."""

@@ -315,10 +315,11 @@ class SessionFolder:
     def __init__(self, parents: Iterable[str], credentials: bytes) -> None:
         roots = [Path(parent) for parent in parents] or [Path(tempfile.gettempdir())]
         self._scratch: list[ScratchFolder] = []
+        self.paths: list[Path] = []
         try:
             for root in roots:
                 self._scratch.append(ScratchFolder(root, kind="spark", remedy=_REMEDY))
-            self.paths = [scratch.path for scratch in self._scratch]
+                self.paths.append(self._scratch[-1].path)
             write_here(self.paths, credentials)
             for node, failure in _failures_elsewhere(write_here, self.paths, credentials):
                 msg = f"node {node[:8]} has no place for the files of a Spark session: {failure}. {_REMEDY}"

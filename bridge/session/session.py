@@ -214,13 +214,14 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
                 fault_tolerant_mode=fault_tolerant,
                 configs=_in_folder(shown, folder),
             )
-    except ConfigurationError:
-        folder.remove()
-        raise
-    except Exception as error:  # Ray, RayDP and Py4J raise many kinds
-        raydp.stop_spark()
-        folder.remove()
-        raise DeploymentError(_no_start(error)) from error
+    except BaseException as error:
+        try:
+            raydp.stop_spark()
+        finally:
+            folder.remove()
+        if isinstance(error, ConfigurationError) or not isinstance(error, Exception):
+            raise
+        raise DeploymentError(_no_start(error)) from error  # Ray, RayDP and Py4J raise many kinds
     _stop_with_raydp(session, folder)
     _running = _Running(wanted, session)
     session.sparkContext.setLogLevel("ERROR")

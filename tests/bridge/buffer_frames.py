@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.bridge.receive_buffer import ReceiveBuffer
-from penstock.bridge.receive_buffer_messages import Frame, ReceiveBufferStatistics
+from penstock.bridge.receive_buffer_messages import EpochStage, Frame, ReceiveBufferStatistics
 
 
 def frame(
@@ -34,8 +34,8 @@ class Asked:
     def __init__(self, buffer: ReceiveBuffer) -> None:
         self._buffer = buffer
 
-    def stage(self, epoch: int) -> str:
-        return self._buffer.stage(epoch).value
+    def stage(self, epoch: int) -> EpochStage:
+        return self._buffer.stage(epoch)
 
     def newest(self) -> int:
         return self._buffer.epochs.newest

@@ -37,17 +37,17 @@ def test_without_progress_restarts_are_used_up_and_with_it_they_come_back() -> N
 
 def test_a_pause_takes_its_time() -> None:
     clock = Clock()
-    assert rest(4.5, lambda: True, clock, clock)
+    assert rest(4.5, lambda: True, clock.wait, clock)
     assert clock.now == 4.5
 
 
 def test_a_pause_ends_with_what_happens_meanwhile() -> None:
     clock = Clock(happens_at=2.5)
-    assert not rest(30.0, lambda: True, clock, clock)
+    assert not rest(30.0, lambda: True, clock.wait, clock)
     assert clock.now == 2.5
 
 
 def test_a_pause_ends_when_nobody_wants_the_query_any_more() -> None:
     clock = Clock()
-    assert not rest(30.0, lambda: clock.now < 3.0, clock, clock)
+    assert not rest(30.0, lambda: clock.now < 3.0, clock.wait, clock)
     assert clock.now == 3.0

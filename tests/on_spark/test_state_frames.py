@@ -159,6 +159,13 @@ def test_bad_input_is_refused_and_leaves_nothing(spark: SparkSession, tmp_path: 
     assert [*(tmp_path / "s").iterdir()] == []
     with pytest.raises(GraphError, match="no column 'key'"):
         write_state(twice.withColumnRenamed("key", "k"), tmp_path / "s", "count")
+    for column, refused in (
+        ("INTERVAL '3' YEAR", "column 'value' has type interval year, .*: cast it to INTERVAL MONTH"),
+        ("make_interval(0, 1)", "column 'value' has type interval, .*: convert it to days"),
+    ):
+        with pytest.raises(GraphError, match=refused):
+            write_state(spark.sql(f"SELECT 1 AS key, {column} AS value"), tmp_path / "types", "count")
+    assert not (tmp_path / "types").exists()
     url = write_state(twice.where("value < 3"), tmp_path / "s", "count")
     with pytest.raises(ConfigurationError, match="no state 'hot' in this snapshot; it has: 'reduce'"):
         read_state(spark, url, "count", "hot")

@@ -7,8 +7,10 @@ import stat
 from pathlib import Path
 
 import pytest
+import ray
 
-from penstock.bridge.session.security import remove_here, write_here
+from penstock.bridge.session import security
+from penstock.bridge.session.security import SessionFolder, remove_here, write_here
 from penstock.runtime.io.scratch import ScratchFolder
 
 
@@ -63,3 +65,19 @@ def test_a_session_leaves_folders_of_other_kinds_alone(tmp_path: Path) -> None:
     session = ScratchFolder(tmp_path, kind="spark")
     assert not left.exists()
     session.remove()
+
+
+def test_an_interrupt_between_two_folders_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(root: Path, **settings: str) -> ScratchFolder:
+        if root.name == "second":
+            raise KeyboardInterrupt
+        return ScratchFolder(root, **settings)
+
+    monkeypatch.setattr(security, "ScratchFolder", interrupted)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(security, "_failures_elsewhere", lambda *call: iter(()))
+    with pytest.raises(KeyboardInterrupt):
+        SessionFolder([str(tmp_path / "first"), str(tmp_path / "second")], b"secret")
+    assert not list((tmp_path / "first").iterdir())
