@@ -129,7 +129,9 @@ class Handover:
             return url
         folder = url.removeprefix(f"{root}/")
         _move_folder(self._storage, folder, _MOVED)
-        self._world.damage.moved(folder, _MOVED)
+        damage = self._world.damage
+        inside = {path: kind for path, kind in damage.items() if path.startswith(f"{folder}/")}
+        damage.update({_MOVED + path.removeprefix(folder): kind for path, kind in inside.items()})
         return f"{root}/{_MOVED}"
 
     def _parallelism(

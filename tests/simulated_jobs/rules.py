@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
@@ -56,6 +56,7 @@ from penstock.runtime.testing.simulation.run.simulated_run import (
     StandstillError,
 )
 from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.watches import Damage
 from penstock.runtime.testing.simulation.world.world import World
 from penstock.runtime.time.durations import as_seconds
 from simulated_jobs.operators import COUNTED, SEEN
@@ -163,13 +164,27 @@ def _seconds(duration: object) -> float:
     return duration
 
 
+#: Faults that damage the decision log.
+_OF_THE_LOG: Final = (
+    FaultKind.FLIPPED_SLOT,
+    FaultKind.FLIPPED_HINT,
+    FaultKind.SLOT_GONE,
+    FaultKind.HINT_GONE,
+)
+
+
+def log_is_damaged(damage: Damage) -> bool:
+    """Whether a fault has damaged a file of a decision log."""
+    return any(kind in _OF_THE_LOG for kind in damage.values())
+
+
 def records_passed_over(world: World, job: SimulatedJob) -> list[str]:
     """Damaged records of the log that a job went on behind although its user allows no older checkpoint."""
     view = None if _allows_older(job) else _log(world, job)
     if view is None:
         return []
     paths = SnapshotPaths(job.id)
-    passed = [slot for slot in view.passed_slots if not world.damage.has_spared([paths.log_slot(slot)])]
+    passed = [slot for slot in view.passed_slots if paths.log_slot(slot) in world.damage]
     return [f"the job has passed over the damaged records {passed} of its log"] if passed else []
 
 
@@ -178,7 +193,9 @@ def needless_failure(world: World, job: SimulatedJob) -> list[str]:
 
     A record of the log that is gone may have been anything, so no setting allows it.
     """
-    view = _log(world, job) if _allows_older(job) and not world.damage.has_lost_slot else None
+    view = (
+        _log(world, job) if _allows_older(job) and FaultKind.SLOT_GONE not in world.damage.values() else None
+    )
     if view is None:
         return []
     storage, problems = world.storage.reliable(), []
@@ -189,9 +206,8 @@ def needless_failure(world: World, job: SimulatedJob) -> list[str]:
             continue
         place = checkpoint.location
         folder = "" if place is None else place.removeprefix(f"{storage.url}/") + "/"
-        if world.damage.has_spared(
-            [record.metadata.path, *(folder + file.path for file in checkpoint.files())]
-        ):
+        files = [record.metadata.path, *(folder + file.path for file in checkpoint.files())]
+        if world.damage.keys().isdisjoint(files):
             problems.append(f"the job has failed, and could have started from {record.checkpoint_id}")
     return problems
 
@@ -320,7 +336,7 @@ def _restarting(world: World, control: ControlPlane) -> UsedRestarts:
 
 def problems_of_the_ends(run: SimulatedRun) -> list[str]:
     """Whether each job's log has the answers that its JobMasters have given."""
-    if run.world.damage.has_struck_log:
+    if log_is_damaged(run.world.damage):
         return []
     storage = run.world.storage
     storage.become_reliable()

@@ -14,7 +14,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.master import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, SimulatedRun
-from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 from simulated_jobs.handover import Handover
 from simulated_jobs.observer import SimulatedObserver
@@ -25,6 +25,7 @@ from simulated_jobs.rules import (
     FinalState,
     is_by_rule,
     let_processes_end,
+    log_is_damaged,
     needless_failure,
     newest_checkpoint,
     problems_of_the_ends,
@@ -161,9 +162,9 @@ class Simulation:
         has_failed = state is JobState.FAILED
         *earlier, last = used_restarts(self._run)
         # A record of the log that was passed over may be the one that had counted restarts.
-        are_counted = not self.world.damage.has_struck_log
-        problems = [problem for each in (*earlier, last) for problem in each.problems() if are_counted]
-        if self.world.damage.has_struck_log:
+        log_is_whole = not log_is_damaged(self.world.damage)
+        problems = [problem for each in (*earlier, last) for problem in each.problems() if log_is_whole]
+        if not log_is_whole:
             problems += [p for each in self._run.controls for p in records_passed_over(self.world, each.job)]
         reason = self._run.reason_of_the_end
         # Damage may be one failure too many: then no older checkpoint is tried.
@@ -257,7 +258,7 @@ class Summary:
     restored: int = 0
     stored: int = 0
     spilled: int = 0
-    counts: FaultCounts = field(default_factory=FaultCounts)
+    counts: Counter[FaultKind] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: SimulationResult) -> None:
@@ -271,22 +272,23 @@ class Summary:
         self.restored += result.restored
         self.stored += result.stored
         self.spilled += result.spilled
-        self.counts.add(result.happened)
+        self.counts.update(result.happened)
         if result.barriers:
             self.kills[result.barriers] += sum(result.happened.get(kind, 0) for kind in _KILLS)
 
     @property
     def missing_kinds(self) -> list[FaultKind]:
         """Kinds of failures that never happened."""
-        return [kind for kind in FaultKind if not self.counts.by_kind().get(kind)]
+        return [kind for kind in FaultKind if not self.counts[kind]]
 
     def lines(self) -> list[str]:
         """In words, for the end of a run."""
+        counts = ", ".join(f"{k.value} {self.counts[k]}" for k in FaultKind if self.counts[k]) or "none"
         return [
             f"{self.moves} moves; subtasks that put data in flight into a checkpoint: {self.captured}, "
             f"that began with such data: {self.restored}; whose alignment stored elements: {self.stored}, "
             f"on disk: {self.spilled}",
-            f"failures injected that really happened: {self.counts.total} ({self.counts})",
+            f"failures injected that really happened: {self.counts.total()} ({counts})",
             f"processes killed: {self.kills.total()}",
             *(f"  {settings}: {kills}" for settings, kills in sorted(self.kills.items())),
             f"{self.passed} passed, {len(self.failed)} failed",

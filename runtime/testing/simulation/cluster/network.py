@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from itertools import count
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.runtime.execution.processes import DeliveryAnswer, Died, SenderStep, step_after
 from penstock.runtime.execution.role import Role
@@ -33,6 +33,10 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+
+if TYPE_CHECKING:
+    from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
+    from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
 
 
 class Reach(Enum):
@@ -223,15 +227,8 @@ _DIED: Final = Died("killed by the simulation")
 RESEND_DELAY: Final = 0.2
 
 
-class Sender(Protocol):
-    """The sending subtask of a frame, as the network sees it."""
-
-    @property
-    def id(self) -> SubtaskId: ...
-
-    def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None: ...
-
-    def receiver_gone(self, channel: OutputChannelSpec) -> None: ...
+#: The processes that hold the roles of receivers, and those roles.
+Receivers: TypeAlias = "Mapping[SubtaskId, tuple[SimulatedProcess, Role]]"
 
 
 class SimulatedFrame:
@@ -243,7 +240,7 @@ class SimulatedFrame:
         self,
         network: AttemptNetwork,
         channel: SimulatedChannel,
-        to: tuple[Receiver, Role],
+        to: tuple[SimulatedProcess, Role],
         first: int,
         elements: list[bytes],
     ) -> None:
@@ -259,18 +256,6 @@ class SimulatedFrame:
         return f"frame {self.network.sender.id} -> {receiver} (channel {number}) {self.first}..{self.end - 1}"
 
 
-class Receiver(Protocol):
-    """The process that takes a frame, as the network sees it."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def answers_are_lost(self) -> bool: ...
-
-    def deliver(self, frame: SimulatedFrame) -> None: ...
-
-
 class SimulatedChannel:
     """An outgoing channel of an attempt.
 
@@ -284,7 +269,7 @@ class SimulatedChannel:
     __slots__ = ("arrived", "has_ended", "rules", "slowness", "spec", "to")
 
     def __init__(
-        self, spec: OutputChannelSpec, rules: ChannelRules, to: tuple[Receiver, Role] | None
+        self, spec: OutputChannelSpec, rules: ChannelRules, to: tuple[SimulatedProcess, Role] | None
     ) -> None:
         self.spec = spec
         self.rules = rules
@@ -297,16 +282,16 @@ class SimulatedChannel:
 class AttemptNetwork:
     """All outgoing channels of one attempt of a subtask in `process`; see the module's text."""
 
-    def __init__(self, world: World, sender: Sender, credits: int, process: str, links: Links) -> None:
+    def __init__(self, world: World, sender: RunningTask, credits: int, process: str, links: Links) -> None:
         self.sender = sender
         self._world = world
         self._credits = credits
         self._process = process
         self._links = links
-        self._receivers: Mapping[SubtaskId, tuple[Receiver, Role]] = {}
+        self._receivers: Receivers = {}
         self._channels: dict[OutputChannelSpec, SimulatedChannel] = {}
 
-    def connect(self, receivers: Mapping[SubtaskId, tuple[Receiver, Role]]) -> None:
+    def connect(self, receivers: Receivers) -> None:
         self._receivers = receivers
 
     def send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:

@@ -22,15 +22,11 @@ from penstock.runtime.testing.simulation.cluster.master import GuardedBy, Master
 from penstock.runtime.testing.simulation.cluster.network import (
     COUNTS_AS_DEAD,
     Links,
+    Receivers,
     SimulatedFrame,
 )
 from penstock.runtime.testing.simulation.cluster.process_resources import ProcessTimers, Suspension
-from penstock.runtime.testing.simulation.cluster.running_task import (
-    ProcessDied,
-    Receivers,
-    RunningTask,
-    TaskState,
-)
+from penstock.runtime.testing.simulation.cluster.running_task import ProcessDied, RunningTask, TaskState
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
@@ -218,14 +214,14 @@ class SimulatedProcess:
         self._dies_after_uploads = files
 
     def before_effect(self) -> None:
-        """Die here if planned, before an external effect."""
+        """Raise `ProcessDied` if it dies before this external effect, as planned."""
         if self._dies_after_effects is not None and not self._world.is_calm:
             self._dies_after_effects -= 1
             if self._dies_after_effects < 0:
                 raise ProcessDied
 
     def before_upload(self, path: str) -> None:
-        """Die here if planned, before a file is written."""
+        """Raise `ProcessDied` if it dies before this file is written, as planned."""
         if self._dies_after_uploads is not None and not self._world.is_calm:
             self._dies_after_uploads -= 1
             if self._dies_after_uploads < 0:

@@ -7,15 +7,14 @@ effect: a sent frame, a report, a written file, a commit. Earlier effects remain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.runtime.config.checkpointing import Alignment, CheckpointingMode
 from penstock.runtime.errors import CorruptSnapshotError, StorageError, StorageTimeoutError
 from penstock.runtime.execution.failure_causes import describe_failure
 from penstock.runtime.execution.processes import Counters, SubtaskFinished, SubtaskStopped
-from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, OnBuilt
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job.job_state import (
@@ -28,17 +27,11 @@ from penstock.runtime.job.job_state import (
 from penstock.runtime.operators.user_code.failure import close_after
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.task.subtask import StepResult, Subtask
-from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.simulation.cluster.network import (
-    AttemptNetwork,
-    Links,
-    Receiver,
-)
+from penstock.runtime.testing.simulation.cluster.network import AttemptNetwork, Receivers
 from penstock.runtime.testing.simulation.cluster.process_resources import (
     SimulatedRunner,
     SpillFilesOfProcess,
@@ -48,6 +41,9 @@ from penstock.runtime.testing.simulation.cluster.process_resources import (
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
+
+if TYPE_CHECKING:
+    from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 
 
 class ProcessDied(BaseException):
@@ -71,39 +67,6 @@ class TaskState(Enum):
         return self in (TaskState.DEPLOYED, TaskState.STARTED)
 
 
-class TaskProcess(Protocol):
-    """The process of a task, as the task sees it: a `SimulatedProcess`."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def clock(self) -> ManualClock: ...
-
-    @property
-    def links(self) -> Links: ...
-
-    @property
-    def stops_take_time(self) -> bool: ...
-
-    def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool: ...
-
-    def before_effect(self) -> None:
-        """Called before an effect outside the process; raises `ProcessDied` if the process dies first."""
-        ...
-
-    def before_upload(self, path: str) -> None:
-        """Called before a file is written; raises `ProcessDied` if the process dies first."""
-        ...
-
-    def died(self) -> None:
-        """Called when the process has died in the middle of an action."""
-        ...
-
-
-#: The processes that hold the roles of receivers, and those roles.
-Receivers: TypeAlias = Mapping[SubtaskId, tuple[Receiver, Role]]
-
 #: Carries a report to the JobMaster, with its text for the trace.
 Report: TypeAlias = Callable[[SubtaskReport, str], None]
 
@@ -118,7 +81,7 @@ class RunningTask:
         self,
         world: World,
         descriptor: TaskDescriptor,
-        process: TaskProcess,
+        process: SimulatedProcess,
         events: AttemptEvents,
         report: Report,
         credits: int,

@@ -182,7 +182,7 @@ def _strike(target: Target, *, kind: FaultKind, searches: int = 0, known: _Files
     world.trace.note("!!", path, really.value)
     if not world.storage.damage(path, really, None if really in _GONE else target.draws):
         return
-    world.damage.strike(path, really)
+    world.damage[path] = really
     then = target.draws.pick(_THEN)
     if then is FaultKind.MASTER_CRASH:
         control.crash_master()

@@ -71,7 +71,6 @@ class SimulatedRun:
             id, an attempt and its checkpoint; `None` for the newest one.
         most_moves: Maximum moves after the faults have stopped. `None` allows 60,000, and twenty times as
             many within the first 200 s.
-        most_seconds: Maximum virtual seconds after the faults have stopped.
     """
 
     def __init__(
@@ -82,7 +81,6 @@ class SimulatedRun:
         *,
         take_back: Callable[[str, int, int | None], None] = lambda job_id, attempt, checkpoint_id: None,
         most_moves: int | None = None,
-        most_seconds: float = MOST_CALM_SECONDS,
     ) -> None:
         self.world = world
         self._controls = [ControlPlane(world, job)]
@@ -92,7 +90,6 @@ class SimulatedRun:
         world.fallbacks.watch(take_back, allow_older=allow_older)
         self._most_moves = MOST_CALM_MOVES if most_moves is None else most_moves
         self._while_waiting = _WHILE_WAITING if most_moves is None else 1
-        self._most_seconds = most_seconds
         self._calm_since = (0, 0.0)
 
     @property
@@ -208,6 +205,6 @@ class SimulatedRun:
             self._calm_since = moves, now
         since_moves, since = self._calm_since
         times = 1 if now - since > _WAITING else self._while_waiting
-        if moves - since_moves > self._most_moves * times or now - since > self._most_seconds:
+        if moves - since_moves > self._most_moves * times or now - since > MOST_CALM_SECONDS:
             msg = f"the job has not ended {moves - since_moves} moves, {now - since:.0f} s after the faults: "
             raise StandstillError(msg + self.describe())

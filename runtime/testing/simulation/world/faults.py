@@ -118,19 +118,9 @@ class FaultCounts:
         if times:
             self._counts[kind] += times
 
-    def add(self, other: Mapping[FaultKind, int]) -> None:
-        self._counts.update(other)
-
-    @property
-    def total(self) -> int:
-        return self._counts.total()
-
     def by_kind(self) -> Mapping[FaultKind, int]:
         """The counts that are not 0, in the order of the kinds."""
         return {kind: self._counts[kind] for kind in FaultKind if self._counts[kind]}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{kind.value} {count}" for kind, count in self.by_kind().items()) or "none"
 
 
 class Moment(Enum):

@@ -52,54 +52,19 @@ class Restores:
                     self.left_behind.add(operator.id)
 
 
-#: Faults that damage the decision log.
-_OF_THE_LOG = (FaultKind.FLIPPED_SLOT, FaultKind.FLIPPED_HINT, FaultKind.SLOT_GONE, FaultKind.HINT_GONE)
-
-
-class Damage:
-    """The damaged and lost files of the storage.
+class Damage(dict[str, FaultKind]):
+    """The damaged and lost files of the storage, by path.
 
     Example:
-        >>> damage = Damage()
-        >>> damage.strike("j/chk-7-1/metadata", FaultKind.METADATA_GONE)
+        >>> damage = Damage({"j/chk-7-1/metadata": FaultKind.METADATA_GONE})
         >>> damage.explains("memory:/j/chk-7-1/metadata is not there"), damage.explains("j/chk-6-1/metadata")
         (True, False)
-        >>> damage.moved("j/chk-7-1", "kept")
-        >>> damage.explains("memory:/kept/metadata is not there")
-        True
     """
-
-    def __init__(self) -> None:
-        self._struck: dict[str, FaultKind] = {}
-
-    def strike(self, path: str, kind: FaultKind) -> None:
-        self._struck[path] = kind
-
-    def moved(self, folder: str, to: str) -> None:
-        inside = {path: kind for path, kind in self._struck.items() if path.startswith(f"{folder}/")}
-        self._struck.update({to + path.removeprefix(folder): kind for path, kind in inside.items()})
-
-    @property
-    def has_struck(self) -> bool:
-        return bool(self._struck)
-
-    @property
-    def has_struck_log(self) -> bool:
-        return any(kind in _OF_THE_LOG for kind in self._struck.values())
-
-    @property
-    def has_lost_slot(self) -> bool:
-        """Whether a record of a decision log was lost; no setting allows that."""
-        return FaultKind.SLOT_GONE in self._struck.values()
 
     def explains(self, text: object) -> bool:
         """Whether an error or a cause names one of these files."""
         text = str(text)
-        return any(path in text for path in self._struck)
-
-    def has_spared(self, paths: Iterable[str]) -> bool:
-        """Whether none of these files was damaged."""
-        return not any(path in self._struck for path in paths)
+        return any(path in text for path in self)
 
 
 class Fallbacks:
@@ -143,7 +108,7 @@ class Fallbacks:
             return
         newest, checkpoint_id = self._newest.get(job_id, -1), -1 if restore is None else restore.checkpoint_id
         is_older = checkpoint_id < newest
-        may_be_older = self._allow_older and self._damage.has_struck
+        may_be_older = self._allow_older and bool(self._damage)
         if is_older and not may_be_older:
             msg = f"attempt {attempt} starts from checkpoint {checkpoint_id}, although {newest} is complete"
             raise AssertionError(msg)

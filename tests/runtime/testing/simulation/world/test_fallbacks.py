@@ -19,7 +19,7 @@ def checkpoint(number: int) -> CompletedCheckpoint:
 def watched(*, allow_older: bool, is_damaged: bool) -> tuple[Fallbacks, list[int | None]]:
     damage, taken_back = Damage(), list[int | None]()
     if is_damaged:
-        damage.strike(DAMAGED, FaultKind.METADATA_GONE)
+        damage[DAMAGED] = FaultKind.METADATA_GONE
     fallbacks = Fallbacks(damage, FaultCounts())
     fallbacks.watch(lambda job, attempt, older: taken_back.append(older), allow_older=allow_older)
     fallbacks.completed("j", 1, 6)
