@@ -5,11 +5,11 @@ begins with the hour. For windows of event time and of one size, the timestamp a
 (`WindowAssigner`). `RecordWindowAssigner` is the base of all others, and of users' own.
 
 **Sessions** are records of a key that follow each other closely. Each record opens a window from its
-timestamp to one gap later. Windows that overlap become one. So a session ends one gap behind its last
-record, and all records of it lie less than a gap apart.
+timestamp to one gap later. Windows that overlap are merged. So a session ends one gap after its last record,
+and each of its records is less than a gap after the one before.
 
-Two windows that only touch stay two. A watermark may have fired the first one before the second begins, so
-the result of joining them would depend on the time of watermarks. Flink joins windows that touch.
+Two windows that only touch are not merged. A watermark may have fired the first one before the second begins,
+so a merge would depend on when watermarks arrive. Flink merges windows that touch.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class TimeWindow(NamedTuple):
 
 @runtime_checkable
 class WindowAssigner(Protocol):
-    """Assigns a timestamp to windows of one size. The same timestamp always gives the same windows.
+    """Assigns a timestamp to windows of one size. The same timestamp always gets the same windows.
 
-    A timestamp that belongs to no window is late everywhere. If windows begin at a fixed interval, an
+    A record in no window goes to the side output of late records. If windows begin at a fixed interval, an
     attribute `slide` may declare it in microseconds: then the assigner is not called for every record. An
-    `offset` beside it, in microseconds, shifts the starts. A job does not start from open windows of another
+    attribute `offset`, in microseconds, shifts the starts. A job does not start from open windows of another
     slide or offset. A subclass of another assigner with its own `starts` is called for every record,
     and its `slide` and `offset` are ignored.
     """
@@ -92,7 +92,8 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
 
     Args:
         size: A `timedelta`, or seconds.
-        offset: Shift of the starts of windows, for example for days of another time zone.
+        offset: Shift of the starts of windows, for example for days of another time zone: a `timedelta`, or
+            seconds.
 
     Example:
         >>> minutes = TumblingEventTimeWindows(timedelta(minutes=1))
@@ -118,7 +119,7 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
     Args:
         size: A `timedelta`, or seconds.
         slide: A `timedelta`, or seconds; at most the size.
-        offset: Shift of the starts of windows.
+        offset: Shift of the starts of windows; a `timedelta`, or seconds.
 
     Example:
         >>> windows = SlidingEventTimeWindows(size=10, slide=5)
@@ -173,7 +174,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
     is_endless: ClassVar[bool] = False
 
     def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
-        """The windows of a record; none for a record that is late everywhere.
+        """The windows of a record; none sends it to the side output of late records.
 
         Args:
             timestamp: Event time in microseconds; the current time for windows of processing time.
@@ -186,9 +187,9 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
         return (type(self).__name__,)
 
     @property
-    def function(self) -> Callable[..., Any]:
-        """The user's function behind the windows, for messages."""
-        return self.windows
+    def function(self) -> Callable[..., Any] | None:
+        """The user's function that receives records, for messages; `None` if none does."""
+        return None if type(self).windows.__module__ == __name__ else self.windows
 
 
 class AlignedWindows(RecordWindowAssigner[Any]):
@@ -220,51 +221,44 @@ class AlignedWindows(RecordWindowAssigner[Any]):
         return repr(self._assigner)
 
 
-class TumblingProcessingTimeWindows(AlignedWindows):
+class _ProcessingTimeWindows(AlignedWindows):
+    is_event_time = False
+
+    @property
+    def shape(self) -> tuple[int | str, ...]:
+        return (type(self).__name__, *super().shape[1:])
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Event", "Processing")
+
+
+class TumblingProcessingTimeWindows(_ProcessingTimeWindows):
     """Windows of one size in processing time, side by side: a record is in the window of its arrival.
 
     Args:
         size: A `timedelta`, or seconds.
-        offset: Seconds by which the start of windows is shifted from the epoch.
+        offset: Shift of the starts of windows; a `timedelta`, or seconds.
 
     Example:
         >>> TumblingProcessingTimeWindows(10).windows("a", 12_000_000)
         (TimeWindow(start=10000000, end=20000000),)
     """
 
-    is_event_time = False
-
     def __init__(self, size: Duration, offset: Duration = 0) -> None:
         super().__init__(TumblingEventTimeWindows(size, offset))
 
-    @property
-    def shape(self) -> tuple[int | str, ...]:
-        return (type(self).__name__, *super().shape[1:])
 
-    def __repr__(self) -> str:
-        return super().__repr__().replace("Event", "Processing")
-
-
-class SlidingProcessingTimeWindows(AlignedWindows):
+class SlidingProcessingTimeWindows(_ProcessingTimeWindows):
     """Windows of one size in processing time that begin every `slide`.
 
     Args:
         size: A `timedelta`, or seconds.
         slide: A `timedelta`, or seconds; at most the size.
-        offset: Seconds by which the start of windows is shifted from the epoch.
+        offset: Shift of the starts of windows; a `timedelta`, or seconds.
     """
-
-    is_event_time = False
 
     def __init__(self, size: Duration, slide: Duration, offset: Duration = 0) -> None:
         super().__init__(SlidingEventTimeWindows(size, slide, offset))
-
-    @property
-    def shape(self) -> tuple[int | str, ...]:
-        return (type(self).__name__, *super().shape[1:])
-
-    def __repr__(self) -> str:
-        return super().__repr__().replace("Event", "Processing")
 
 
 class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
@@ -274,9 +268,9 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
     hour. The last one is the whole day.
 
     Args:
-        max_size: Size of the last window; a `timedelta`, or seconds. A whole number of steps.
+        max_size: Size of the last window, a whole number of steps; a `timedelta`, or seconds.
         step: Difference in size between a window and the next one; a `timedelta`, or seconds.
-        offset: Seconds by which the start of windows is shifted from the epoch.
+        offset: Shift of the starts of windows; a `timedelta`, or seconds.
 
     Example:
         >>> windows = CumulativeEventTimeWindows(max_size=15e-6, step=5e-6)
@@ -366,8 +360,8 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
         return [TimeWindow(timestamp, timestamp + gap)]
 
     @property
-    def function(self) -> Callable[..., Any]:
-        return self._gap_of or self.windows
+    def function(self) -> Callable[..., Any] | None:
+        return self._gap_of or super().function
 
     def __repr__(self) -> str:
         if self.gap is None:

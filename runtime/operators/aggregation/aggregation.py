@@ -3,11 +3,11 @@
 A batch is aggregated in two steps. `partials` groups it into one row of partial results per key, by pyarrow's
 `group_by`. Their columns are called `total:sum`, for example. `merge` finds the slots of these keys and
 merges the rows into the accumulators of the table. A combiner in front of the exchange sends partial results
-in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs a few
-times, and its rows are merged in rounds.
+in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs several
+times, and its rows are merged one after the other (`rounds_of`).
 
-Where keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then
-`merge_each` finds the slot of each row first, and takes each row as a partial result.
+If keys hardly repeat in a batch, `group_by` takes a third of the time and saves few rows. Then `merge_each`
+finds the slot of each row first, and uses each row as a partial result.
 
 Functions without partial results receive the rows of the batch after that, when all keys have their slots.
 """
@@ -54,6 +54,8 @@ OF: Final = ":"
 
 
 class Results(NamedTuple):
+    """Results of some slots; `places` are the indexes of these slots."""
+
     places: NDArray[np.int64]
     keys: pa.RecordBatch
     columns: dict[str, pa.Array]
@@ -100,6 +102,7 @@ class Aggregation:
 
     @property
     def counted(self) -> frozenset[str]:
+        """Columns that only `Count` reads, so that their values do not matter."""
         reads = [(column, isinstance(f, Count)) for f in self._functions.values() for column in f.columns]
         return frozenset(c for c, _ in reads) - {column for column, counts in reads if not counts}
 
@@ -118,14 +121,14 @@ class Aggregation:
 
     @property
     def pair_columns(self) -> Mapping[str, str]:
-        """Results that keep pairs of key and value, with the name of the value in their table."""
+        """Results whose state has pairs of key and value: the column of the value in their table."""
         return {name: f.column + OF for name, f in self._by_row.items() if f.of_new_pairs}
 
     def and_also(self, functions: Mapping[str, AnyAggregate]) -> Aggregation:
         return Aggregation(self.key_names, {**self._functions, **functions})
 
     def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """A row for each key of a batch: the key's columns in canonical form, then the partial results."""
+        """One row per key of a batch: the columns of the key in canonical form, then the partial results."""
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         groupings = {name: f.groupings(prepared[name]) for name, f in self._combining.items()}
         flat = [grouping for some in groupings.values() for grouping in some]
@@ -151,7 +154,7 @@ class Aggregation:
     def merge(
         self, table: ColumnTable, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
     ) -> Slots:
-        """Merge partial results into a table; returns the slots that were touched, each once.
+        """Merge partial results into a table; return the slots that were touched, each once.
 
         `extra` has columns of the key that do not decide its key group.
 
@@ -178,11 +181,12 @@ class Aggregation:
     ) -> Slots | None:
         """Merge the rows of a batch whose keys hardly repeat, without grouping them first.
 
-        The first row of each key is merged at once. The others are few, and are grouped. The results are
-        those of `partials` and `merge`, apart from the order of additions.
+        The first row of each key is merged at once. The other rows are few, and are grouped. The result is
+        the same as with `partials` and `merge`, apart from the order of additions.
 
         Returns:
-            The slots that were touched, each once; `None`, without any change, if a function can't do this.
+            The slots that were touched, each once. `None` without any change if a function does not support
+            it.
         """
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         columns = dict(keys)
@@ -213,10 +217,10 @@ class Aggregation:
         inputs: Mapping[str, pa.Array],
         extra: Mapping[str, pa.Array] | None = None,
     ) -> None:
-        """Take the rows of a batch into the functions without partial results; the table has their keys.
+        """Add the rows of a batch to the functions without partial results; their keys must have slots.
 
         Args:
-            pairs: The pairs of key and value so far, by the results of `pair_columns`.
+            pairs: Tables of the pairs of key and value so far, for the results of `pair_columns`.
         """
         slots: Slots | None = None
         for name, function in self._by_row.items():
@@ -253,12 +257,12 @@ class Aggregation:
         return batch_of(dict(zip(names, (*keys.columns, *values.columns), strict=True)))
 
     def results(self, table: ColumnTable, slots: Slots) -> dict[str, pa.Array]:
-        """The results of each function for slots whose keys and results have one type a column."""
+        """The results of each function, for slots whose keys and results have one type per column."""
         (only,) = self.emitted(table, slots)
         return only.columns
 
     def emitted(self, table: ColumnTable, slots: Slots) -> Iterator[Results]:
-        """Results of some slots, in groups whose keys and results have one type a column."""
+        """Results of some slots, in groups whose keys and results have one type per column."""
         for places in table.alike(slots):
             some = slots if len(places) == len(slots) else slots[places]
             keys = table.keys(some)
@@ -285,7 +289,7 @@ class Aggregation:
         found = {}
         for name, function in self._functions.items():
             columns = self._typed(table, name)
-            # A sum with more digits than its result may have has another type.
+            # A sum with more digits than its result can hold has the type decimal256.
             if len(columns) > 1 or any(pa.types.is_decimal256(column.kind) for column in columns):
                 try:
                     found[name] = function.result_of_types(columns, slots)
@@ -348,7 +352,7 @@ class Aggregation:
         for column, full in names.items():
             if column not in found:
                 known = table.columns.get(full)
-                # A missing column means state of a program without this function.
+                # The column is missing if the state is of a program without this function.
                 missing = self._functions[name].accumulator_types(pa.null())[column]
                 found[column] = known.all[0] if known is not None else table.column(full, missing)
         return found
@@ -359,7 +363,7 @@ class Aggregation:
 
 
 def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:
-    """Group columns that hold further types of a column, by that column's name."""
+    """Columns with the values of further types, by the name of the column for all types."""
     found: dict[str, list[pa.Array]] = {}
     for label, array in columns.items():
         name = plain_name(label, array.type)

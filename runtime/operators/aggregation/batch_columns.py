@@ -1,12 +1,11 @@
-"""`BatchColumns`: the columns of a batch that an aggregation reads, for Arrow batches and rows alike.
+"""`BatchColumns`: the columns that an aggregation reads, of Arrow batches and of rows.
 
 `ColumnOperator` is the base of all operators that aggregate columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
-from penstock.runtime.operators.functions.function_operator import only_column_tables
+from penstock.runtime.operators.functions.function_operator import filtered_rows, only_column_tables
 from penstock.runtime.operators.metrics import OperatorStatistics
-from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
 from penstock.runtime.record.column_key import ColumnKey
@@ -37,7 +36,7 @@ _ENCODED: Final = {
 
 
 class ColumnsOfRows(NamedTuple):
-    """Columns of some rows of a batch; `rows` are their indexes, `None` for all rows."""
+    """Columns of some rows of a batch; `rows` are the indexes of these rows, `None` for all."""
 
     rows: Places | None
     keys: dict[str, pa.Array]
@@ -45,10 +44,10 @@ class ColumnsOfRows(NamedTuple):
 
 
 class BatchColumns:
-    """Finds the columns of the key, and those that the functions read.
+    """Finds the columns of the key, and the columns that the functions read.
 
-    The values of rows may have different types (`row_columns.py`). Rows with several types in one column are
-    divided into groups with one type in each column.
+    The rows of a column may have values of different types. They are divided into groups that have one type
+    in each column (`row_columns.py`).
 
     Example:
         >>> from penstock.runtime.operators.aggregation.sums import Sum
@@ -77,7 +76,7 @@ class BatchColumns:
                 batch_of = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
                 yield self._found(places, batch_of)
         except NoColumnTypeError as error:
-            # The rows before it come first, so that the first bad record decides the error.
+            # An error of a row before this one must come first, so yield these rows.
             if error.place:
                 for part in self.of(RowBatch(batch.rows[: error.place])):
                     yield part if part.rows is not None else part._replace(rows=np.arange(error.place))
@@ -107,18 +106,41 @@ class BatchColumns:
         return RowColumn.of(values, _type_in_state)
 
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
+        """The batch without the columns that the aggregation does not read, and without timestamps."""
         columns = [_column(batch.batch, name) for name in self._names]
         return ArrowBatch(pa.RecordBatch.from_arrays(columns, names=list(self._names)))
 
 
 class ColumnOperator(Operator):
+    """Aggregates columns; what it holds back leaves before a barrier and at the end.
+
+    Attributes:
+        _flush_at: Time at which `flush` is due, in seconds of the monotonic clock; `None` if nothing is held.
+    """
+
     batch_format: ClassVar[BatchFormats] = "both"
+
+    _monotonic: Callable[[], float]
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
         self._key = key
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation)
+        self._flush_at: float | None = None
         self._records_in = self._records_out = 0
+
+    def open(self, context: OperatorContext) -> None:
+        self._monotonic = context.connector.clock.monotonic
+
+    @property
+    def flush_at(self) -> float | None:
+        return self._flush_at
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        return self.flush()
+
+    def end_of_data(self) -> Iterator[Output]:
+        return self.flush()
 
     @property
     def only_reads(self) -> bool:
@@ -135,7 +157,7 @@ class KeyedColumnOperator(ColumnOperator):
     """Keeps the accumulators of each key in a column table.
 
     Attributes:
-        state_name: Name of the state table; tables of pairs are named after it and after their result.
+        state_name: Name of the state table, and prefix of the names of the tables of pairs.
         owner: Name of the operator in messages.
     """
 
@@ -148,6 +170,7 @@ class KeyedColumnOperator(ColumnOperator):
     _pairs: Mapping[str, ColumnTable]
 
     def open(self, context: OperatorContext) -> None:
+        super().open(context)
         names = {name: f"{self.state_name}{OF}{name}" for name in self._aggregation.pair_columns}
         tables = only_column_tables(context, (self.state_name, *names.values()), self.owner)
         self._table = tables[self.state_name]
@@ -155,17 +178,14 @@ class KeyedColumnOperator(ColumnOperator):
 
 
 def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
-    if isinstance(batch, ArrowBatch):
-        mask, moments = pa.array(rows), batch.timestamps
-        return ArrowBatch(batch.batch.filter(mask), None if moments is None else moments.filter(mask))
-    stamps = batch.timestamps
-    return RowBatch(
-        list(compress(batch.rows, rows)), None if stamps is None else list(compress(stamps, rows))
-    )
+    if not isinstance(batch, ArrowBatch):
+        return filtered_rows(batch, rows.tolist())
+    mask, stamps = pa.array(rows), batch.timestamps
+    return ArrowBatch(batch.batch.filter(mask), None if stamps is None else stamps.filter(mask))
 
 
 def _type_in_state(value: Any) -> pa.DataType:
-    """The type of a value; decimals of one scale share the type with the maximum precision."""
+    """The type of a value; decimals of one scale have the same type, with the maximum precision."""
     return type_of_value(value, digits=_DIGITS)
 
 
@@ -179,7 +199,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """The values without their encoding, so that batches of different encodings share a state."""
+    """Decode the values, so that batches of different encodings share a state."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     plain = _ENCODED.get(column.type)

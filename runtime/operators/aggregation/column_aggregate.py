@@ -1,18 +1,18 @@
 """Aggregate functions over columns, and the grouping of a batch by key.
 
-A function keeps an *accumulator* for each key: one or more columns of the table. There are two kinds.
+A function keeps an *accumulator* for each key: one or more columns of the table. There are two kinds of
+functions.
 
-A `PartialAggregate` works in two steps. A batch is first grouped to one row a key by pyarrow's `group_by`;
-that row holds the *partial result* of these rows. Then the partial results are merged into the accumulators
-of all keys of the batch at once. They merge in any order, so a combiner in front of the exchange may do a
-part of the work.
+A `PartialAggregate` works in two steps. First pyarrow's `group_by` groups a batch into one row per key, with
+the *partial result* of the key's rows. Then the partial results are merged into the accumulators of all keys
+of the batch at once. They merge in any order, so a combiner in front of the exchange can do the first step.
 
-A `RowAggregate` needs the accumulator in order to take a row, so all its records cross the exchange.
+A `RowAggregate` can add a row only to an accumulator, so all its records cross the exchange.
 
 Nulls do not count, as in SQL: the result of nulls alone is null, or 0 for `Count`. NaN counts in `Sum` and
 `Mean`. `Min` and `Max` ignore NaN unless there is no other value.
 
-Rows may have values of several types in one column. Each batch has one type, and the accumulators have a
+The rows of a column may have values of several types. Each batch has one type, and the accumulators have a
 column for each type. So the result of a key depends on its own values alone, and never on another key.
 """
 
@@ -39,7 +39,7 @@ Accumulators: TypeAlias = Mapping[str, GrowingColumn]
 
 
 class AggregateError(PenstockError):
-    """A function can't work on the values of a key; `position` is its row among those being processed."""
+    """A function can't aggregate the values of a key; `position` is the index of their row."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -64,10 +64,10 @@ class Grouping:
 
 
 class ColumnAggregate(ABC):
-    """One function over a column, or over none.
+    """An aggregate function over one column, several columns or none.
 
     Attributes:
-        column: Name of the column; empty where the function reads none.
+        column: Name of the column; empty for a function that reads none.
         is_ordered: Whether the result depends on the order of the rows.
         keeps_types: Whether the accumulator is one column of the type of the values. Then keys may have
             values of different types.
@@ -79,12 +79,12 @@ class ColumnAggregate(ABC):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the function reads. Several are passed as one column of structs."""
+        """Names of the columns that the function reads; several are passed as one column of structs."""
         return (self.column,) if self.column else ()
 
-    @abstractmethod
     def prepared(self, column: pa.Array) -> pa.Array:
-        """The column in the form that the function works on; refuses columns of a wrong type."""
+        """Convert the column to the form that the function works on; refuses columns of a wrong type."""
+        return column
 
     @abstractmethod
     def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
@@ -98,7 +98,7 @@ class ColumnAggregate(ABC):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """Results with their types, for accumulators of several types; by default the values themselves."""
+        """Values and types of the results, for accumulators of several types."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         for column in columns:
             for row, value in values_in(column, slots):
@@ -111,10 +111,10 @@ class PartialAggregate(ColumnAggregate):
 
     @abstractmethod
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The values that `group_by` computes from the prepared column of a batch."""
+        """The groupings that `group_by` computes of the prepared column of a batch."""
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
-        """Partial results, from the results of `groupings` in their order."""
+        """Partial results, made of the results of `groupings` in their order."""
         return dict(zip(self.accumulator_types(column.type), results, strict=True))
 
     def partial_of_each(self, column: pa.Array) -> Partial | None:
@@ -130,7 +130,7 @@ class PartialAggregate(ColumnAggregate):
         """
 
     def wider(self, partial: Partial) -> Partial | None:
-        """The partial results that `merge` has refused, in a wider type; `None` without such a type."""
+        """Partial results that `merge` has refused, in a wider type; `None` if there is none."""
         return None
 
     def merge_beside(
@@ -139,8 +139,8 @@ class PartialAggregate(ColumnAggregate):
         """Merge partial results of one type into accumulators of several types.
 
         Args:
-            own: The column of this type.
-            others: The columns of other types.
+            own: The accumulator of this type.
+            others: The accumulators of other types.
 
         Raises:
             MixedTypesError: A key has values of types that can't be combined; nothing was changed.
@@ -149,7 +149,11 @@ class PartialAggregate(ColumnAggregate):
 
 
 class RowAggregate(ColumnAggregate):
-    """A function that adds rows to its accumulators; `of_new_pairs`: only new pairs of key and value."""
+    """A function that adds rows to its accumulators.
+
+    Attributes:
+        of_new_pairs: Whether it only receives rows whose pair of key and value is new.
+    """
 
     of_new_pairs: bool = False
 
@@ -179,8 +183,8 @@ def refuse_others(
             (value,) = other.take(slots[both[:1]]).to_pylist()
             one, two = reprlib.repr(part[at].as_py()), reprlib.repr(value)
             msg = (
-                f"{type(function).__name__}({function.column!r}) meets {one} of type {part.type} and {two} "
-                f"of type {other.kind}, {why}; make them of one type with a map in front of key_by"
+                f"{type(function).__name__}({function.column!r}) has {one} of type {part.type} and {two} "
+                f"of type {other.kind}, {why}; convert them to one type with a map in front of key_by"
             )
             raise MixedTypesError(msg, at)
 
@@ -190,7 +194,7 @@ def numbers(column: GrowingColumn, slots: Slots) -> NDArray[Any]:
 
 
 def widened(column: pa.Array, function: ColumnAggregate) -> pa.Array:
-    """Numbers in their widest type: int64 for whole numbers and booleans, doubles, unchanged decimals."""
+    """Convert whole numbers and booleans to int64, floats to doubles; decimals stay."""
     kind = column.type
     if kinds.is_null(kind) or kinds.is_decimal128(kind):
         return column
@@ -222,11 +226,11 @@ def _cast(column: pa.Array, kind: pa.DataType, function: ColumnAggregate) -> pa.
     try:
         return column.cast(kind)
     except pa.ArrowInvalid as error:
-        msg = f"{type(function).__name__}({function.column!r}): {error}; cast the column yourself"
+        msg = f"{type(function).__name__}({function.column!r}): {error}; cast the column with map_batches"
         raise PenstockError(msg) from error
 
 
-#: Slots of the table per touched slot: above it, clearing marks costs more than a sort.
+#: Slots of the table per touched slot, above which clearing the marks costs more than a sort.
 _SPARSE: Final = 512
 
 
@@ -281,25 +285,31 @@ def distinct(slots: Slots) -> Slots:
         >>> distinct(np.array([5, 2, 5])).tolist()
         [2, 5]
     """
-    end = int(slots.max(initial=-1)) + 1
-    if end > _SPARSE * len(slots):
-        ordered = np.sort(slots)
-        some: Slots = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-        return some
-    seen = np.zeros(end, np.bool_)
-    seen[slots] = True
-    return np.flatnonzero(seen)
+    marks = _marks(slots)
+    if marks is not None:
+        return np.flatnonzero(marks)
+    ordered = np.sort(slots)
+    some: Slots = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return some
 
 
 def _are_different(slots: Slots) -> bool:
     """Whether no slot occurs twice; marking the slots costs a tenth of a sort."""
+    marks = _marks(slots)
+    if marks is not None:
+        return int(np.count_nonzero(marks)) == len(slots)
+    ordered = np.sort(slots)
+    return bool((ordered[1:] != ordered[:-1]).all())
+
+
+def _marks(slots: Slots) -> NDArray[np.bool_] | None:
+    """Whether each slot of the table occurs; `None` if the slots are too sparse for marks."""
     end = int(slots.max(initial=-1)) + 1
     if end > _SPARSE * len(slots):
-        ordered = np.sort(slots)
-        return bool((ordered[1:] != ordered[:-1]).all())
-    seen = np.zeros(end, np.bool_)
-    seen[slots] = True
-    return int(np.count_nonzero(seen)) == len(slots)
+        return None
+    marks = np.zeros(end, np.bool_)
+    marks[slots] = True
+    return marks
 
 
 def batch_of(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

@@ -1,13 +1,14 @@
 """Number of different values of a column: exact (`CountDistinct`), or approximate and in bounded memory.
 
-**`ApproxCountDistinct`**. Each key has a Theta sketch of Apache DataSketches: at most the `2**lg_k` smallest
-hashes of its values. It hashes the stable hash of a value (`key_hashes`), so that a value counts once in rows
-and in columns, whatever its encoding.
+**`ApproxCountDistinct`** keeps a Theta sketch of Apache DataSketches for each key: at most the `2**lg_k`
+smallest hashes of its values. The sketch hashes the stable hash of a value (`key_hashes`). So a value counts
+once, in rows and in columns of any encoding.
 
-The state is the sketch in DataSketches' own format, which its libraries for Java, C++ and Python share. It is
-canonical: trimmed to `2**lg_k` hashes and sorted. So it depends on the set of values alone, and not on their
-order or on the order of merges. Rows and columns, any parallelism, and a run with failures give the same
-number.
+The state is the sketch in the format that the libraries of DataSketches for Java, C++ and Python share. It is
+canonical: trimmed to `2**lg_k` hashes and sorted. So it depends on the set of values alone, not on their
+    order
+or on the order of merges. The result is the same for rows and columns, for any parallelism, and after
+failures.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from penstock.runtime.state.typed_columns import Slots
 
 @dataclass(frozen=True)
 class CountDistinct(RowAggregate):
-    """Number of different values of a column, exactly. Its state holds each pair of key and value once.
+    """The exact number of different values of a column; the state holds each pair of key and value once.
 
     No combiner runs in front of the exchange, so all records cross it.
     """
@@ -64,11 +65,12 @@ class CountDistinct(RowAggregate):
 class ApproxCountDistinct(PartialAggregate):
     """Approximate number of different values of a column; needs `pip install "penstock[sketches]"`.
 
-    Up to `2**lg_k` different values the number is exact. Beyond that two of three numbers are off by less
-    than `1 / sqrt(2**lg_k)`: 1.6 % with 4,096 values kept. A key takes 8 bytes for each value that is kept.
+    Up to `2**lg_k` different values the number is exact. Above that the error is less than
+    `1 / sqrt(2**lg_k)` for two of three keys: 1.6 % with the default. A key takes 8 bytes for each hash that
+    is kept.
 
     Attributes:
-        lg_k: Binary logarithm of the maximum number of values kept for a key, 5 to 26.
+        lg_k: Binary logarithm of the maximum number of hashes kept for a key, 5 to 26.
 
     Example:
         >>> visits.key_by("page").aggregate("visitors", about=ApproxCountDistinct("user"))  # doctest: +SKIP
@@ -132,7 +134,7 @@ class ApproxCountDistinct(PartialAggregate):
 
 
 def _library() -> Any:
-    """The module of Apache DataSketches; importing it takes a tenth of a second."""
+    """Import Apache DataSketches, which takes a tenth of a second the first time."""
     try:
         import datasketches
     except ImportError as error:

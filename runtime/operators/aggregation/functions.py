@@ -34,9 +34,6 @@ class Count(PartialAggregate):
 
     column: str = ""
 
-    def prepared(self, column: pa.Array) -> pa.Array:
-        return column
-
     def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return {"count": pa.int64()}
 
@@ -78,7 +75,7 @@ class Mean(PartialAggregate):
     def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
         for name, column in accumulators.items():
             more, valid = column.arrays_of(partial[name])
-            with np.errstate(over="ignore", invalid="ignore"):  # as floats do; see `Sum`
+            with np.errstate(over="ignore", invalid="ignore"):  # infinite and NaN, as in sums of floats
                 column.values[slots] = numbers(column, slots) + np.where(valid, more, 0)
             column.valid[slots] = True
 
@@ -88,10 +85,20 @@ class Mean(PartialAggregate):
             return pa.array(numbers(accumulators["sum"], slots) / count, mask=count == 0)
 
 
-class _Extreme(PartialAggregate):
+class _OneValue(PartialAggregate):
+    """Keeps one of the values of a column; the accumulator's column is called like the function."""
+
     keeps_types = True
     _function: str
 
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+        return {self._function: kind}
+
+    def partial_of_each(self, column: pa.Array) -> Partial:
+        return {self._function: column}
+
+
+class _Extreme(_OneValue):
     def prepared(self, column: pa.Array) -> pa.Array:
         kind = column.type
         if kinds.is_nested(kind) or kinds.is_interval(kind) or kinds.is_float16(kind):
@@ -99,20 +106,14 @@ class _Extreme(PartialAggregate):
             raise PenstockError(msg)
         return column
 
-    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        return {self._function: kind}
-
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        # pyarrow compares no durations; their counts of units have the same order.
+        # pyarrow can't compare durations; as whole numbers they have the same order.
         plain = column.view(pa.int64()) if kinds.is_duration(column.type) else column
         return [Grouping(plain, self._function, _SOME)]
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         (value,) = results
         return {self._function: value.view(column.type) if kinds.is_duration(column.type) else value}
-
-    def partial_of_each(self, column: pa.Array) -> Partial:
-        return {self._function: column}
 
     def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
         (part,), (best,) = partial.values(), accumulators.values()
@@ -145,7 +146,7 @@ class _Extreme(PartialAggregate):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The best value; among equal ones that whose type has the first name, in any order of records."""
+        """The best value; of equal values, the one whose type's name comes first in the alphabet."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         for column in sorted(columns, key=lambda column: str(column.kind)):
             for row, value in values_in(column, slots):
@@ -174,20 +175,13 @@ class Max(_Extreme):
     _function = "max"
 
 
-class _AtEnd(PartialAggregate):
+class _AtEnd(_OneValue):
     is_ordered = True
-    keeps_types = True
-    _function: str
+    #: Function of pyarrow that finds the position of the value.
     _place: str
 
-    def prepared(self, column: pa.Array) -> pa.Array:
-        return column
-
-    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        return {self._function: kind}
-
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The position of the value in the batch; pyarrow's own functions do not support all types."""
+        """The position of the value in the batch; pyarrow's `first` and `last` do not support all types."""
         places = pa.array(np.arange(len(column)))
         if column.null_count:
             places = pc.if_else(column.is_valid(), places, pa.scalar(None, pa.int64()))
@@ -195,9 +189,6 @@ class _AtEnd(PartialAggregate):
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
         return {self._function: column.take(results[0])}
-
-    def partial_of_each(self, column: pa.Array) -> Partial:
-        return {self._function: column}
 
     def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
         (part,), (kept,) = partial.values(), accumulators.values()
@@ -242,12 +233,12 @@ class Last(_AtEnd):
 class StdDev(PartialAggregate):
     """The standard deviation of a column of numbers, as a double.
 
-    The merge of partial results subtracts no large sums. Source: Chan, Golub and LeVeque, Updating
-    Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+    The merge of partial results does not subtract large sums, so it loses no digits. Source: Chan, Golub and
+    LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
     Attributes:
-        ddof: Number subtracted from the number of values: 1 for a sample, 0 for a population. If there are
-            no more values than that, the result is null.
+        ddof: Number subtracted from the number of values: 1 for a sample, 0 for a population. The result is
+            null if there are at most `ddof` values.
     """
 
     column: str
@@ -277,7 +268,7 @@ class StdDev(PartialAggregate):
         return {"count": count, "mean": pc.fill_null(mean, 0.0), "squares": squares}
 
     def partial_of_each(self, column: pa.Array) -> Partial:
-        """The value as the mean; NaN and infinite values have no distance to it."""
+        """The value as the mean, with squares of 0; NaN for NaN and infinite values."""
         mean = pc.fill_null(column, 0.0)
         return {"count": _ones_of(column), "mean": mean, "squares": pc.subtract(mean, mean)}
 

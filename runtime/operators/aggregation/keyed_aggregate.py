@@ -1,21 +1,21 @@
 """`key_by(names).aggregate(...)`: accumulators by key in columns, and the combiner in front of the exchange.
 
-**`KeyedAggregateOperator`** updates the accumulators a batch at a time.
+**`KeyedAggregateOperator`** updates the accumulators one batch at a time.
 
-**`Combiner`** keeps partial results in front of an exchange. It groups the records of one sender into one row
-per key, and sends these rows instead. They leave after a tenth of a second, before a barrier, at the end, and
-at `MOST_KEYS` rows. With few keys that saves the exchange and the receiver nearly all work (Flink: local
-aggregation with mini-batches).
+**`Combiner`** keeps partial results in front of an exchange (Flink: local aggregation with mini-batches). It
+groups the records of one sender into one row per key, and sends these rows instead. It sends them after a
+tenth of a second, before a barrier, at the end of the data, and when it has `MOST_KEYS` rows. With few keys
+that saves the exchange and the receiver nearly all their work.
 
-Where keys hardly repeat, grouping would only cost time. So a combiner compares each batch's number of rows
-before and after grouping (`Gain`). When most are left, it sends some batches unchanged, then tries again.
+If keys hardly repeat, grouping only costs time. So a combiner compares each batch's number of rows before and
+after grouping (`Gain`). If grouping has saved few rows, it sends some batches unchanged, then tries again.
 
-A combiner's partial results are in no snapshot: it is empty when the barrier leaves.
+No snapshot holds a combiner's partial results: it has sent them all when the barrier leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from penstock.runtime.operators.aggregation.aggregation import PARTIAL, Aggregation, is_partial
 from penstock.runtime.operators.aggregation.batch_columns import ColumnOperator, KeyedColumnOperator
 from penstock.runtime.operators.aggregation.column_aggregate import distinct
-from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.operators.operator import Output
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.state.column_table import ColumnTable
@@ -37,13 +37,12 @@ PATIENCE: Final = 0.1
 #: Maximum number of kept keys.
 MOST_KEYS: Final = 1 << 16
 
-#: Share of the rows that grouping must save in order to pay.
+#: Share of a batch's rows that grouping must save in order to pay.
 _LEAST_GAIN: Final = 0.4
-#: Multiple of the rows of a batch without gain, after which grouping is tried again.
-_UNTRIED: Final = 32
-#: Minimum rows of a batch that predicts the gain of others.
+#: Pause after a batch without gain before grouping is tried again, as a multiple of the batch's rows.
+_PAUSE: Final = 32
+#: Minimum number of rows of a batch that predicts the gain of the next batches.
 _TELLING: Final = 256
-
 
 #: Name of the state table that holds the accumulators.
 AGGREGATE_STATE: Final = "aggregate"
@@ -53,10 +52,9 @@ _SLICE: Final = 1 << 16
 
 
 class Gain:
-    """Decides whether to group batches by key; without a gain, it tries again from time to time.
+    """Decides whether to group batches by key; pauses after a batch without gain, then tries again.
 
-    The pause is counted in rows, not batches: few keys repeat in a small batch, so it says little about large
-    ones.
+    The pause is counted in rows. Small batches predict nothing, as few keys repeat in them.
 
     Example:
         >>> gain = Gain()
@@ -67,38 +65,29 @@ class Gain:
     """
 
     def __init__(self) -> None:
-        self._untried = 0
+        self._pause = 0
 
     def should_try(self, rows: int) -> bool:
-        if self._untried <= 0:
+        if self._pause <= 0:
             return True
-        self._untried -= rows
+        self._pause -= rows
         return False
 
     def learn(self, rows: int, left: int) -> bool:
-        """Note the rows of a batch before and after grouping; return whether it pays, as far as known."""
+        """Note the rows of a batch before and after grouping; return false if grouping did not pay."""
         if rows < _TELLING or left <= (1 - _LEAST_GAIN) * rows:
             return True
-        self._untried = _UNTRIED * rows
+        self._pause = _PAUSE * rows
         return False
 
 
 class Combiner(ColumnOperator):
-    """Keeps partial results for a while; subclasses decide which batches are grouped, and how."""
+    """Keeps partial results for a short time; subclasses decide which batches are grouped, and how."""
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
         super().__init__(key, aggregation)
         self._gain = Gain()
         self._table = ColumnTable("partial results", 1, tracks_changes=False)
-        self._flush_at: float | None = None
-        self._monotonic: Callable[[], float] = lambda: 0.0
-
-    def open(self, context: OperatorContext) -> None:
-        self._monotonic = context.connector.clock.monotonic
-
-    @property
-    def flush_at(self) -> float | None:
-        return self._flush_at
 
     def flush(self) -> Iterator[Output]:
         self._flush_at = None
@@ -109,12 +98,6 @@ class Combiner(ColumnOperator):
         self._table.clear()
         for partials in sent:
             yield self._sent(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
-
-    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        return self.flush()
-
-    def end_of_data(self) -> Iterator[Output]:
-        return self.flush()
 
     def _taken_in(
         self, rows: int, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
@@ -130,7 +113,7 @@ class Combiner(ColumnOperator):
             yield from self.flush()
 
     def _passed_on(self, batch: Batch) -> Iterator[Output]:
-        """Send the kept partial results, then a batch unchanged, so that rows of a key keep their order."""
+        """Send the kept partial results, then this batch, so that the rows of a key keep their order."""
         yield from self.flush()
         yield self._sent(batch)
 
@@ -140,10 +123,10 @@ class Combiner(ColumnOperator):
 
 
 class CombineOperator(Combiner):
-    """Groups records by key before they are sent.
+    """Groups records by key before they are sent; for aggregations without windows.
 
-    Watermarks overtake the kept partial results. That is harmless: an aggregation without windows does not
-    use event time, and its results have no timestamps.
+    Watermarks overtake the kept partial results. That is harmless: the aggregation does not use event time,
+    and its results have no timestamps.
     """
 
     @property
@@ -163,12 +146,12 @@ class CombineOperator(Combiner):
 class KeyedAggregateOperator(KeyedColumnOperator):
     """Keeps the accumulators of each key and emits the results of the keys that a batch has touched.
 
-    Rows are turned into columns, so that both formats have one state. The output is Arrow batches: the key's
-    columns, then a column for each function.
+    Rows are converted to columns, so that both formats have the same state. The output is Arrow batches: the
+    columns of the key, then a column for each function.
 
     Args:
-        emit_every: Seconds between two outputs; `None` emits for every batch. The keys touched since the last
-            output are emitted before a barrier, too, so that no snapshot holds them.
+        emit_every: Seconds between two outputs; `None` emits after every batch. An output before each barrier
+            has the keys touched since the last one, so that no snapshot holds these keys.
         has_combiner: Whether a combiner stands in front of the exchange.
     """
 
@@ -186,28 +169,19 @@ class KeyedAggregateOperator(KeyedColumnOperator):
         self._has_combiner = has_combiner
         self._emit_every = emit_every
         self._gain = Gain()
-        self._monotonic: Callable[[], float] = lambda: 0.0
-        self._flush_at: float | None = None
+        #: Whether a slot was touched since the last output.
         self._touched: NDArray[np.bool_] = np.zeros(0, np.bool_)
-
-    def open(self, context: OperatorContext) -> None:
-        super().open(context)
-        self._monotonic = context.connector.clock.monotonic
 
     @property
     def doing(self) -> str:
         return f"aggregating by {self._key.__name__}"
-
-    @property
-    def flush_at(self) -> float | None:
-        return self._flush_at
 
     def process(self, batch: Batch) -> Iterator[Output]:
         self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
             slots = self._aggregation.merge(self._table, batch.batch)
         elif len(batch):
-            # Partial results that had become rows on the way would be counted as records.
+            # If partial results were converted to rows on the way, they would be counted as records.
             assert isinstance(batch, ArrowBatch) or not self._has_combiner, "a combiner sends columns"
             touched = []
             for rows, keys, inputs in self._columns.of(batch):
@@ -229,12 +203,6 @@ class KeyedAggregateOperator(KeyedColumnOperator):
         self._touched[slots] = False
         for start in range(0, len(slots), _SLICE):
             yield from self._emitted(slots[start : start + _SLICE])
-
-    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        return self.flush()
-
-    def end_of_data(self) -> Iterator[Output]:
-        return self.flush()
 
     def _merged(self, rows: int, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> Slots:
         if not self._gain.should_try(rows):

@@ -1,30 +1,29 @@
 """`Panes`: tumbling, sliding and cumulative windows over arrays of moments, and the combiner of windows.
 
 A *pane* is the longest span of time in which no window begins or ends. All moments of a pane are in the same
-windows. So rows are grouped by pane, and each pane's row goes into all windows that hold it.
+windows. So rows are grouped by pane, and each pane's row is merged into all windows that hold the pane.
 
-Cumulative windows begin together and differ in size. Here a window is identified by its end and treated as
-one of the largest size. Only the output has its real start.
+Cumulative windows begin together and differ in size. Here such a window is identified by its end and treated
+as if it had the largest size. Only the output has its real start.
 
 `WindowCombineOperator` groups the records of one sender into one row per key and pane, and sends these rows
-instead. Event time makes that harder than without windows. A partial result can't go to the side output of
-late records, so it must hold no record that is late at the receiver.
+instead. A partial result can't go to the side output of late records. So it must not contain a record that is
+late at the receiver. Three facts ensure that:
 
-Why it is right.
-
-1. The receiver's watermark is the lowest of its senders', so it is never ahead of this one's. A record that
-   is not late here is not late there either, unless a watermark that ends one of its windows overtakes it. So
-   the kept rows leave before such a watermark passes.
+1. The receiver's watermark is the lowest of its senders', so it is never ahead of this sender's. A record
+   that is not late here is not late there either, unless a watermark that ends one of its windows overtakes
+   it. So the kept rows are sent before such a watermark.
 2. A record that is late here may or may not be late there. It is sent unchanged, with all of its columns, and
-   may overtake the kept rows. With tumbling windows, no kept row belongs to its window. Where windows
-   overlap, functions that depend on the order of records have no combiner.
-3. A restored receiver continues at the watermark that it had reached. So this operator keeps its own
-   watermark in snapshots. A restored one is not behind the receivers', since both were taken at one barrier.
-   A snapshot from a job without a combiner has none. A combiner that starts from it can't judge lateness at
-   the receivers, and sends all records on.
+   may overtake the kept rows. With tumbling windows, no kept row belongs to its window. If windows overlap,
+   functions that depend on the order of records have no combiner.
+3. A restored receiver continues at the watermark that it had reached. So this operator saves its own
+   watermark, too. Both are taken at one barrier, so the restored watermark is not behind the receivers'. A
+   snapshot of a job without a combiner has no such watermark. A combiner that starts from it can't tell which
+   records are late at the receivers, and sends all records unchanged.
 
-Idle senders are the exception: they do not hold the receiver's watermark back. When one is active again, its
-records may be late there and not here. The receiver drops and counts such partial results, as Flink does.
+Idle senders are the exception: they do not hold the receiver's watermark back. When such a sender is active
+again, its records may be late there and not here. The receiver drops and counts such partial results, as
+Flink does.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ Moments = NDArray[np.int64]
 
 
 class Panes:
-    """The panes of some windows; `size` is that of the largest window, in microseconds.
+    """The panes of some windows; `size` is the size of the largest window, in microseconds.
 
     Example:
         >>> panes = Panes(SlidingEventTimeWindows(size=10e-6, slide=4e-6))
@@ -102,7 +101,7 @@ class Panes:
         return stamps - (stamps - self._offset) % self._length
 
     def only_one(self, stamps: Moments) -> int | None:
-        """The start of the only pane that holds all moments; `None` for several panes, or no moment.
+        """The start of the pane that holds all moments; `None` if there are several panes, or no moments.
 
         Example:
             >>> panes = Panes(TumblingEventTimeWindows(10e-6))
@@ -115,7 +114,7 @@ class Panes:
         return int(first) if first == last else None
 
     def windows_of(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
-        """Yield windows of some panes, each pane's last window first: starts, and which hold the pane."""
+        """Windows of some panes, the last ones first: their starts, and whether each holds its pane."""
         last = self._last_start(panes)
         for number in range(-(-self.size // self._slide)):
             starts = last - number * self._slide
@@ -125,7 +124,7 @@ class Panes:
     def open_windows(
         self, panes: Moments, reached: int | None
     ) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
-        """Starts of windows, and which of them hold their pane and have not fired at a watermark."""
+        """Starts of windows, and whether each holds its pane and has not fired at this watermark."""
         for starts, holds in self.windows_of(panes):
             is_open = holds & ~self.are_over(starts, reached)
             if is_open.any():
@@ -138,7 +137,7 @@ class Panes:
         return are_over
 
     def are_late(self, stamps: Moments, reached: int | None) -> NDArray[np.bool_]:
-        """The moments in no window that is still open at a watermark."""
+        """Whether each moment is in no window that is open at this watermark."""
         # Usually not even the earliest moment is late.
         if len(stamps) and not self.are_over(self._last_start(stamps.min(keepdims=True)), reached).any():
             return np.zeros(len(stamps), np.bool_)
@@ -161,9 +160,9 @@ def partials_by_pane(
     inputs: Mapping[str, pa.Array],
     stamps: Moments,
 ) -> pa.RecordBatch:
-    """Partial results with one row for each key and pane, and a column `PANE`.
+    """Partial results with one row per key and pane, and a column `PANE`.
 
-    Most batches lie within one pane. They are grouped by the key alone, which takes half of the time.
+    Most batches lie within one pane. They are grouped by the key alone, which takes half the time.
     """
     only = panes.only_one(stamps)
     if only is None:
@@ -176,11 +175,14 @@ def partials_by_pane(
 
 
 class WindowCombineOperator(Combiner):
+    """Groups records by key and pane before they are sent."""
+
     _reached: ReachedWatermark
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:
         super().__init__(key, aggregation)
         self._panes = Panes(windows)
+        #: Whether this operator's watermark is at least the receivers', so that lateness can be judged.
         self._knows_receivers = True
         self._earliest_end: int = FAR
 

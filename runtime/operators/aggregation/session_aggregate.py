@@ -3,12 +3,13 @@
 A session is a slot of the table. Its first moment is a column of the key, as the start of a window is in
 `window_aggregate.py`. Its first and last moments are accumulators, too, so they are merged like all others.
 
-Records of a key within a pane as long as the gap are always in one session. So a batch is first grouped by
-key and pane. Each pane's row is a span from its first record to its last one. These spans and the live
-sessions of the same keys are joined (`joined`). Then there are three cases:
+A pane is as long as the gap, so records of a key in one pane are always in one session. A batch is first
+grouped by key and pane. Each row is a span from the first record to the last record of its pane. These spans
+are joined with the live sessions of the same keys (`joined`). Then there are three cases:
 
-- Spans join a session behind its first record. They are merged into its slot.
-- Spans join it in front, or two sessions join. The accumulators move to the slot of the new start.
+- Spans extend a live session, and its start stays. They are merged into its slot.
+- The start of a live session changes, or two of them become one. The accumulators move to the slot of the new
+  start.
 - Spans join no live session. They become new sessions in new slots.
 
 To find live sessions, each key with a session has a number, and each slot has the number of its key. A table
@@ -17,17 +18,16 @@ that is in no snapshot assigns the numbers. A key is deleted with its last sessi
 Functions that depend on the order of rows receive the rows of each session in their order, not panes. When
 two sessions become one, the earlier one comes first.
 
-**Joining spans without a loop over keys** (`joined`). Spans of a key belong together when one begins less
-than a gap after the end of those before it. They are sorted by key and start. Then a session begins with a
-new key, or where a span begins a gap or more after the latest record so far. That *latest so far* is a
-running maximum within each key. It is computed over all keys at once. For that, moments are replaced by their
-ranks, and each key's ranks lie above those of the keys before it.
+**Joining spans without a loop over keys** (`joined`). The spans are sorted by key and start. A session begins
+at each new key. It also begins at each span that starts a gap or more after the key's latest record so far.
+This latest record is a running maximum within each key, computed for all keys at once. For that, moments are
+replaced by their ranks, and each key's ranks are shifted above the ranks of the keys before it.
 
-**Late records.** A session is late when its last moment lies a gap or more behind the watermark. All of its
-records go to the side output then. The records of a batch count as simultaneous. So an otherwise late record
-is not late if others of the batch join it to an open session.
+**Late records.** A session is late when its last moment is a gap or more behind the watermark. Then all its
+records go to the side output. The records of a batch count as simultaneous. So an otherwise late record is
+not late if other records of the batch join it to an open session.
 
-Never leave two live sessions of a key less than a gap apart: the next record would join one of them.
+Never leave two live sessions of a key less than a gap apart: the next record would join only one of them.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ Numbers = NDArray[np.int64]
 #: Name of the state table that holds the accumulators.
 SESSION_AGGREGATE_STATE: Final = "session_aggregate"
 
-#: Input of the functions of a session's moments, and their results.
+#: Column of the records' timestamps; results with the first and last moment of a session.
 _MOMENT: Final = ":moment"
 _FIRST, _LAST = ":first", ":last"
-#: Their columns in the table and in partial results.
+#: Columns of these results in the table and in partial results.
 _FIRSTS, _LASTS = f"{_FIRST}:min", f"{_LAST}:max"
 
 
 class SessionAggregateOperator(ColumnWindowOperator):
-    """Aggregates by key and session; `gap` is in microseconds, and all functions must combine."""
+    """Aggregates by key and session; `gap` is in microseconds, and all functions are `PartialAggregate`s."""
 
     state_name = SESSION_AGGREGATE_STATE
 
@@ -106,7 +106,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
         self._keys.leave(slots)
 
     def _add_in_order(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
-        """Add rows to their sessions in the order of rows; return which rows are late."""
+        """Add rows to their sessions in their order; return whether each row is late."""
         found = self._join(_Spans(self._keys.numbers_of(keys), stamps, stamps))
         session = found.session[: len(stamps)]
         is_late = self._are_late(found)[session]
@@ -193,7 +193,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
 
 
 class JoinedSpans(NamedTuple):
-    """Sessions made of spans; `session` has the index of each span's session."""
+    """Keys, first and last moments of sessions; `session` has the index of each span's session."""
 
     session: Numbers
     keys: Numbers
@@ -251,7 +251,7 @@ class _KeysWithSessions:
         self._of_slot: Numbers = np.zeros(0, np.int64)
 
     def numbers_of(self, keys: Columns) -> Numbers:
-        """The number of each row's key; `count` or `enter` must confirm the number of a new key."""
+        """The number of each row's key; `count` must follow, and deletes new keys without a session."""
         numbers = self._numbers.slots_of(keys)
         self._sessions = _grown(self._sessions, numbers)
         return numbers
@@ -272,7 +272,12 @@ class _KeysWithSessions:
         self._of_slot[slots] = keys
 
     def count(self, keys: Numbers, stay: NDArray[np.bool_]) -> None:
-        """Set the session counts of some keys; `keys` has one entry per session. Late ones do not `stay`."""
+        """Set the number of sessions of some keys.
+
+        Args:
+            keys: The key of each session.
+            stay: Whether each session is live, not late.
+        """
         self._sessions[keys] = 0
         np.add.at(self._sessions, keys, stay)
         self._forget(keys)
@@ -301,7 +306,7 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Moments:
 
 
 def _are_among(rows: Columns, chosen: Columns) -> NDArray[np.bool_]:
-    """Return which rows are among the chosen ones, each of which occurs once."""
+    """Return whether each row is among the chosen rows, which are all different."""
     table = ColumnTable("chosen rows", 1, tracks_changes=False)
     last = int(table.slots_of(chosen).max())
     are_among: NDArray[np.bool_] = table.slots_of(rows) <= last

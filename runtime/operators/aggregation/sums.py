@@ -1,11 +1,11 @@
 """`Sum`: exact for whole numbers and decimals, and an error where the result does not fit.
 
-pyarrow's sums wrap around silently: int64 at 64 bits, `decimal128` near 38 digits. So each batch is examined
+pyarrow's sums wrap around silently: int64 at 64 bits, `decimal128` near 38 digits. So each batch is checked
 first. If its largest value times its length might not fit, it is summed in wider numbers. Whole numbers are
-summed in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
+summed in two halves of 32 bits, decimals as `decimal256`. Few batches need this.
 
-Whether a sum fits is checked when it is emitted. Until then a sum of whole numbers or decimals may have more
-digits, in a separate column. So numbers cancel out however a window's records are cut into batches.
+A sum must fit when it is emitted. Until then a sum of whole numbers or decimals may have more digits, in a
+separate column. So the result does not depend on how a window's records are cut into batches.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from penstock.runtime.state.typed_columns import GrowingColumn, Slots
 
 #: Adds decimals exactly; Arrow holds at most 76 digits.
 _EXACT: Final = Context(prec=76)
-#: Holds sums of whole numbers that do not fit 64 bits while more is added to them.
+#: Type of sums of whole numbers that do not fit 64 bits before more is added to them.
 _WIDE: Final = pa.decimal256(76, 0)
-#: Digits of the sums of decimals that do not fit; must differ from the digits of `_WIDE`.
+#: Digits of sums of decimals that do not fit `_DIGITS`; must differ from the digits of `_WIDE`.
 _WIDE_DIGITS: Final = 75
 _INT64: Final = np.iinfo(np.int64)
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
@@ -65,7 +65,7 @@ class Sum(PartialAggregate):
         return {"sum": pa.decimal128(_DIGITS, kind.scale) if kinds.is_decimal128(kind) else kind}
 
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The sum; in wider numbers where it might not fit."""
+        """The sum; of wider numbers if it might not fit."""
         if kinds.is_decimal(column.type):
             if _may_have(column, 10 ** (_DIGITS - column.type.scale)):
                 wide = column.cast(pa.decimal256(76, column.type.scale))
@@ -89,7 +89,7 @@ class Sum(PartialAggregate):
         return {"sum": pa.array(sums, pa.int64()) if fit else _wide(sums)}
 
     def partial_of_each(self, column: pa.Array) -> Partial | None:
-        """The value itself; decimals are objects in state, so grouping them first is faster."""
+        """The value itself; decimals are Python objects in state, so they are grouped first."""
         return None if kinds.is_decimal(column.type) else {"sum": column}
 
     def merge(self, accumulators: Accumulators, slots: Slots, partial: Partial) -> None:
@@ -112,7 +112,7 @@ class Sum(PartialAggregate):
     def merge_beside(
         self, own: Accumulators, others: Sequence[GrowingColumn], slots: Slots, partial: Partial
     ) -> None:
-        """Add to the sum of this type; decimals and floats have no exact common sum."""
+        """Add to the sum of this type; decimals and floats have no exact sum in common."""
         (part,) = partial.values()
         wrong = kinds.is_floating if kinds.is_decimal(part.type) else kinds.is_decimal
         strange = [other for other in others if wrong(other.kind) and not _is_whole(other.kind)]
@@ -123,7 +123,7 @@ class Sum(PartialAggregate):
     def result_of_types(
         self, columns: Sequence[GrowingColumn], slots: Slots
     ) -> list[tuple[Any, pa.DataType]]:
-        """The sum of all types: a double for whole numbers and floats, a decimal for them and decimals."""
+        """The sum of all types: a double for whole numbers and floats, else a decimal."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         # Whole numbers first, so that others are added to them.
         for column in sorted(columns, key=lambda column: not _is_whole(column.kind)):
@@ -151,8 +151,8 @@ class Sum(PartialAggregate):
         if isinstance(value, float):
             if float(old) != old:
                 msg = (
-                    f"Sum({self.column!r}) is {old} of whole numbers and {value} of floats, and no double is "
-                    f"{old}; make them of one type with a map in front of key_by"
+                    f"Sum({self.column!r}) is {old} of whole numbers and {value} of floats; no double equals "
+                    f"{old}. Convert the values to one type with a map in front of key_by"
                 )
                 raise SumOverflowError(msg, row)
             return float(old) + value, pa.float64()

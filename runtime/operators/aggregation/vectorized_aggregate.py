@@ -1,15 +1,15 @@
 """`VectorizedAggregate`: an aggregate function that users write, over numpy arrays.
 
-The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it gets
-the place of its key in the arrays of state. It never sees the table of all keys.
+The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it
+receives the index of the row's key in the arrays of state. It never sees the table of all keys.
 
 The declarations of a class are checked when the graph is built: its columns, its state, the values of a new
 key. The arrays are checked when a method returns. So an array of the wrong length or type raises an error
 that names the method, before any value is stored.
 
-`adapted` makes a `ColumnAggregate` of a user's function. With `merge` it is a `PartialAggregate`: each batch
-updates fresh state, which is merged into the state of the keys. Without `merge` it is a `RowAggregate`, which
-updates the state of the keys directly.
+`adapted` turns a user's function into a `ColumnAggregate`. With `merge` it is a `PartialAggregate`: each
+batch updates fresh state, which is merged into the state of the keys. Without `merge` it is a `RowAggregate`,
+which updates the state of the keys directly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VectorState: TypeAlias = MutableMapping[str, NDArray[Any]]
 
 
 class VectorizedAggregate(ABC):
-    """Base of aggregate functions of your own, over numpy arrays.
+    """Base of users' own aggregate functions, over numpy arrays.
 
     An object keeps only its constructor arguments, as several subtasks may share it. Rows in which one of the
     columns is null are skipped, as nulls do not count in any aggregate function.
@@ -51,10 +51,10 @@ class VectorizedAggregate(ABC):
     With `merge` a sender can pre-aggregate in front of the exchange. Without it the sender sends all records.
 
     Args:
-        *columns: Names of the columns that `update` receives; without any it receives slots alone.
+        *columns: Names of the columns that `update` receives; without names it only receives `slots`.
 
     Attributes:
-        state: The columns of state by name, with their numpy types: truth values, whole numbers or floats.
+        state: The columns of state by name, with their numpy types: booleans, whole numbers or floats.
 
     Example:
         >>> import numpy as np
@@ -92,7 +92,7 @@ class VectorizedAggregate(ABC):
         self.columns = columns
 
     def init(self) -> Mapping[str, Any]:
-        """Return the state of a new key, one value per column; missing columns begin with 0."""
+        """Return the state of a new key, one value per column; columns that are left out begin with 0."""
         return {}
 
     @abstractmethod
@@ -103,19 +103,18 @@ class VectorizedAggregate(ABC):
 
         Args:
             state: An array for each column of state, with one value per key.
-            columns: An array for each column, with one value per row, which must not be changed. Whole
-                numbers are int64, floats are float64, times `datetime64` or `timedelta64`; everything else is
-                Python objects.
-            slots: For each row the index of its key in the arrays of state. A key may have several rows, so
+            columns: A read-only array for each column, with one value per row. Whole numbers are int64,
+                floats are float64, times `datetime64` or `timedelta64`; everything else is Python objects.
+            slots: Index of each row's key in the arrays of state. A key may have several rows, so
                 use `np.add.at(array, slots, values)` or `np.bincount`, not `array[slots] += values`.
         """
 
     def merge(self, state: VectorState, other: Mapping[str, NDArray[Any]]) -> None:
-        """Merge the state of later rows (`other`) into `state`; optional.
+        """Merge the state of later rows (`other`) into the state of earlier rows; optional.
 
         Args:
-            state: State of earlier rows, one value per key.
-            other: State of the same keys in the same order.
+            state: An array for each column of state, with one value per key.
+            other: The same for the later rows, with the same keys in the same order.
         """
         raise NotImplementedError
 
@@ -127,7 +126,7 @@ class VectorizedAggregate(ABC):
         return f"{type(self).__name__}({', '.join(map(repr, self.columns))})"
 
 
-#: Types of functions that users may give to an aggregation.
+#: A function that users may give to an aggregation.
 AnyAggregate: TypeAlias = ColumnAggregate | VectorizedAggregate
 
 
@@ -135,7 +134,7 @@ def has_merge(function: VectorizedAggregate) -> bool:
     return type(function).merge is not VectorizedAggregate.merge
 
 
-#: Kinds of numpy types that state may have: truth values, whole numbers, floats.
+#: Kinds of numpy types that state may have: booleans, whole numbers, floats.
 _KINDS: Final = "biuf"
 
 
@@ -159,14 +158,11 @@ class _Vectors(ColumnAggregate):
     def columns(self) -> tuple[str, ...]:
         return self._names
 
-    def prepared(self, column: pa.Array) -> pa.Array:
-        return column
-
     def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         return self._types
 
     def _of_slots(self, accumulators: Accumulators, slots: Slots) -> dict[str, NDArray[Any]]:
-        """The state of slots; slots without state get the state of a new key."""
+        """The state of some slots; a slot without state has the state of a new key."""
         return {
             part: np.where(accumulators[part].valid[slots], accumulators[part].values[slots], value)
             for part, value in self._initial.items()
@@ -194,12 +190,11 @@ class _Vectors(ColumnAggregate):
         try:
             # Copied, because the function may have kept the array and may change it.
             return pa.array(found.copy(), from_pandas=False)
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, OverflowError, TypeError) as error:
             self._refuse(self._function.result, f"returned values of no Arrow type: {error}")
 
     def _run(self, method: Callable[..., Any], state: dict[str, NDArray[Any]], *others: Any) -> None:
-        counts = {len(array) for array in state.values()}
-        (count,) = counts
+        (count,) = {len(array) for array in state.values()}
         self._called(method, state, *others)
         for part in state.keys() - self._dtypes.keys():
             self._refuse(
@@ -219,7 +214,7 @@ class _Vectors(ColumnAggregate):
             raise
         except Exception as error:
             msg = f"{self._of(method)} failed: {error_text(error)}"
-            # With the user's frames, so that the operator's error names the line that failed.
+            # The user's frames stay, so that the operator's error names the line that failed.
             raise PenstockError(msg).with_traceback(error.__traceback__) from error
 
     def _refuse(self, method: Callable[..., Any], what: str) -> NoReturn:
@@ -235,7 +230,7 @@ class CombiningVectors(_Vectors, PartialAggregate):
         return [Grouping(pa.array(np.arange(len(column))), "list")]
 
     def partial_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Partial:
-        """Fresh state of each key, updated with its rows; null where every row has a null."""
+        """Fresh state of each key, updated with its rows; null for a key whose rows all have a null."""
         (rows,) = results
         keys = np.empty(len(column), np.int64)
         counts = rows.value_lengths().to_numpy(zero_copy_only=False)
@@ -279,10 +274,10 @@ def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
 def _columns_of(name: str, function: VectorizedAggregate) -> tuple[str, ...]:
     columns = function.columns
     if not isinstance(columns, tuple) or not all(isinstance(column, str) for column in columns):
-        msg = f"{name} looks at {columns!r:.80}, which are no names of columns"
+        msg = f"{name} reads {columns!r:.80}: give the names of its columns as a tuple of texts"
         raise ConfigurationError(msg)
     if len(set(columns)) < len(columns):
-        msg = f"{name} looks at one column twice: {', '.join(map(repr, columns))}"
+        msg = f"{name} names one column twice: {', '.join(map(repr, columns))}"
         raise ConfigurationError(msg)
     return columns
 
@@ -299,8 +294,8 @@ def _dtypes_of(name: str, function: VectorizedAggregate) -> dict[str, np.dtype[A
         dtype = _dtype_of(given)
         if not isinstance(part, str) or dtype.kind not in _KINDS or dtype.itemsize > 8 or dtype == np.float16:
             msg = (
-                f"{what} declares the state {part!r} as {given!r:.80}; give a name and a numpy type of truth "
-                "values, whole numbers or floats of 32 or 64 bits"
+                f"{what} declares the state {part!r} as {given!r:.80}; give a name and a numpy type of "
+                "booleans, whole numbers, or floats of 32 or 64 bits"
             )
             raise ConfigurationError(msg)
         dtypes[part] = dtype
@@ -321,13 +316,13 @@ def _initial_of(
     init = function_location(function.init)
     given = function.init()
     if not isinstance(given, Mapping) or given.keys() - dtypes.keys():
-        msg = f"{name}: {init} returned {given!r:.80}; it must name values of {', '.join(map(repr, dtypes))}"
+        msg = f"{name}: {init} returned {given!r:.80}; it must have values for {', '.join(map(repr, dtypes))}"
         raise ConfigurationError(msg)
     values: dict[str, Any] = {}
     for part, dtype in dtypes.items():
         value = _of_type(given.get(part, 0), dtype)
         if value is None:
-            msg = f"{name}: {init} gives {part!r} the value {given[part]!r:.80}, which is no single {dtype}"
+            msg = f"{name}: {init} gives {part!r} the value {given[part]!r:.80}; it must be one {dtype} value"
             raise ConfigurationError(msg)
         values[part] = value
     return values
@@ -377,7 +372,7 @@ def _shape_of(value: Any) -> str:
 
 
 def _without_nulls(columns: Sequence[str], column: pa.Array, keys: Slots) -> tuple[pa.Array, Slots]:
-    """The rows in which no column is null; without columns all rows."""
+    """The rows in which no column is null; all rows if the function reads no column."""
     valid: pa.Array | None = None
     if len(columns) == 1:
         valid = column.is_valid()

@@ -2,18 +2,18 @@
 
 `ColumnWindowOperator` is the base of windows over columns. A window is a slot of a table; its start is a
 column of the key that does not decide the key group. When event time has passed a window, it is emitted and
-its slot is freed. All ends are scanned, but only when the watermark has reached the earliest one. A record
-that is late for all of its windows goes to the side output.
+its slot is freed. The ends of all windows are scanned, but only when a watermark has reached the earliest
+one. A record whose windows have all ended goes to the side output.
 
 `WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped into
 partial results by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then each pane's
 partial result is merged into all windows that hold the pane.
 
-Rows of one window lose their order across panes. So where windows overlap, functions that depend on the order
-receive the rows of each window, not of a pane. So do functions without partial results.
+Grouping by pane loses the order of rows in different panes. So if windows overlap, functions that depend on
+the order receive the rows of each window, not of a pane. Functions without partial results do, too.
 
-A combiner's partial result may be late if its sender was idle: then this subtask's watermark has passed the
-sender's. The result's records are unknown, so it is dropped and counts as one late record.
+A combiner's partial result may be late if its sender was idle, as this subtask's watermark is then ahead of
+the sender's. The records in it are unknown, so it is dropped and counts as one late record.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ WINDOW_AGGREGATE_STATE: Final = "window_aggregate"
 
 #: Columns of the output in addition to those of the key and the functions.
 WINDOW_START: Final = "window_start"
-
 WINDOW_END: Final = "window_end"
 
-#: Column of the key in addition to those of users.
+#: Column of the key in state that has the window's start, in microseconds.
 START: Final = ":start"
 
 Columns: TypeAlias = Mapping[str, pa.Array]
@@ -124,13 +123,13 @@ class ColumnWindowOperator(KeyedColumnOperator):
 
     @abstractmethod
     def _starts_of(self, slots: Slots, ends: Moments) -> Moments:
-        """Starts of the windows in these slots, as users see them."""
+        """Starts of the windows in these slots, for the output."""
 
     def _restored(self, slots: Slots) -> None:
         """Rebuild the indexes of restored windows, which no snapshot holds."""
 
     def _delete_beside(self, slots: Slots, reached: int) -> None:
-        """Delete data of fired windows, apart from their accumulators."""
+        """Delete what fired windows have apart from their accumulators."""
 
     def _late_output(self, batch: Batch, is_late: NDArray[np.bool_]) -> Iterator[Output]:
         self._late += int(is_late.sum())
@@ -208,7 +207,7 @@ class WindowedAggregateOperator(ColumnWindowOperator):
             self._aggregation.add_rows(self._table, self._pairs, some_keys, some_inputs, {START: starts})
 
     def _rows_of_windows(self, panes: Moments) -> tuple[pa.Array, pa.Array]:
-        """Each row once for each of its open windows, in the order of the rows, and the windows' starts."""
+        """The index of each row once per open window that holds it, and the starts of these windows."""
         windows = self._panes.open_windows(panes, self._reached.timestamp)
         found = [(np.flatnonzero(some), starts[some]) for starts, some in windows]
         rows, starts = (np.concatenate(arrays) for arrays in zip(*found, strict=True))

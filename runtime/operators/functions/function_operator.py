@@ -1,4 +1,4 @@
-"""`FunctionOperator`: the base of operators around one function of the user.
+"""`FunctionOperator`: the base of operators that call one function of the user.
 
 `KeyedFunctionOperator` adds a key selector and keyed state.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
@@ -31,10 +32,10 @@ from penstock.runtime.user_location import function_location
 
 
 class FunctionOperator(Operator):
-    """Counts records, tracks the record in progress, and refuses functions that can't work.
+    """Counts records, tracks the current record, and refuses functions whose results can't be valid.
 
-    A subclass must not drive the user's function with `map(function, rows)`. A `StopIteration` that escapes
-    from the function would end `map` silently and lose the rest of the batch. Comprehensions raise it.
+    A subclass must not call the user's function through `map(function, rows)`. A `StopIteration` that the
+    function raises would end `map` silently and lose the rest of the batch. A comprehension raises it.
     """
 
     batch_format: ClassVar[BatchFormats] = "both"
@@ -47,8 +48,8 @@ class FunctionOperator(Operator):
 
     def __init__(self, function: Callable[..., Any] | FunctionClass) -> None:
         self._class = function if isinstance(function, FunctionClass) else None
-        self._made: Any = None  # the opened object of the user
-        self._beside: str | None = None  # the part of the class that runs instead of the function
+        self._made: Any = None  # the user's object whose methods `snapshot` and `close` are called
+        self._beside: str | None = None  # location of another method of the user while it runs
         self._function: Callable[..., Any] = _not_made if isinstance(function, FunctionClass) else function
         self._cursor = RecordCursor()
         self._emission = Emission.AT_ONCE
@@ -111,7 +112,7 @@ class FunctionOperator(Operator):
 
 
 def functions_of(owner: object, base: type) -> Iterator[Callable[..., Any]]:
-    """The functions of a user's object that process records, and those of its states."""
+    """The methods of a user's object that process records, and the functions of its declared states."""
     kind = type(owner)
     for name in ("process", "on_timer", "snapshot"):
         if getattr(kind, name, None) is not getattr(base, name, None):
@@ -162,12 +163,20 @@ def rows_of(batch: Batch) -> RowBatch:
     return RowBatch(dicts_of_arrow(batch.batch), None if stamps is None else stamps.to_pylist())
 
 
+def filtered_rows(batch: RowBatch, chosen: Sequence[Any]) -> RowBatch:
+    """The rows for which `chosen` has a true value, with their timestamps."""
+    stamps = batch.timestamps
+    return RowBatch(
+        list(compress(batch.rows, chosen)), None if stamps is None else list(compress(stamps, chosen))
+    )
+
+
 class KeyedFunctionOperator(FunctionOperator):
-    """Selects the keys of a whole batch first, and names the key selector in its errors.
+    """Selects the keys of a whole batch first; an error of the key selector names it.
 
     A sender with a single receiver does not check all keys. So a subclass checks each new key with
-    `_check_key`. New types are checked here, because an equal key of another type (`1` and `1.0`) counts as
-    known.
+    `_check_key`. Keys of a new type are all checked here, because an equal key of another type (`1` and
+    `1.0`) is not new to the subclass.
     """
 
     keyed = True
@@ -211,13 +220,13 @@ class KeyedFunctionOperator(FunctionOperator):
         self._selecting = False
 
     def _after_type_error(self, key: Any) -> None:
-        """Explain a `TypeError`: Python raises it where an unhashable key is looked up."""
+        """Raise a clearer error if a `TypeError` came from the lookup of an unhashable key."""
         if not self._selecting:
             self._check_key(key)
 
 
 def selector_location(select: Callable[[Any], Any]) -> str:
-    """Text for messages: `key_by function len`, or `key_by column 'k'`."""
+    """The key selector in messages: `key_by function len`, or `key_by column 'k'`."""
     if isinstance(select, ColumnKey):
         return f"key_by {select.__name__}"
     return f"key_by function {function_location(select)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress
+from itertools import chain
 from types import GeneratorType
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -13,6 +13,7 @@ from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.functions.function_operator import (
     FunctionOperator,
     check_function,
+    filtered_rows,
     rows_of,
 )
 from penstock.runtime.operators.operator import OperatorContext, Output, Tagged
@@ -99,7 +100,7 @@ class FlatMapOperator(FunctionOperator):
         rows = rows_of(batch)
         function = self._function
         self._records_in += len(rows)
-        # A generator expression, not map(): a StopIteration of the user's must not look like the end.
+        # Not map(): it would take a StopIteration of the user's function for the end of the batch.
         results = (function(row) for row in self._cursor.over(rows.rows))
         for output in self._collector.collect(results, rows.timestamps):
             self._records_out += len(output)
@@ -108,9 +109,9 @@ class FlatMapOperator(FunctionOperator):
 
 
 class SplitOperator(FunctionOperator):
-    """Emits each record under the tag of the first predicate that is true, else in the main output.
+    """Emits each record to the side output of the first predicate that is true, else to the main output.
 
-    A predicate receives the records of a batch that no predicate before it has taken.
+    A predicate receives only the records of a batch for which no predicate before it is true.
 
     Example:
         >>> operator = SplitOperator({"even": lambda n: n % 2 == 0, "large": lambda n: n > 2})
@@ -125,7 +126,7 @@ class SplitOperator(FunctionOperator):
 
     def __init__(self, predicates: Mapping[str, Callable[[Any], object]]) -> None:
         self._predicates = dict(predicates)
-        # Messages name the predicate that is called or checked.
+        # `_function` is always the predicate that is called or checked, which messages name.
         super().__init__(next(iter(predicates.values())))
 
     def open(self, context: OperatorContext) -> None:
@@ -157,7 +158,7 @@ class SplitOperator(FunctionOperator):
             yield rest
 
     def _split_one_by_one(self, batch: RowBatch) -> Iterator[Output]:
-        """Call all predicates on one record before the next, and copy it: they may change or keep it."""
+        """Call all predicates on one record, then copy it; for predicates that may change or keep records."""
         rest, of_rest, places = list[Any](), list[int](), {tag: list[int]() for tag in self._predicates}
         found: dict[str, list[Any]] = {tag: [] for tag in self._predicates}
         for place, row in enumerate(self._cursor.over(batch.rows)):
@@ -180,16 +181,8 @@ class SplitOperator(FunctionOperator):
 
     def _divided(self, batch: RowBatch) -> tuple[RowBatch, RowBatch]:
         predicate = self._function
-        is_true = [bool(predicate(row)) for row in self._cursor.over(batch.rows)]
-        is_false = [not each for each in is_true]
-        return _chosen(batch, is_true), _chosen(batch, is_false)
-
-
-def _chosen(batch: RowBatch, chosen: list[bool]) -> RowBatch:
-    stamps = batch.timestamps
-    return RowBatch(
-        list(compress(batch.rows, chosen)), None if stamps is None else list(compress(stamps, chosen))
-    )
+        chosen = [bool(predicate(row)) for row in self._cursor.over(batch.rows)]
+        return filtered_rows(batch, chosen), filtered_rows(batch, [not is_chosen for is_chosen in chosen])
 
 
 B = TypeVar("B", bound=Batch)
@@ -199,7 +192,7 @@ class MapBatchesOperator(FunctionOperator):
     """Replaces every batch by the function's result.
 
     Timestamps stay when the function returns one batch that is as long as its input. The i-th output record
-    gets the time of the i-th input record. Otherwise the output has no timestamps.
+    has the timestamp of the i-th input record. Otherwise the output has no timestamps.
 
     Example:
         >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
@@ -265,7 +258,7 @@ class MapBatchesOperator(FunctionOperator):
         return own_copies(rows) if self.isolates else rows
 
     def _own_batches(self, part: Any) -> Iterator[ArrowBatch]:
-        """Arrow batches, copied if they may share the memory of a numpy array that the function keeps."""
+        """Arrow batches of a result, copied if the function may keep a numpy array with their memory."""
         for batch in _arrow_batches(part):
             yield ArrowBatch(own_batch(batch.batch)) if self._emission is Emission.AT_ONCE else batch
 
@@ -289,11 +282,11 @@ def arrow_parts(
     wanted: str = 'batch_format="arrow"',
     instead: str = 'batch_format="rows"',
 ) -> Iterator[ArrowBatch]:
-    """A batch as Arrow batches, whose columns do not depend on how the stream was cut into batches.
+    """Convert a batch to Arrow batches; their columns do not depend on how the stream was cut into batches.
 
-    Without a schema rows are grouped, in their order, by their names and by the types of their values. So a
-    column has the type that each of its values has alone, and all rows have all columns. With a schema a
-    value that does not fit unchanged is refused; a missing one is null.
+    Without a schema, successive rows with the same names and types of values form one Arrow batch. So a
+    column has the type that each of its values has alone, and no row lacks a column. With a schema, a
+    value that does not fit unchanged is refused, and a missing value is null.
     """
     if isinstance(batch, ArrowBatch):
         yield batch if schema is None else ArrowBatch(_cast(batch.batch, schema, wanted), batch.timestamps)
@@ -317,7 +310,7 @@ def arrow_parts(
             start += part.num_rows
     except NoColumnTypeError as error:
         msg = (
-            f"{wanted} needs values that a column has unchanged: {error}; the row is "
+            f"{wanted} needs values that fit a column unchanged: {error}; the row is "
             f"{short_repr(rows[error.place])}. Put a map before it, or use {instead}"
         )
         raise PenstockError(msg) from error
@@ -343,7 +336,7 @@ def _exact_columns(rows: Sequence[dict[Any, Any]], schema: pa.Schema) -> pa.Reco
     known = set(schema.names)
     unknown = next((name for name in chain.from_iterable(rows) if name not in known), None)
     if unknown is not None:
-        msg = f"{unknown!r} is none of its columns {schema.names}"
+        msg = f"{unknown!r} is not among its columns {schema.names}"
         raise MisfitError(msg)
     columns = {
         field.name: exact_column([row.get(field.name) for row in rows], field.type, field.name, rounds=True)
@@ -351,7 +344,7 @@ def _exact_columns(rows: Sequence[dict[Any, Any]], schema: pa.Schema) -> pa.Reco
     }
     lacking = next((f.name for f in schema if not f.nullable and columns[f.name].null_count), None)
     if lacking is not None:
-        msg = f"column '{lacking}' is 'not null', and it has no value"
+        msg = f"column '{lacking}' is 'not null', and the row has no value for it"
         raise MisfitError(msg)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
@@ -375,7 +368,7 @@ def _arrow_batches(part: Any) -> Iterator[ArrowBatch]:
     elif isinstance(part, pa.RecordBatch):
         yield ArrowBatch(part)
     else:
-        msg = f"it gave {short_repr(part)} of type {type(part).__name__}; give pa.RecordBatch or pa.Table"
+        msg = f"it gave {short_repr(part)} of type {type(part).__name__}; give a pa.RecordBatch or pa.Table"
         raise PenstockError(msg)
 
 

@@ -64,12 +64,12 @@ _BUILTINS_TEXT: Final = """
 """
 _BUILTINS: Final = frozenset(_BUILTINS_TEXT.split())
 
-#: Methods that only read. No builtin type has a method of one of these names that changes it.
+#: Methods that only read. No builtin type and no numpy array has a changing method of one of these names.
 _METHODS_TEXT: Final = """
     as_integer_ratio astimezone bit_length capitalize casefold center conjugate copy count date decode
     encode endswith find fromisoformat get hex index is_integer isalnum isalpha isascii isdecimal
     isdigit isdisjoint islower isnumeric isoformat isspace issubset issuperset istitle isupper items
-    join keys ljust lower lstrip partition quantize removeprefix removesuffix rfind rindex rjust
+    join keys ljust lower lstrip quantize removeprefix removesuffix rfind rindex rjust
     rpartition rsplit rstrip split splitlines startswith strftime strip swapcase time timestamp
     timetuple title to_bytes toordinal total_seconds translate upper utcoffset values weekday year zfill
     append_column cast column column_names drop_columns equals fill_null filter is_null is_valid
@@ -98,14 +98,15 @@ _FUNCTIONS: Final = frozenset({json.loads, json.dumps})
 #: Modules whose functions change none of their arguments.
 _MODULES: Final = frozenset({"math", "time", "pyarrow", "pyarrow.compute"})
 
-#: Names of arguments of the builtin functions above that are functions.
-_FUNCTION_ARGUMENTS: Final = frozenset(
+#: Names of arguments of the functions and methods above that are functions, or that receive the result.
+_UNSAFE_ARGUMENTS: Final = frozenset(
     {
         "key",
         "default",
         "cls",
         "object_hook",
         "object_pairs_hook",
+        "out",
         "parse_float",
         "parse_int",
         "parse_constant",
@@ -190,7 +191,7 @@ class _Names:
 
 
 def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
-    if _takes_function(code):
+    if _has_unsafe_argument(code):
         return False
     arguments = code.co_varnames[: code.co_argcount]
     owner = arguments[0] if names.has_owner and arguments else None
@@ -298,14 +299,14 @@ def _is_known_method(
     )
 
 
-def _takes_function(code: CodeType) -> bool:
-    """Return whether a call may receive a function by name: `sorted(rows, key=kept.append)`."""
+def _has_unsafe_argument(code: CodeType) -> bool:
+    """Return whether a call has one of `_UNSAFE_ARGUMENTS`: `sorted(rows, key=kept.append)`."""
     for step in dis.get_instructions(code):
-        if step.opname == "KW_NAMES" and _FUNCTION_ARGUMENTS & set(code.co_consts[step.arg or 0]):
+        if step.opname == "KW_NAMES" and _UNSAFE_ARGUMENTS & set(code.co_consts[step.arg or 0]):
             return True
         # Since Python 3.13 the constant before the call holds the names.
         names = step.argval if step.opname == "LOAD_CONST" and isinstance(step.argval, tuple) else ()
-        if any(isinstance(name, str) and name in _FUNCTION_ARGUMENTS for name in names):
+        if any(isinstance(name, str) and name in _UNSAFE_ARGUMENTS for name in names):
             return True
     return False
 

@@ -1,7 +1,4 @@
-"""`Trigger`: the base class that decides when a window emits, and its context.
-
-`CurrentTrigger` is the context in the operator, which sets key and window before each call of the trigger.
-"""
+"""`Trigger`: the base class that decides when a window emits, and its context."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import reduce
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.windows.window_state import (
@@ -28,6 +25,8 @@ from penstock.runtime.time.durations import micros_of
 from penstock.runtime.time.windows import TimeWindow
 
 T = TypeVar("T")
+
+_SECOND: Final = 1_000_000
 
 
 class TriggerResult(Enum):
@@ -52,64 +51,112 @@ class TriggerResult(Enum):
         self.purges = purges
 
 
-class TriggerState(Protocol):
+class TriggerState:
     """One value of a trigger for the current window; deleted with the window."""
+
+    __slots__ = ("_default", "_name", "_states")
+
+    def __init__(self, states: dict[str, Any], name: str, default: Any) -> None:
+        self._states = states
+        self._name = name
+        self._default = default
 
     def value(self) -> Any:
         """The value, or the default."""
-        ...
+        return own_copy(self._states.get(self._name, self._default))
 
     def update(self, value: Any) -> None:
         """Replace the value."""
-        ...
+        self._states[self._name] = own_copy(value)
 
     def clear(self) -> None:
         """Delete the value."""
-        ...
+        self._states.pop(self._name, None)
 
 
-class TriggerContext(Protocol):
+class TriggerContext:
     """The time, state and timers of a trigger for the current key and window."""
+
+    def __init__(self, windows: WindowState, clock: Clock) -> None:
+        self._windows = windows
+        self._clock = clock
+        self._key: Any = None
+        self._window: Span = (0, 0)
+        self._entry: Entry = []
+        self._merged: Sequence[Entry] = ()
+        self._now = 0
+        self._watermark: int | None = None
+        #: Moment of each kind of time that new timers must be later than.
+        self._floors: dict[int, int | None] = {EVENT_TIMERS: None, PROCESSING_TIMERS: None}
 
     @property
     def current_watermark(self) -> int | None:
         """The event time, in microseconds; `None` before the first watermark."""
-        ...
+        return self._watermark
 
     @property
     def current_processing_time(self) -> int:
         """The time of day in microseconds since the epoch."""
-        ...
+        return self._now
 
     def register_event_time_timer(self, at: datetime | int) -> None:
         """Call `on_event_time` when a watermark has reached a moment, which must not have passed."""
-        ...
+        self._register("event", at, EVENT_TIMERS)
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
         """Call `on_processing_time` when the time of day has reached a moment, which must not have passed."""
-        ...
+        self._register("processing", at, PROCESSING_TIMERS)
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
         """Delete a timer of the window, if there is one."""
-        ...
+        self._windows.remove_timer(self._key, self._window, _moment(at), EVENT_TIMERS)
 
     def delete_processing_time_timer(self, at: datetime | int) -> None:
         """Delete a timer of the window, if there is one."""
-        ...
+        self._windows.remove_timer(self._key, self._window, _moment(at), PROCESSING_TIMERS)
 
     def state(self, name: str, default: Any = None) -> TriggerState:
         """The state of this name for the current window."""
-        ...
+        return TriggerState(self._entry[STATE], name, default)
 
     def merge_state(self, name: str, function: Callable[[Any, Any], Any]) -> None:
         """In `on_merge`: combine the state of the merged windows; other state of these windows is lost."""
-        ...
+        values = [entry[STATE][name] for entry in self._merged if name in entry[STATE]]
+        if values:
+            self._entry[STATE][name] = own_copy(reduce(function, values))
+
+    def _register(self, domain: str, at: datetime | int, kind: int) -> None:
+        if self._watermark == END_OF_TIME:
+            return
+        moment, floor = _moment(at), self._floors[kind]
+        if floor is not None and moment <= floor:
+            msg = (
+                f"a trigger set a timer of {domain} time at {moment} for key {self._key!r:.100}, which is in "
+                f"the past: it must be later than {floor} (microseconds since the epoch). Return FIRE instead"
+            )
+            raise PenstockError(msg)
+        self._windows.add_timer(self._key, self._window, moment, kind)
+
+
+class CurrentTrigger(TriggerContext):
+    """The context as its operator sees it: the operator sets time, key and window before each call."""
+
+    def begin(self, key: Any, window: Span, entry: Entry, merged: Sequence[Entry] = ()) -> None:
+        self._key, self._window, self._entry, self._merged = key, window, entry, merged
+
+    def begin_batch(self, watermark: int | None) -> None:
+        self._watermark = self._floors[EVENT_TIMERS] = watermark
+        self._now = int(self._clock.now() * _SECOND)
+        self._floors[PROCESSING_TIMERS] = self._now - 1
+
+    def begin_timer(self, at: int, kind: int) -> None:
+        self._floors[kind] = at
 
 
 class Trigger(ABC, Generic[T]):
     """Decides when a window emits (Flink's `Trigger`).
 
-    One object serves all windows of a subtask. Put the state of a window into `ctx.state`. State and
+    One object serves all windows of a subtask. Keep the state of a window in `ctx.state`. State and
     timers of a window are deleted with it.
 
     Example:
@@ -152,7 +199,7 @@ class Trigger(ABC, Generic[T]):
 
     @property
     def can_merge(self) -> bool:
-        """Whether the trigger works for windows that merge, such as sessions: its class has an `on_merge`."""
+        """Whether the trigger supports windows that merge, such as sessions: its class has an `on_merge`."""
         return type(self).on_merge is not Trigger.on_merge
 
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
@@ -169,97 +216,6 @@ class Trigger(ABC, Generic[T]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
-
-
-_SECOND: Final = 1_000_000
-
-
-class CurrentTrigger:
-    """The `TriggerContext` of the operator; `watermark` is the reached event time."""
-
-    def __init__(self, windows: WindowState, clock: Clock) -> None:
-        self._windows = windows
-        self._clock = clock
-        self._key: Any = None
-        self._window: Span = (0, 0)
-        self._entry: Entry = []
-        self._merged: Sequence[Entry] = ()
-        self._processing_floor = 0
-        self._now = 0
-        self._event_floor: int | None = None
-        self.watermark: int | None = None
-
-    def begin(self, key: Any, window: Span, entry: Entry, merged: Sequence[Entry] = ()) -> None:
-        self._key, self._window, self._entry, self._merged = key, window, entry, merged
-
-    def begin_batch(self, watermark: int | None) -> None:
-        self.watermark = self._event_floor = watermark
-        self._now = int(self._clock.now() * _SECOND)
-        self._processing_floor = self._now - 1
-
-    def begin_timer(self, at: int, *, is_event_time: bool) -> None:
-        if is_event_time:
-            self._event_floor = at
-        else:
-            self._processing_floor = at
-
-    @property
-    def current_watermark(self) -> int | None:
-        return self.watermark
-
-    @property
-    def current_processing_time(self) -> int:
-        return self._now
-
-    def register_event_time_timer(self, at: datetime | int) -> None:
-        self._register("event", at, self._event_floor, EVENT_TIMERS)
-
-    def register_processing_time_timer(self, at: datetime | int) -> None:
-        self._register("processing", at, self._processing_floor, PROCESSING_TIMERS)
-
-    def delete_event_time_timer(self, at: datetime | int) -> None:
-        self._windows.remove_timer(self._key, self._window, _moment(at), EVENT_TIMERS)
-
-    def delete_processing_time_timer(self, at: datetime | int) -> None:
-        self._windows.remove_timer(self._key, self._window, _moment(at), PROCESSING_TIMERS)
-
-    def state(self, name: str, default: Any = None) -> StateOfWindow:
-        return StateOfWindow(self._entry[STATE], name, default)
-
-    def merge_state(self, name: str, function: Callable[[Any, Any], Any]) -> None:
-        values = [entry[STATE][name] for entry in self._merged if name in entry[STATE]]
-        if values:
-            self._entry[STATE][name] = own_copy(reduce(function, values))
-
-    def _register(self, domain: str, at: datetime | int, floor: int | None, kind: int) -> None:
-        if self.watermark == END_OF_TIME:
-            return
-        moment = _moment(at)
-        if floor is not None and moment <= floor:
-            msg = (
-                f"a trigger set a timer of {domain} time at {moment} for key {self._key!r:.100}, which is in "
-                f"the past: it must lie behind {floor} (microseconds since the epoch). Return FIRE instead"
-            )
-            raise PenstockError(msg)
-        self._windows.add_timer(self._key, self._window, moment, kind)
-
-
-class StateOfWindow:
-    __slots__ = ("_default", "_name", "_states")
-
-    def __init__(self, states: dict[str, Any], name: str, default: Any) -> None:
-        self._states = states
-        self._name = name
-        self._default = default
-
-    def value(self) -> Any:
-        return own_copy(self._states.get(self._name, self._default))
-
-    def update(self, value: Any) -> None:
-        self._states[self._name] = own_copy(value)
-
-    def clear(self) -> None:
-        self._states.pop(self._name, None)
 
 
 def _moment(at: datetime | int) -> int:

@@ -1,31 +1,31 @@
 """`TriggeredWindowOperator`: windows of any assigner, with a trigger, an evictor and lateness.
 
-`WindowOperator` has the most common windows: one size, event time, one result. It folds a batch record by
-record without a trigger. This operator calls the trigger for each record, and supports all other windows.
-Both keep the same contents of a window (`window_contents.py`).
+`WindowOperator` has the most common windows: one size, event time, one result. It needs no trigger. This
+operator calls a trigger for each record, and supports all other windows. The contents of windows are the same
+for both (`window_contents.py`).
 
-*A record.* The assigner returns its windows. A merging assigner's window is first joined with the overlapping
-windows of its key. A window of event time whose life has ended accepts no record. A record that no window
-accepts is late, and goes to the side output. Otherwise it is added to the contents, and the trigger decides
-whether to emit.
+**Record.** The assigner returns its windows. If the assigner merges, each of them is first merged with the
+overlapping windows of the key. A window of event time whose life has ended accepts no record. A record that
+no window accepts is late, and goes to the side output. Otherwise it is added to the contents, and the trigger
+decides whether to emit.
 
-*A timer.* The trigger is called if it has set the timer. After the call at its last moment, the window is
-deleted. A window of event time lives until its last microsecond plus the lateness, a window of processing
+**Timer.** The trigger is called if it has set the timer. At the end of its life the window is deleted, after
+that call. A window of event time lives until its last microsecond plus the lateness, a window of processing
 time until its last microsecond.
 
-*A merge.* The new window's entry replaces the old ones. It has their merged contents, the earlier window
+**Merge.** The new window's entry replaces the old ones. It has their merged contents, the earlier window
 first, and the state that `on_merge` merges. Timers of the old windows are deleted; `on_merge` sets new ones.
 All this happens before the record is added. So a session grows with each record, and is never half merged.
 
-*Many timers* fire in portions: the watermark is held while `flush` fires some at a time
+**Many timers** fire in portions: the watermark is held while `flush` fires some at a time
 (`held_watermark.py`).
 
-*The end.* At the end of the input all windows of event time fire, and those of processing time as well,
-because no more records can come. Flink drops the latter. Timers that are set during this are ignored.
+**End of the input.** All windows of event time fire, and those of processing time as well, because no more
+records can come. Flink drops the latter. Timers that a trigger sets at that time are ignored.
 
-A window must never emit a record twice because of a failure. A window with contents must never be deleted
-before its trigger was called at its last moment. Whether a record is late must not depend on where in the
-stream a restart begins (`held_watermark.py`).
+A failure must never make a window emit a record twice. A timer at the end of a window's life must fire before
+the window is deleted. Whether a record is late must not depend on where in the stream a restart begins
+(`held_watermark.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from penstock.runtime.operators.held_watermark import some_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.user_code.result_collector import iterator_of
 from penstock.runtime.operators.windows.trigger import CurrentTrigger, Trigger, TriggerResult
-from penstock.runtime.operators.windows.triggers import Evictor, TimestampedValue
+from penstock.runtime.operators.windows.triggers import Evictor, TimestampedValue, parts_of
 from penstock.runtime.operators.windows.window import (
     LATE_RECORDS,
     REACHED,
@@ -55,6 +55,7 @@ from penstock.runtime.operators.windows.window_state import (
     CONTENTS,
     EVENT_TIMERS,
     PROCESSING_TIMERS,
+    STATE,
     Entry,
     Span,
     WindowState,
@@ -98,6 +99,10 @@ class TriggeredWindowOperator(RowWindowOperator):
         super().__init__(key_selector, contents, plan.late_tag)
         self._plan = plan
         self._assigner, self._trigger = plan.assigner, plan.trigger
+        #: Whether a user's trigger receives the records, and could change them.
+        self._has_user_trigger = any(
+            not type(part).__module__.startswith("penstock.") for part in parts_of(plan.trigger)
+        )
         #: The running function of the assigner, trigger, evictor or contents; error messages name it.
         self._asking: Callable[..., Any] | None = None
         self._late_rows: list[Any] = []
@@ -150,7 +155,7 @@ class TriggeredWindowOperator(RowWindowOperator):
     def flush_at(self) -> float | None:
         if self._hold.is_due:
             return 0.0
-        at = self._windows.processing_time.next_at
+        at = self._windows.due[PROCESSING_TIMERS].next_at
         return None if at is None else self._clock.monotonic() + at / _SECOND - self._clock.now()
 
     def flush(self) -> Iterator[Output]:
@@ -180,8 +185,8 @@ class TriggeredWindowOperator(RowWindowOperator):
             if tuple(saved) != self._shape:
                 old, new = (", ".join(map(str, shape)) for shape in (saved, self._shape))
                 msg = (
-                    f"the restored windows are others ({old}) than those of this program ({new}): assigner, "
-                    "contents and kind of trigger stay. Give the operator a new id, or leave them alone"
+                    f"the restored windows ({old}) differ from those of this program ({new}): assigner, "
+                    "contents and kind of trigger must stay. Give the operator a new id, or change them back"
                 )
                 raise StateMismatchError(msg)
 
@@ -210,9 +215,9 @@ class TriggeredWindowOperator(RowWindowOperator):
             for key, stamp, row in zip(keys, stamps, self._cursor.over(rows.rows), strict=True):
                 if not self._windows.has_key(key):
                     self._check_key(key)
-                self._asking = asked
                 moment = stamp if assigner.is_event_time else now
                 assert moment is not None, "records without timestamps were refused"
+                self._asking = asked
                 spans = windows_of(row if asked is None else own_copy(row), moment)
                 self._asking = None
                 if len(spans) > 1:
@@ -235,10 +240,11 @@ class TriggeredWindowOperator(RowWindowOperator):
         self._stamp = None
 
     def _is_over(self, window: Span) -> bool:
-        if not self._assigner.is_event_time or self._calls.watermark is None:
+        reached = self._reached.timestamp
+        if not self._assigner.is_event_time or reached is None:
             return False
         last = self._windows.last_moment(window)
-        return last is not None and last <= self._calls.watermark
+        return last is not None and last <= reached
 
     def _add(self, key: Any, span: Span, row: Any, stamp: int | None) -> tuple[Entry, TriggerResult]:
         """Put a record into a window, and call the trigger; return the window's entry and the result."""
@@ -253,20 +259,18 @@ class TriggeredWindowOperator(RowWindowOperator):
             entry.append(contents.first(kept))
         self._calls.begin(key, span, entry)
         self._asking = self._trigger.on_element
-        result = self._trigger.on_element(self._shown(row), stamp, window, self._calls)
+        shown = own_copy(row) if self._has_user_trigger else row
+        result = self._trigger.on_element(shown, stamp, window, self._calls)
         self._asking = None
         windows.touch(key, span, entry)
         return entry, result
-
-    def _shown(self, row: Any) -> Any:
-        return row if type(self._trigger).__module__.startswith("penstock.") else own_copy(row)
 
     def _obeyed(
         self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
     ) -> Iterator[Any]:
         if not isinstance(result, TriggerResult):
             msg = (
-                f"trigger {type(self._trigger).__name__} returned {result!r:.80}, which is no TriggerResult "
+                f"trigger {type(self._trigger).__name__} returned {result!r:.80}: return a TriggerResult, "
                 "such as TriggerResult.CONTINUE or TriggerResult.FIRE"
             )
             raise PenstockError(msg)
@@ -285,7 +289,7 @@ class TriggeredWindowOperator(RowWindowOperator):
             self._windows.touch(key, span, entry)
 
     def _is_over_early(self, entry: Entry) -> bool:
-        """Whether a window can be deleted before its end: it is empty, and no other window can join it."""
+        """Whether a window can be deleted before its end: it is empty, and no later record can extend it."""
         return is_empty(entry) and (self._assigner.is_endless or not self._assigner.is_merging)
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
@@ -322,12 +326,12 @@ class TriggeredWindowOperator(RowWindowOperator):
         old = []
         for span in overlapping:
             entry = self._windows.get(key, span)
-            assert entry is not None, "it was found among the windows of the key"
+            assert entry is not None, "these are windows of the key"
             self._calls.begin(key, span, entry)
-            before = {**entry[0]}
+            state = {**entry[STATE]}  # `clear` may delete it before `on_merge` reads it
             self._asking = self._trigger.clear
             self._trigger.clear(TimeWindow(*span), self._calls)
-            old.append([before, *self._windows.delete(key, span)[1:]])
+            old.append([state, *self._windows.delete(key, span)[1:]])
         entry = self._windows.open(key, merged)
         contents = [other[CONTENTS] for other in old if len(other) > CONTENTS]
         if contents:
@@ -340,7 +344,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         self._windows.touch(key, merged, entry)
 
     def _next_end(self) -> int | None:
-        return self._windows.event_time.next_at
+        return self._windows.due[EVENT_TIMERS].next_at
 
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
         self._begin_batch()
@@ -350,19 +354,19 @@ class TriggeredWindowOperator(RowWindowOperator):
         return self._emitted(self._firings(kind, until, everything))
 
     def _firings(self, kind: int, until: int, everything: bool) -> Iterator[Any]:
-        index = self._windows.event_time if kind == EVENT_TIMERS else self._windows.processing_time
+        index = self._windows.due[kind]
         due = iter(lambda: index.pop(until), None)
         for at, span, key in some_of(due, self._clock.monotonic, everything=everything):
             yield from self._on_timer(kind, at, span, key)
         self._stamp = None
 
     def _on_timer(self, kind: int, at: int, span: Span, key: Any) -> Iterator[Any]:
-        """Fire a window's timer: call the trigger that has set it, and delete the window if it has ended."""
+        """Call the trigger if it has set the timer; delete the window if it is empty or has ended."""
         entry = self._windows.get(key, span)
         assert entry is not None, "only open windows are due"
         is_event_time, window = kind == EVENT_TIMERS, TimeWindow(*span)
         is_last = at == self._windows.last_moment(span) and is_event_time == self._assigner.is_event_time
-        self._calls.begin_timer(at, is_event_time=is_event_time)
+        self._calls.begin_timer(at, kind)
         self._calls.begin(key, span, entry)
         if at in entry[kind]:
             entry[kind].remove(at)
@@ -374,12 +378,11 @@ class TriggeredWindowOperator(RowWindowOperator):
             yield from self._obeyed(result, key, window, entry, is_last=is_last)
         left = self._windows.get(key, span)
         if left is None:
-            return  # the window is empty
-        entry = left
-        if self._is_over_early(entry):
+            return  # it was empty after the trigger's call
+        if self._is_over_early(left):
             self._windows.delete(key, span)
         elif is_last:
-            self._calls.begin(key, span, entry)
+            self._calls.begin(key, span, left)
             self._asking = self._trigger.clear
             self._trigger.clear(window, self._calls)
             self._asking = None

@@ -1,12 +1,12 @@
-"""The ready-made triggers and evictors.
+"""The ready-made triggers and evictors; users may write their own, too.
 
-Users may write their own, too. Triggers decide when a window emits, evictors which records it keeps.
+A trigger decides when a window emits. An evictor decides which records the window keeps.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -30,8 +30,8 @@ class EventTimeTrigger(Trigger[Any]):
     With an allowed lateness each late record makes the window emit again.
 
     Args:
-        early: Decides about results before the window's end, for example `CountTrigger(100)`.
-        late: Decides about results after the end, for windows with an allowed lateness.
+        early: Emits results before the window's end, for example `CountTrigger(100)`.
+        late: Emits results after the end, for windows with an allowed lateness.
 
     Example:
         >>> from penstock.windows import TumblingEventTimeWindows
@@ -144,22 +144,26 @@ class CountTrigger(Trigger[Any]):
         return f"CountTrigger({self.count})"
 
 
-class ContinuousProcessingTimeTrigger(Trigger[Any]):
+class _ContinuousTrigger(Trigger[Any]):
+    def __init__(self, interval: Duration) -> None:
+        self.interval = micros_of_user("interval", interval)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({timedelta(microseconds=self.interval)})"
+
+
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """Emits at an interval of processing time while a window has records to emit.
 
     As the `early` part of an `EventTimeTrigger` it emits results before the window has ended. The interval is
     a `timedelta`, or seconds.
     """
 
-    def __init__(self, interval: Duration) -> None:
-        self.interval = micros_of_user("interval", interval)
-
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Emit at the next whole interval."""
-        due = ctx.state(_NEXT)
-        if due.value() is None:
+        """Set a timer at the next whole interval, unless one is set."""
+        if ctx.state(_NEXT).value() is None:
             self._wait(ctx)
         return _CONTINUE
 
@@ -188,23 +192,17 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
         ctx.state(_NEXT).update(at)
         ctx.register_processing_time_timer(at)
 
-    def __repr__(self) -> str:
-        return f"ContinuousProcessingTimeTrigger({timedelta(microseconds=self.interval)})"
 
-
-class ContinuousEventTimeTrigger(Trigger[Any]):
+class ContinuousEventTimeTrigger(_ContinuousTrigger):
     """Emits at an interval of event time while a window has records to emit, and at its end.
 
     The interval is a `timedelta`, or seconds.
     """
 
-    def __init__(self, interval: Duration) -> None:
-        self.interval = micros_of_user("interval", interval)
-
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Emit when event time has passed the end of the interval that holds the record, or the watermark."""
+        """Set a timer at the end of the interval that holds the record, or the watermark if that is later."""
         if _is_over(window, ctx):
             return _FIRE
         ctx.register_event_time_timer(window.max_timestamp)
@@ -249,9 +247,6 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
             ctx.delete_event_time_timer(at)
             ctx.state(_NEXT).clear()
 
-    def __repr__(self) -> str:
-        return f"ContinuousEventTimeTrigger({timedelta(microseconds=self.interval)})"
-
 
 class PurgingTrigger(Trigger[Any]):
     """Deletes the contents of a window whenever `trigger` emits, so that each record is emitted once."""
@@ -288,6 +283,24 @@ class PurgingTrigger(Trigger[Any]):
         return f"PurgingTrigger({self.trigger!r})"
 
 
+def parts_of(trigger: Trigger[Any]) -> Iterator[Trigger[Any]]:
+    """A trigger, and the triggers inside it.
+
+    Example:
+        >>> list(parts_of(PurgingTrigger(CountTrigger(5))))
+        [PurgingTrigger(CountTrigger(5)), CountTrigger(5)]
+    """
+    yield trigger
+    inner: tuple[Trigger[Any] | None, ...] = ()
+    if isinstance(trigger, PurgingTrigger):
+        inner = (trigger.trigger,)
+    elif isinstance(trigger, EventTimeTrigger):
+        inner = trigger.early, trigger.late
+    for part in inner:
+        if part is not None:
+            yield from parts_of(part)
+
+
 def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger[Any] | None:
     """Return the part of a trigger that waits for ends in another kind of time than the windows'.
 
@@ -297,17 +310,8 @@ def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger
         >>> part_of_other_time(ContinuousProcessingTimeTrigger(5), is_event_time=True) is None
         True
     """
-    if isinstance(trigger, PurgingTrigger):
-        return part_of_other_time(trigger.trigger, is_event_time=is_event_time)
-    if isinstance(trigger, ProcessingTimeTrigger):
-        return trigger if is_event_time else None
-    if isinstance(trigger, EventTimeTrigger | ContinuousEventTimeTrigger) and not is_event_time:
-        return trigger
-    if isinstance(trigger, EventTimeTrigger):
-        parts = [part for part in (trigger.early, trigger.late) if part is not None]
-        wrong = (part_of_other_time(part, is_event_time=is_event_time) for part in parts)
-        return next((part for part in wrong if part is not None), None)
-    return None
+    wrong = ProcessingTimeTrigger if is_event_time else EventTimeTrigger | ContinuousEventTimeTrigger
+    return next((part for part in parts_of(trigger) if isinstance(part, wrong)), None)
 
 
 def positive(what: str, count: object) -> int:
@@ -338,7 +342,7 @@ T = TypeVar("T")
 
 
 class TimestampedValue(NamedTuple):
-    """A record of a window, with its event time in microseconds; `None` for a record without."""
+    """A record of a window, with its event time in microseconds; `None` for a record without one."""
 
     value: Any
     timestamp: int | None
@@ -348,8 +352,7 @@ class Evictor(Generic[T]):
     """Removes records from a window for good whenever it emits.
 
     Example:
-        >>> from penstock.windows import GlobalWindows
-        >>> from penstock.runtime.operators.windows.triggers import CountTrigger
+        >>> from penstock.windows import CountTrigger, GlobalWindows
         >>> from penstock.testing import OperatorHarness
         >>> class Positive(Evictor[int]):
         ...     def evict_before(self, elements, window):
@@ -393,7 +396,7 @@ class CountEvictor(Evictor[Any]):
 
 
 class TimeEvictor(Evictor[Any]):
-    """Keeps the records that are less than a span (a `timedelta`, or seconds) older than the newest one."""
+    """Keeps the records that are older than the newest one by less than a span: a `timedelta`, or seconds."""
 
     def __init__(self, span: Duration) -> None:
         self.span = micros_of_user("span", span)

@@ -1,23 +1,22 @@
 """`key_by(...).window(...)`: records of a key folded by windows of event time.
 
 `RowWindowOperator` is the base of windows over rows: contents, late records, and the held watermark.
-`WindowOperator` has windows of one size, each of which fires once. `triggered_window` has all others.
+`WindowOperator` has windows of one size, each of which fires once. `triggered_window` has all other windows.
 
-All windows of a key are one entry of keyed state, `{start: contents}`, because an entry moves with its key
-when the job is rescaled. An index in memory holds the keys with a window that ends at a given moment
-(`WindowEnds`). It replaces event-time timers. The operator builds it from the state when it opens, so
-no snapshot holds it and it can't disagree with the state.
+All windows of a key are one entry of keyed state, `{start: contents}`. An index in memory (`WindowEnds`)
+holds the keys by the ends of their windows, in place of event-time timers. The operator builds it from the
+state when it opens, so no snapshot holds it and it can't disagree with the state.
 
-A window fires once, when a watermark reaches its last microsecond, and is deleted. When many have ended,
-they fire in slices, and the watermark waits for the last slice (`held_watermark.py`). The rest is in
-the state, so a snapshot between two slices is complete.
+A window fires once, when a watermark reaches its last microsecond, and is deleted. When many windows have
+ended, they fire in portions, and the watermark waits for the last one (`held_watermark.py`). Windows that
+have not fired are in the state, so a snapshot between two portions is complete.
 
-A record is *late* if all of its windows have ended: it goes to a side output. Lateness is the same after a
-restart (`held_watermark.py`). At another parallelism a straggler may get a new window after the old one has
-fired. That happens if the old subtask of its key was ahead.
+A record is late if all of its windows have ended; it goes to a side output. A restart does not change which
+records are late (`held_watermark.py`). At another parallelism, a late record may open a window that has fired
+already. That happens if the old subtask of its key was ahead of other subtasks.
 
-Windows of one shape must never be taken for those of another (`WindowShape`). They would be emitted with only
-some of their records, or with a wrong start.
+Restored windows of another shape must be refused (`WindowShape`). They would be emitted with only some of
+their records, or with a wrong start.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ from penstock.runtime.user_location import function_location
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Length, beginnings and contents of windows; snapshots hold it.
+    """Size, starts and kind of contents of windows; snapshots hold it.
 
     Attributes:
         size: Microseconds from start to end.
         slide: Microseconds from one start to the next; `None` for an assigner without a fixed slide.
-        offset: The first start at or after the epoch; `None` as for `slide`.
+        offset: The first start at or after the epoch, in microseconds; `None` as for `slide`.
 
     Example:
         >>> print(WindowShape(10_000_000, "all records", 5_000_000, 0))
@@ -84,14 +83,14 @@ class WindowShape:
         return SavedList([self.saved], RedistributionMode.BROADCAST)
 
     def check(self, restored: Iterable[tuple[Any, ...]]) -> None:
-        """Refuse restored windows of another shape; a value that one side lacks is no difference."""
+        """Refuse restored windows of another shape; compares only values that both shapes have."""
         for saved in restored:
             old = WindowShape(*saved)
             pairs = zip(old.saved, self.saved, strict=True)
             if any(was != now for was, now in pairs if None not in (was, now)):
                 msg = (
                     f"the restored windows are {old}, those of this program are {self}. "
-                    "Give the operator a new id, or leave the windows alone"
+                    "Give the operator a new id, or change the windows back"
                 )
                 raise StateMismatchError(msg)
 
@@ -107,8 +106,8 @@ class WindowShape:
 class WindowEnds:
     """Index of keys by the ends of windows of one size; the earliest end and the first added key come first.
 
-    Windows stay in it until they fire. So keys are only added, and removed from the front. `TimerIndex` of
-    other windows can remove them at any time.
+    Windows stay in it until they fire. So keys are only added at the back and removed from the front. The
+    `TimerIndex` of other windows can remove a key at any time.
 
     Example:
         >>> ends = WindowEnds()
@@ -124,14 +123,14 @@ class WindowEnds:
     def __init__(self) -> None:
         self._ends: list[int] = []
         self._keys: dict[int, dict[Any, None]] = {}
-        #: Remaining keys of one end, and this end.
-        self._turn: deque[Any] = deque()
-        self._whose_turn = 0
+        #: The end whose windows are being removed, and its remaining keys.
+        self._removed_end = 0
+        self._left: deque[Any] = deque()
 
     @property
     def next_at(self) -> int | None:
-        if self._turn:
-            return self._whose_turn - 1
+        if self._left:
+            return self._removed_end - 1
         return self._ends[0] - 1 if self._ends else None
 
     def add(self, end: int, key: Any) -> None:
@@ -143,12 +142,12 @@ class WindowEnds:
 
     def due(self, until: int) -> Iterator[tuple[int, Any]]:
         """Remove the windows whose last microsecond has been reached; yields end and key."""
-        turn = self._turn
-        while turn or (self._ends and self._ends[0] - 1 <= until):
-            if not turn:
-                self._whose_turn = heappop(self._ends)
-                turn.extend(self._keys.pop(self._whose_turn))
-            yield self._whose_turn, turn.popleft()
+        left = self._left
+        while left or (self._ends and self._ends[0] - 1 <= until):
+            if not left:
+                self._removed_end = heappop(self._ends)
+                left.extend(self._keys.pop(self._removed_end))
+            yield self._removed_end, left.popleft()
 
 
 #: Name of the state table that holds the windows of each key.
@@ -166,12 +165,12 @@ def no_timestamps() -> PenstockError:
     return PenstockError(
         "the records have no timestamps, so they are in no window; call "
         "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
-        "not return one batch as long as its input: only such a one keeps them"
+        "not return one batch as long as its input: only one that does keeps the timestamps"
     )
 
 
 class RowWindowOperator(KeyedFunctionOperator):
-    """Folds records by key and window; watermarks wait until the windows that they end have fired."""
+    """Folds records by key and window; a watermark waits until the windows that it ends have fired."""
 
     kind: ClassVar[str] = "window"
 
@@ -259,7 +258,7 @@ class WindowOperator(RowWindowOperator):
         super().__init__(key_selector, contents, late_tag)
         self._assigner = assigner
         self._size = assigner.size
-        #: Slide of the windows, if the assigner has one; saves a call of the assigner for every record.
+        #: Slide of the windows; `None` if the assigner must be called for every record.
         self._slide = slide_of(assigner)
         self._shape = WindowShape.of(assigner, self._contents.keeps)
         self._contents.overlap = self._slide is not None and self._slide < self._size
@@ -306,11 +305,11 @@ class WindowOperator(RowWindowOperator):
     ) -> list[tuple[Any, int]]:
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late = self._assigner.starts, []
-        # The start of the last window that is closed.
+        # The start of the last window that has ended.
         reached = self._reached.timestamp
         over = -inf if reached is None else reached + 1 - size
         starts: Sequence[int] = ()
-        low = high = 0  # all timestamps between these are in the same windows
+        low = high = 0  # all timestamps from `low` up to `high` are in the windows that begin at `starts`
         key, records = None, zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)
         try:
             for key, stamp, row in records:
@@ -344,7 +343,7 @@ class WindowOperator(RowWindowOperator):
 
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
         due = some_of(self._ends.due(until), self._clock.monotonic, everything=everything)
-        # The timestamp of the last emitted window, until no window is left.
+        # `_results` sets `_stamp` to the timestamp of each window, and to `None` at the end.
         return self._collected(self._results(due), iter(lambda: self._stamp, None))
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
@@ -365,7 +364,7 @@ class WindowOperator(RowWindowOperator):
 
 
 def _same_windows(starts: Sequence[int], size: int, slide: int) -> tuple[int, int]:
-    """Bounds of the timestamps that are in exactly these windows, until a window begins or ends.
+    """Bounds of the timestamps that are in exactly these windows; the upper one is excluded.
 
     Example:
         >>> _same_windows((0, 3, 6, 9), size=10, slide=3)

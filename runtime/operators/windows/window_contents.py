@@ -31,7 +31,7 @@ class WindowContents(Protocol):
 
     @property
     def keeps(self) -> str:
-        """Name of the kind of contents, which keeps state of different kinds apart."""
+        """Name of the kind of contents; state of another kind is not restored."""
         ...
 
     def first(self, row: Any) -> Any: ...
@@ -86,16 +86,10 @@ class ReducedContents:
         return own_copy(self.function(contents, own_copy(row) if self.overlap else row))
 
 
-class ListedContents:
-    """Keeps all records in order of arrival, and emits the result of a function over them."""
-
+class _RecordList:
     keeps: ClassVar[str] = "all records"
-    isolates = True
-    overlap = False
-    other_functions: Sequence[Callable[..., Any]] = ()
-
-    def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
-        self.function = self.result_function = function
+    isolates: bool = True
+    overlap: bool = False
 
     def first(self, row: Any) -> list[Any]:
         return self.add([], row)
@@ -104,11 +98,20 @@ class ListedContents:
         contents.append(own_copy(row) if self.isolates and self.overlap else row)
         return contents
 
-    def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
-        return self.function(key, window, contents)
-
     def merged(self, first: list[Any], second: list[Any]) -> list[Any]:
         return [*first, *second]
+
+
+class ListedContents(_RecordList):
+    """Keeps all records in order of arrival, and emits the result of a function over them."""
+
+    other_functions: Sequence[Callable[..., Any]] = ()
+
+    def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
+        self.function = self.result_function = function
+
+    def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
+        return self.function(key, window, contents)
 
     def copied(self, contents: list[Any]) -> list[Any]:
         return own_copies(contents) if self.isolates else list(contents)
@@ -160,10 +163,9 @@ class PreAggregatedContents(_AroundContents):
                 yield from iterator_of(made)
 
 
-class FoldedContents(_AroundContents):
+class FoldedContents(_AroundContents, _RecordList):
     """Keeps all records, and folds them when the window emits; for windows with an evictor."""
 
-    keeps: ClassVar[str] = "all records"
     overlap = True
 
     def __init__(self, inner: Callable[[], WindowContents]) -> None:
@@ -171,22 +173,12 @@ class FoldedContents(_AroundContents):
         # A record may be part of several results.
         self._inner.overlap = True
 
-    def first(self, row: Any) -> list[Any]:
-        return self.add([], row)
-
-    def add(self, contents: list[Any], row: Any) -> list[Any]:
-        contents.append(own_copy(row) if self.isolates else row)
-        return contents
-
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
         first, *others = contents
         folded = self._inner.first(first)
         for row in others:
             folded = self._inner.add(folded, row)
         return self._inner.results(key, window, folded)
-
-    def merged(self, first: list[Any], second: list[Any]) -> list[Any]:
-        return [*first, *second]
 
     def copied(self, contents: list[Any]) -> list[Any]:
         return contents

@@ -1,19 +1,19 @@
 """`WindowState`: the open windows of one subtask, each with its trigger state, timers and contents.
 
-A window of a key is one entry of a nested table: its key, its start and end, and a list of four parts. First
-come the trigger's state by name, and its timers of event time and of processing time. The contents come last,
-and are missing after a purge. Deleting the entry deletes all of it. A checkpoint writes the windows that were
-touched since the last one.
+A window of a key is one entry of a nested table: its key, its start and end, and a list of four parts. These
+are the trigger's state by name, its timers of event time, its timers of processing time, and the contents.
+The contents are missing after a purge. Deleting the entry deletes all of it. A checkpoint writes the windows
+that were touched since the last one.
 
-An empty window has no entry either, though it has not ended; a global window never ends. A session keeps its
-entry until it has ended, even after a purge, because later records join it.
+A window that has become empty loses its entry before it ends. A session is the exception: it keeps its entry
+until it ends, even after a purge, because later records join it.
 
 Two indexes in memory (`TimerIndex`) hold the windows by their due times, in event time and in processing
 time. A window is due at each of its timers and at the end of its life. The indexes are built from the entries
 when the operator opens, so no snapshot holds them.
 
-Many keys have the same window, so they share one item of the heap. An item without keys stays in the heap
-until it is the first. When most of the heap is such waste, as with sessions, it is built anew.
+Many keys have the same window, so they share one item of the heap. An item whose keys were all removed stays
+in the heap until it is the first. When most items are such leftovers, as with sessions, the heap is rebuilt.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from penstock.runtime.state.state_table import StateTable
 #: Start and end of a window: the second part of an entry of keyed state.
 Span: TypeAlias = tuple[int, int]
 
-#: Minimum number of heap items for which waste is counted.
-_LEAST_WASTE: Final = 1024
+#: Number of leftover items that a heap may have whatever its size.
+_LEFTOVERS: Final = 1024
 
 
 class TimerIndex:
@@ -40,20 +40,16 @@ class TimerIndex:
         >>> index.add(10, (0, 11), "ann")
         >>> index.add(10, (0, 11), "bob")
         >>> index.remove(20, (0, 21), "ann")
-        >>> index.next_at, index.pop(10), index.pop(10), index.pop(10), len(index)
-        (10, (10, (0, 11), 'ann'), (10, (0, 11), 'bob'), None, 0)
+        >>> index.next_at, index.pop(10), index.pop(10), index.pop(10)
+        (10, (10, (0, 11), 'ann'), (10, (0, 11), 'bob'), None)
     """
 
     def __init__(self) -> None:
         self._keys: dict[tuple[int, Span], dict[Any, None]] = {}
         self._heap: list[tuple[int, Span]] = []
-        #: Remaining keys of one item, the next one last.
-        self._turn: list[Any] = []
-        self._whose_turn: tuple[int, Span] | None = None
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        #: The item that is being popped, and its remaining keys, the next one last.
+        self._popped: tuple[int, Span] | None = None
+        self._popped_keys: list[Any] = []
 
     @property
     def next_at(self) -> int | None:
@@ -68,10 +64,7 @@ class TimerIndex:
         if keys is None:
             keys = self._keys[item] = {}
             heappush(self._heap, item)
-        elif key in keys:
-            return
         keys[key] = None
-        self._count += 1
 
     def remove(self, at: int, window: Span, key: Any) -> None:
         item = at, window
@@ -79,7 +72,7 @@ class TimerIndex:
         if keys is None or key not in keys:
             return
         self._take_out(item, keys, key)
-        if len(self._heap) > 2 * len(self._keys) + _LEAST_WASTE:
+        if len(self._heap) > 2 * len(self._keys) + _LEFTOVERS:
             self._heap = list(self._keys)
             heapify(self._heap)
 
@@ -91,10 +84,9 @@ class TimerIndex:
             if keys is None:
                 heappop(heap)
                 continue
-            if item != self._whose_turn or not self._turn:
-                self._turn = list(reversed(keys))
-                self._whose_turn = item
-            key = self._turn.pop()
+            if item != self._popped or not self._popped_keys:
+                self._popped, self._popped_keys = item, list(reversed(keys))
+            key = self._popped_keys.pop()
             if key in keys:
                 self._take_out(item, keys, key)
                 return (*item, key)
@@ -104,7 +96,6 @@ class TimerIndex:
         del keys[key]
         if not keys:
             del self._keys[item]
-        self._count -= 1
 
 
 #: Indexes of the parts of an entry.
@@ -123,11 +114,12 @@ class WindowState:
     def __init__(self, table: StateTable, *, is_event_time: bool, lateness: int, is_endless: bool) -> None:
         self._entries = table.entries
         self._changed = table.changed
-        self._is_event_time = is_event_time
         self._lateness = lateness
         self._is_endless = is_endless
-        self.event_time = TimerIndex()
-        self.processing_time = TimerIndex()
+        #: Windows by their due times, in event time and in processing time.
+        self.due = {EVENT_TIMERS: TimerIndex(), PROCESSING_TIMERS: TimerIndex()}
+        #: The index of the windows' kind of time, which holds the ends of their lives.
+        self._ends = self.due[EVENT_TIMERS if is_event_time else PROCESSING_TIMERS]
         self._count = 0
         for key, windows in self._entries.items():
             for window, entry in windows.items():
@@ -137,7 +129,7 @@ class WindowState:
         return self._count
 
     def last_moment(self, window: Span) -> int | None:
-        """End of a window's life, in microseconds of the window's kind of time; `None` for never."""
+        """End of a window's life, in microseconds of its kind of time; `None` if it never ends."""
         return None if self._is_endless else window[1] - 1 + self._lateness
 
     def has_key(self, key: Any) -> bool:
@@ -162,7 +154,7 @@ class WindowState:
         return entry
 
     def touch(self, key: Any, window: Span, entry: Entry) -> None:
-        """Report a changed entry, after all its changes: a backend may drop its copy then."""
+        """Report a changed entry, after all its changes: a backend may encode and drop it now."""
         windows = self._entries.get(key)
         if windows is None:
             windows = self._entries[key] = {}
@@ -175,12 +167,12 @@ class WindowState:
         if not windows:
             del self._entries[key]
         self._changed.add((key, window))
-        for index, moments in ((self.event_time, entry[EVENT_TIMERS]), (self.processing_time, entry[2])):
-            for at in moments:
+        for kind, index in self.due.items():
+            for at in entry[kind]:
                 index.remove(at, window, key)
         last = self.last_moment(window)
         if last is not None:
-            self._own_time.remove(last, window, key)
+            self._ends.remove(last, window, key)
         self._count -= 1
         return entry
 
@@ -188,32 +180,24 @@ class WindowState:
         timers = self._entries[key][window][kind]
         if at not in timers:
             timers.append(at)
-            self._index_of(kind).add(at, window, key)
+            self.due[kind].add(at, window, key)
 
     def remove_timer(self, key: Any, window: Span, at: int, kind: int) -> None:
         timers = self._entries[key][window][kind]
         if at in timers:
             timers.remove(at)
-            index = self._index_of(kind)
-            if index is not self._own_time or at != self.last_moment(window):
+            index = self.due[kind]
+            if index is not self._ends or at != self.last_moment(window):
                 index.remove(at, window, key)
-
-    @property
-    def _own_time(self) -> TimerIndex:
-        return self.event_time if self._is_event_time else self.processing_time
-
-    def _index_of(self, kind: int) -> TimerIndex:
-        return self.event_time if kind == EVENT_TIMERS else self.processing_time
 
     def _index(self, key: Any, window: Span, entry: Entry) -> None:
         self._count += 1
-        for at in entry[EVENT_TIMERS]:
-            self.event_time.add(at, window, key)
-        for at in entry[PROCESSING_TIMERS]:
-            self.processing_time.add(at, window, key)
+        for kind, index in self.due.items():
+            for at in entry[kind]:
+                index.add(at, window, key)
         last = self.last_moment(window)
         if last is not None:
-            self._own_time.add(last, window, key)
+            self._ends.add(last, window, key)
 
 
 def is_empty(entry: Entry) -> bool:

@@ -227,6 +227,8 @@ class Wrong(Spread):
     def result(self, state: Any) -> Any:
         if self._wrong == "result":
             return state["low"][:-1]
+        if self._wrong == "huge":
+            return np.array([2**70, 1], np.object_)
         return state["low"].sum() if self._wrong == "scalar" else state["low"]
 
 
@@ -242,6 +244,7 @@ class Wrong(Spread):
         ("raises", r"update \(.*\) failed: KeyError: 'w', at .*test_vectorized_aggregate.py:\d+ in update"),
         ("merge", r"merge \(.*\) left the state 'high' as None"),
         ("result", r"result \(.*\) returned float64 of shape \(1,\); it must be 2 values"),
+        ("huge", r"result \(.*\) returned values of no Arrow type: Python int too large"),
         ("scalar", r"result \(.*\) returned .*inf.*; it must be 2 values"),
     ],
 )
@@ -290,9 +293,9 @@ class UnknownInit(WrongInit):
     [
         (NoState("v"), "declares no state"),
         (TextState("v"), "declares the state 'name' as 'str'"),
-        (WrongInit("v"), r"init \(.*\) gives 'n' the value 1.5, which is no single int64"),
-        (UnknownInit("v"), "it must name values of 'n'"),
-        (Spread("v", "v"), "looks at one column twice: 'v', 'v'"),
+        (WrongInit("v"), r"init \(.*\) gives 'n' the value 1.5; it must be one int64 value"),
+        (UnknownInit("v"), "it must have values for 'n'"),
+        (Spread("v", "v"), "names one column twice: 'v', 'v'"),
         (Spread(3), "reads 3, which is no name of a column"),  # type: ignore[arg-type]
         (Spread, "is no aggregate function"),
     ],

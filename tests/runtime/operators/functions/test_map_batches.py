@@ -131,7 +131,7 @@ def test_tables_and_generators_of_batches_are_taken():
     [
         (lambda batch: batch, [(1, 2)], r"needs Arrow batches or rows that are dicts, and got \(1, 2\)"),
         (lambda batch: [1], [{"a": 1}], r"it returned \[1\] of type list; return a pa.RecordBatch"),
-        (lambda batch: iter([1]), [{"a": 1}], "it gave 1 of type int; give pa.RecordBatch or pa.Table"),
+        (lambda batch: iter([1]), [{"a": 1}], "it gave 1 of type int; give a pa.RecordBatch or pa.Table"),
     ],
 )
 def test_wrong_arrow_results_and_inputs_are_located_errors(function, rows, message):
@@ -215,7 +215,7 @@ def test_a_function_sees_the_same_columns_of_a_row_whatever_the_cut(schema, rows
         (None, {1: 2}, "1 is the name of a column, and names are texts"),
         (None, {"v": [1, "x"]}, "column 'v': .*elements have types that do not go together"),
         (pa.schema({"v": pa.int64()}), {"v": 1.5}, r"a row does not fit: column 'v'.*the row is {'v': 1\.5}"),
-        (pa.schema({"v": pa.int64()}), {"w": 1}, "'w' is none of its columns"),
+        (pa.schema({"v": pa.int64()}), {"w": 1}, "'w' is not among its columns"),
         (pa.schema([pa.field("v", pa.int64(), nullable=False)]), {"v": None}, "'not null'"),
     ],
 )

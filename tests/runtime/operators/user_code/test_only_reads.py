@@ -167,6 +167,8 @@ CHANGING: list[Callable[..., Any]] = [
     lambda row: row.pop("a"),
     lambda row: row.sort(),
     lambda row: row.setdefault("a", []),
+    lambda row: row["numbers"].partition(3),  # sorts a numpy array in place
+    lambda row: row["numbers"].take([1], out=row["one"]),
     lambda row: setattr(row, "a", 1),
     lambda row: list(map(KEPT.append, row)),
     lambda row: sorted(row, key=KEPT.append),

@@ -28,6 +28,7 @@ from penstock.windows import (
     GlobalWindows,
     ProcessingTimeSessionWindows,
     PurgingTrigger,
+    RecordWindowAssigner,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TimeEvictor,
@@ -355,6 +356,62 @@ def test_a_trigger_of_the_users_own_has_state_and_timers_for_each_window() -> No
         assert harness.state(TRIGGERED_WINDOWS) == {}
 
 
+class Doubles(Trigger[dict[str, int]]):
+    """Changes each record that it receives."""
+
+    def on_element(
+        self, element: dict[str, int], timestamp: int | None, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        element["n"] *= 2
+        return TriggerResult.FIRE
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        Doubles(),
+        PurgingTrigger(Doubles()),
+        EventTimeTrigger(early=Doubles()),
+        EventTimeTrigger(early=PurgingTrigger(Doubles())),
+    ],
+    ids=repr,
+)
+def test_a_trigger_of_the_users_own_does_not_change_the_records_of_its_window(trigger: Any) -> None:
+    def build(rows: Any) -> Any:
+        windows = rows.key_by(lambda row: "all").window(TEN).trigger(trigger)
+        return windows.apply("w", lambda key, window, records: [record["n"] for record in records])
+
+    with OperatorHarness.of(build) as harness:
+        assert harness.push([{"n": 1}], [5]) == [1]
+
+
+class UntilPayday(RecordWindowAssigner[dict[str, int]]):
+    """Takes the end of the window out of the record."""
+
+    def windows(self, record: dict[str, int], timestamp: int) -> Sequence[TimeWindow]:
+        return [TimeWindow(timestamp, record.pop("payday"))]
+
+
+class OwnSessions(EventTimeSessionWindows[dict[str, int]]):
+    def windows(self, record: dict[str, int], timestamp: int) -> Sequence[TimeWindow]:
+        return [TimeWindow(timestamp, record.pop("payday"))]
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [UntilPayday(), OwnSessions(5), EventTimeSessionWindows(lambda row: row.pop("payday") / SECONDS)],
+)
+def test_an_assigner_of_the_users_own_does_not_change_the_records(assigner: Any) -> None:
+    with OperatorHarness.of(windowed(assigner, lambda key, window, records: records)) as harness:
+        harness.push([{0: "a", "payday": 8}], [5])
+        assert harness.push_watermark(100) == [{0: "a", "payday": 8}]
+
+
+@pytest.mark.parametrize("assigner", [TumblingProcessingTimeWindows(5), EventTimeSessionWindows(5)])
+def test_assigners_that_only_need_the_timestamp_name_no_function(assigner: Any) -> None:
+    assert assigner.function is None, "so the operator copies no record for them"
+
+
 def test_a_trigger_of_the_users_own_merges_its_state() -> None:
     with OperatorHarness.of(windowed(EventTimeSessionWindows(1e-5), values, trigger=AtStop())) as harness:
         pushed(harness, ("a", 1, 20), ("a", 2, 5), ("a", 3, 12))
@@ -441,8 +498,7 @@ def test_windows_that_have_ended_leave_nothing_behind(way: str) -> None:
         windows = operator_of(harness)._windows
         assert windows is not None
         assert harness.state(TRIGGERED_WINDOWS) == {}
-        for index in (windows.event_time, windows.processing_time):
-            assert len(index) == 0
+        for index in windows.due.values():
             assert not index._keys
             assert len(index._heap) < 1_100
         assert rows_left(harness) == 0

@@ -133,4 +133,4 @@ def test_windows_that_have_ended_leave_nothing_behind(windows: WindowAssigner) -
         assert harness.state(WINDOW_STATE) == {}
         assert rows_left(harness) == 0
         ends = operator._ends
-        assert (ends._ends, ends._keys, len(ends._turn)) == ([], {}, 0)
+        assert (ends._ends, ends._keys, len(ends._left)) == ([], {}, 0)
