@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 import ray
@@ -20,13 +20,14 @@ import ray
 from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.shared import registry
+from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.registry import NAMESPACE, SubmittedJob, master_name
 from penstock.runtime.errors import DeploymentError
 
 logger = logging.getLogger(__name__)
 
 _START_TIMEOUT: Final = 60.0
-#: Maximum number of times that a new JobMaster is awaited: it may die before the job has begun.
+#: Deaths of a JobMaster before its job has begun, after which the submission fails.
 _STARTS: Final = 3
 #: Seconds for a JobMaster to accept the cancellation of a job that it may not have begun yet.
 _CANCEL_TIMEOUT: Final = 30.0
@@ -54,7 +55,7 @@ class OwnMasters:
         try:
             with suppress(ValueError), interrupts_delivered():  # the job may have ended already
                 _wait_until_ready(master, job.job_id)
-        except ray.exceptions.GetTimeoutError as error:
+        except TimeoutError as error:
             ray.kill(master)
             msg = (
                 f"the JobMaster of '{job.name}' did not start within {_START_TIMEOUT:g} s: "
@@ -137,16 +138,28 @@ class OwnMasters:
 
 
 def _wait_until_ready(master: Any, job_id: str) -> None:
-    """Wait until a job has begun; ask again when its JobMaster dies meanwhile, because Ray restarts it."""
-    deadline = time.monotonic() + _START_TIMEOUT
-    for starts_left in reversed(range(_STARTS)):
-        try:
-            ray.get(master.ready.remote(job_id), timeout=max(0.0, deadline - time.monotonic()))
-        except ray.exceptions.RayActorError:
-            if not starts_left:
-                raise
-        else:
-            return
+    """Wait until the job has begun; repeat the call when the JobMaster dies, because Ray restarts it.
+
+    Raises:
+        TimeoutError: The job has not begun within `_START_TIMEOUT`.
+        ray.exceptions.RayActorError: The JobMaster has died too often, or Ray does not restart it.
+        ValueError: The process does not run the job any more.
+    """
+    deaths_left = _STARTS
+
+    def patience(error: BaseException) -> float | None:
+        nonlocal deaths_left
+        if isinstance(error, ray.exceptions.RayActorError):
+            # A restarting actor refuses each call at once; such refusals are no deaths.
+            if not isinstance(error, ray.exceptions.ActorUnavailableError):
+                deaths_left -= 1
+            return inf if deaths_left else None
+        return None
+
+    ready = RepeatedCall[None](lambda: master.ready.remote(job_id), "the JobMaster", patience)
+    if not ready.wait(_START_TIMEOUT):
+        raise TimeoutError from ready.error
+    ready.result()
 
 
 def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) -> None:

@@ -64,6 +64,8 @@ _KEEPING: Final = 10.0
 _LOOKING_UP: Final = 30.0
 #: Seconds that a client waits for the cluster to record a cancellation.
 _NOTING: Final = 10.0
+#: Errors of users' code, which may also call `sys.exit`.
+_USERS_ERRORS: Final = (Exception, KeyboardInterrupt, SystemExit)
 #: Seconds for work that still runs in threads when a job has ended.
 _LAST_WORK: Final = 2.0
 
@@ -188,13 +190,14 @@ class JobRunner:
 
         call = self._cluster.begin(f"look up what is known of job {self.job_id}", look)
         self._earlier, is_cancelled = await call.answered(_LOOKING_UP)
+        if is_cancelled:
+            self._life.cancel()  # before `_unpack`, which may fail
         if self._earlier is not None:
             self._reporter.carry_on(self._earlier)
         await self._unpack()
         return JobLookup(
             has_log=self._reporter.has_storage,
             has_ended=self._earlier is not None and self._earlier.status.is_terminal,
-            is_cancelled=is_cancelled,
             reuses_processes=self._config.reuse_processes,
         )
 
@@ -260,8 +263,7 @@ class JobRunner:
             )
             watch = self._serve(scheduler, processes)
             scheduler.start()
-        except Exception as error:  # users' classes are used here
-            logger.exception("job %s can't be started", self.job_id)
+        except _USERS_ERRORS as error:  # users' classes are used here
             return StartFailure(error)
         return StartedJob(scheduler, watch)
 
@@ -304,7 +306,7 @@ class JobRunner:
                 outcome = await step
             except (StorageError, ClusterTimeoutError, RayError) as error:
                 outcome = StartFailure(error, may_pass=True)
-            except (Exception, KeyboardInterrupt, SystemExit) as error:  # users' modules are imported here
+            except _USERS_ERRORS as error:  # users' modules are imported here
                 outcome = StartFailure(error)
             self._guarded.run(partial(answer, outcome))
 

@@ -60,7 +60,7 @@ class MasterProcess:
         #: Key of the log lines of the job that begins next.
         self._log_key = b""
         is_restart: bool = ray.get_runtime_context().was_current_actor_reconstructed
-        timers = LoopTimers(self._loop, lambda callback: callback())
+        timers = LoopTimers(self._loop, self._decide)
         self._runner: MasterRunner[SubmittedJob, JobRunner] = MasterRunner(
             self, timers, is_restart=is_restart
         )
@@ -88,7 +88,7 @@ class MasterProcess:
 
     async def take(self, job: SubmittedJob) -> bool:
         answered: asyncio.Future[bool] = self._loop.create_future()
-        self._runner.take(job, answered.set_result)
+        self._decide(partial(self._runner.take, job, answered.set_result))
         return await answered
 
     def leave_if(self, incarnation: str) -> bool:
@@ -165,9 +165,17 @@ class MasterProcess:
                 got = await self._cluster.begin(what, make).answered(within)
             except Exception:  # Ray's error when its store can't be reached
                 logger.exception("this process can't %s", what)
-            answer(got)
+            self._decide(partial(answer, got))
 
         self._spawn(ask())
+
+    def _decide(self, decision: Callable[[], None]) -> None:
+        """Run a decision; after a failed one this process could neither run a job nor leave, so it dies."""
+        try:
+            decision()
+        except Exception:
+            logger.exception("a decision of this JobMaster's process failed")
+            self.die("it can't begin, end or take a job")
 
     def _accept(self, job: SubmittedJob) -> bool:
         """Note that this process has its job; `False` if the job was taken back. Blocks."""

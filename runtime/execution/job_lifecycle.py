@@ -47,12 +47,10 @@ class JobLookup:
     Attributes:
         has_log: Whether the job takes checkpoints, so that its decision log is in storage.
         has_ended: Whether an earlier JobMaster has reported its end.
-        is_cancelled: Whether the cluster remembers a cancellation.
     """
 
     has_log: bool
     has_ended: bool
-    is_cancelled: bool
     reuses_processes: bool
 
 
@@ -78,7 +76,10 @@ class JobHost(Protocol):
     """The steps of a job's start and end, carried out by the shell of a `JobLifecycle`."""
 
     def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
-        """Load the job, and ask the cluster for its past."""
+        """Ask the cluster for the job's past, and load the job.
+
+        A cancellation that the cluster remembers goes to `JobLifecycle.cancel` before the job is loaded.
+        """
         ...
 
     def open_storage(self, answer: Callable[[Fenced | StartFailure | None], None]) -> None:
@@ -149,7 +150,7 @@ class JobLifecycle:
         self.scheduler: JobScheduler | None = None
         self._watch: Watch | None = None
         self._fleet: Fleet | None = None
-        self._known = JobLookup(has_log=False, has_ended=False, is_cancelled=False, reuses_processes=False)
+        self._known = JobLookup(has_log=False, has_ended=False, reuses_processes=False)
         self._tries = 0
         self._pause: Cancellable | None = None
         self._is_cancelled = False
@@ -200,7 +201,6 @@ class JobLifecycle:
             self._start_failed(known)
             return
         self._known = known
-        self._is_cancelled |= known.is_cancelled
         if known.has_log and not self._has_ended_before():
             self._host.open_storage(self._opened)
         else:

@@ -225,8 +225,10 @@ class MasterRunner(Generic[JobT, RunT]):
         then()
 
     def _offer_is_over(self) -> None:
+        patience = self._patience
+
         def answered(is_withdrawn: bool | None) -> None:
-            if self._patience is None:
+            if self._patience is not patience:
                 return  # the process has taken a job meanwhile
             if is_withdrawn is False:
                 # A program has just claimed the process, and gets the same time again.

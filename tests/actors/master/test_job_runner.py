@@ -164,6 +164,50 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
     run(scenario)
 
 
+@pytest.mark.usefixtures("store", "long_pauses")
+def test_a_cancelled_job_whose_modules_are_missing_ends_as_cancelled(
+    unreachable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be missing on the node where the JobMaster is restarted."""
+    job_runner.remember_cancellation("words-1")
+
+    def unpack(chunks: tuple[bytes, ...]) -> Any:
+        raise ModuleNotFoundError("No module named 'words'")
+
+    monkeypatch.setattr(job_runner, "unpack_job", unpack)
+
+    async def scenario() -> None:
+        report = await ended(runner_of_job(unreachable, came_back=True))
+        assert report.status is JobStatus.CANCELLED
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_users_class_that_exits_while_the_scheduler_is_made_fails_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make(*_: object, **__: object) -> Any:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(job_runner, "assemble_scheduler", make)
+
+    async def scenario() -> None:
+        runner = runner_of_job(None, came_back=False)
+
+        async def adopt() -> Any:
+            runner._processes = cast("Any", SimpleNamespace())
+            return SimpleNamespace(leave=lambda then: then())
+
+        monkeypatch.setattr(runner, "_adopt", adopt)
+        report = await ended(runner)
+        assert report.status is JobStatus.FAILED
+        assert report.failure is not None
+        assert "SystemExit" in report.failure.root.message
+
+    run(scenario)
+
+
 def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
     store: KeyValues, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,19 @@ def test_a_job_that_arrives_while_the_offer_is_withdrawn_runs() -> None:
     assert "leaves" not in cluster.done
 
 
+def test_a_late_answer_about_an_offer_does_not_end_the_next_offer() -> None:
+    cluster = Cluster()
+    runner = waiting_runner(cluster)
+    cluster.later = []
+    pass_time(cluster, WARM)
+    withdrawn, cluster.later = cluster.later.pop(), None
+    assert take(runner, "words-2") == [True]
+    runner.running("words-2").over(runner, stays=True)
+    withdrawn()
+    assert "leaves" not in cluster.done
+    assert take(runner, "words-3") == [True]
+
+
 def _many_jobs(cluster: Cluster) -> MasterRunner[str, Job]:
     runner = waiting_runner(cluster)
     for number in range(2, master_process._MOST_JOBS + 1):
@@ -303,7 +316,9 @@ class Steps:
     def __init__(self, *, is_restart: bool, has_log: bool = True) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
-        self.known = JobLookup(has_log, has_ended=False, is_cancelled=False, reuses_processes=True)
+        self.known = JobLookup(has_log, has_ended=False, reuses_processes=True)
+        #: Whether the cluster remembers a cancellation.
+        self.is_cancelled = False
         self.failure: StartFailure | None = None
         self.storage: Fenced | StartFailure | None = None
         self.scheduler_fails: StartFailure | None = None
@@ -332,6 +347,8 @@ class Steps:
 
     def look_up(self, answer: Callable[[JobLookup | StartFailure], None]) -> None:
         self.done.append("looks up")
+        if self.is_cancelled:
+            self.life.cancel()
         answer(self.known if self.failure is None else self.failure)
 
     def open_storage(self, answer: Callable[[Fenced | StartFailure | None], None]) -> None:
@@ -411,7 +428,7 @@ def test_a_job_that_ends_well_lets_another_one_follow() -> None:
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.FINISHED])
 def test_no_job_follows_a_failed_one_or_one_that_does_not_allow_it(state: JobState) -> None:
     steps = Steps(is_restart=False)
-    steps.known = JobLookup(True, False, False, reuses_processes=state is JobState.FAILED)
+    steps.known = JobLookup(True, False, reuses_processes=state is JobState.FAILED)
     steps.start()
     steps.state = state
     steps.life.job_ended()
@@ -428,7 +445,7 @@ def test_a_restarted_job_without_a_log_fails_and_ends_its_processes() -> None:
 
 def test_a_restarted_job_without_a_log_that_is_cancelled_ends_as_cancelled() -> None:
     steps = Steps(is_restart=True, has_log=False)
-    steps.known = JobLookup(False, False, is_cancelled=True, reuses_processes=True)
+    steps.is_cancelled = True
     assert "scheduler cancels" in steps.start()
 
 
@@ -481,14 +498,24 @@ def test_a_cancellation_ends_the_wait_for_a_storage() -> None:
 
 def test_a_cancelled_job_waits_for_a_hanging_storage_once() -> None:
     steps = Steps(is_restart=True)
-    steps.known = JobLookup(True, False, is_cancelled=True, reuses_processes=True)
+    steps.is_cancelled = True
     steps.storage = StartFailure(StorageTimeoutError("it hangs"), may_pass=True)
     assert "cancelled: it hangs" in steps.start()
 
 
+def test_a_cancelled_job_that_can_not_be_loaded_ends_as_cancelled() -> None:
+    """Its modules may be missing on the node where the JobMaster is restarted."""
+    steps = Steps(is_restart=True)
+    steps.is_cancelled, steps.failure = True, StartFailure(ModuleNotFoundError("no module 'words'"))
+    assert steps.start() == [
+        "looks up", "cancelled: no module 'words'", "adopts", "processes leave", "keeps the report",
+        "over, leaves", *LAST,
+    ]  # fmt: skip
+
+
 def test_a_job_that_had_ended_is_not_run_again() -> None:
     steps = Steps(is_restart=True)
-    steps.known = JobLookup(True, has_ended=True, is_cancelled=False, reuses_processes=True)
+    steps.known = JobLookup(True, has_ended=True, reuses_processes=True)
     assert steps.start() == [
         "looks up", "adopts", "keeps the report again", "processes leave", "over, leaves", *LAST,
     ]  # fmt: skip

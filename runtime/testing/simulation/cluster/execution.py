@@ -164,7 +164,6 @@ class SimulatedExecution:
             JobLookup(
                 has_log=config.checkpointing is not None,
                 has_ended=self._has_ended(),
-                is_cancelled=False,
                 reuses_processes=config.reuse_processes,
             )
         )
