@@ -2,21 +2,14 @@
 
 Each report is stored in two places. `penstock list` finds it in Ray's cluster-wide key-value store, which
 ends with the cluster. The file `<job>/status.json` beside the job's checkpoints outlives the cluster.
-
-The types of a report from JSON are checked, because `from_dict` accepts values of other types.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
-from functools import cache
-from sys import float_info
-from types import UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from ray.experimental import internal_kv
 
@@ -28,79 +21,6 @@ from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
 from penstock.runtime.io.storage import STORAGE_TIMEOUT, open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
-
-
-def check_types(value: object, kind: Any, where: str = "") -> None:
-    """Raise a `TypeError` that names the first value that is not of its declared type.
-
-    An `int` is a valid `float`; infinities and NaN are not.
-    """
-    if isinstance(kind, type) and is_dataclass(kind):
-        if not isinstance(value, kind):
-            raise _wrong(value, kind, where)
-        for name, declared in _declared(kind):
-            check_types(getattr(value, name), declared, f"{where}.{name}" if where else name)
-        return
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        _check_union(value, arguments, kind, where)
-    elif origin is tuple:
-        if not isinstance(value, tuple):
-            raise _wrong(value, kind, where)
-        is_open = arguments[-1:] == (...,)
-        if not is_open and len(value) != len(arguments):
-            raise _wrong(value, kind, where)
-        for index, item in enumerate(value):
-            check_types(item, arguments[0 if is_open else index], f"{where}[{index}]")
-    elif origin in (Mapping, dict):
-        if not isinstance(value, Mapping):
-            raise _wrong(value, kind, where)
-        for key, item in value.items():
-            check_types(key, arguments[0], f"a key of {where}")
-            check_types(item, arguments[1], f"{where}[{key!r}]")
-    elif origin in (Sequence, list):
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            raise _wrong(value, kind, where)
-        for index, item in enumerate(value):
-            check_types(item, arguments[0], f"{where}[{index}]")
-    elif kind is not Any and not _is_plain(value, kind):
-        raise _wrong(value, kind, where)
-
-
-@cache
-def _declared(kind: type) -> tuple[tuple[str, Any], ...]:
-    hints = get_type_hints(kind)
-    return tuple((field.name, hints[field.name]) for field in fields(kind))
-
-
-def _check_union(value: object, kinds: Sequence[Any], kind: Any, where: str) -> None:
-    if value is None and type(None) in kinds:
-        return
-    of_class = [
-        choice
-        for choice in kinds
-        if isinstance(choice, type) and is_dataclass(choice) and isinstance(value, choice)
-    ]
-    others = [choice for choice in kinds if choice is not type(None)]
-    if of_class or len(others) == 1:
-        check_types(value, (of_class or others)[0], where)
-    elif not any(_is_plain(value, choice) for choice in others):
-        raise _wrong(value, kind, where)
-
-
-def _is_plain(value: object, kind: Any) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return isinstance(value, kind)
-    return isinstance(value, kind) if isinstance(kind, type) else True
-
-
-def _wrong(value: object, kind: Any, where: str) -> TypeError:
-    return TypeError(f"{where or 'it'} is {value!r:.60} and no {getattr(kind, '__name__', kind)}")
-
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +38,7 @@ def report_from(data: dict[str, Any]) -> JobReport:
     if data["format"] != FORMAT:
         msg = f"it has format {data['format']!r:.20}; this version of Penstock reads {FORMAT}"
         raise ValueError(msg)
-    report = JobReport.from_dict(data)
-    check_types(report, JobReport)
-    return report
+    return JobReport.from_dict(data)
 
 
 @dataclass(frozen=True, slots=True)

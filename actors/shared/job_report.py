@@ -7,7 +7,7 @@ line and the live line read it and format it as text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from penstock.actors.shared.job_summaries import (
@@ -29,10 +29,10 @@ from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import RescaleRecord, Transition
 from penstock.runtime.names import NearestMembers, nearest_name
-from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
 #: The format that `to_dict` writes.
@@ -100,41 +100,6 @@ class SubtaskInfo:
     rates: SubtaskRates | None = None
     counted_at: float | None = None
     state_bytes: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        process = self.process
-        return {
-            "vertex": self.subtask.vertex,
-            "index": self.subtask.index,
-            "attempt": self.attempt,
-            "status": self.status.value,
-            "process": None if process is None else {"pid": process.pid, "node_id": process.node_id},
-            "statistics": None if self.statistics is None else self.statistics.to_dict(),
-            "silence": None if self.silence is None else asdict(self.silence),
-            "long_call": None if self.long_call is None else asdict(self.long_call),
-            "rates": None if self.rates is None else self.rates.to_dict(),
-            "counted_at": self.counted_at,
-            "state_bytes": self.state_bytes,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SubtaskInfo:
-        subtask = SubtaskId(data["vertex"], data["index"])
-        process, statistics = data["process"], data["statistics"]
-        silence, long_call = data.get("silence"), data.get("long_call")  # `get`: new in 0.2
-        rates = data.get("rates")
-        return cls(
-            subtask,
-            data["attempt"],
-            SubtaskStatus(data["status"]),
-            None if process is None else SubtaskProcess(subtask, **process),
-            None if statistics is None else SubtaskStatistics.from_dict(statistics),
-            None if silence is None else Silence(**silence),
-            None if long_call is None else LongCall(**long_call),
-            None if rates is None else SubtaskRates.from_dict(rates),
-            data.get("counted_at"),
-            data.get("state_bytes"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,82 +236,39 @@ class JobReport(NearestMembers):
         bottleneck = self.bottleneck
         return {
             "format": FORMAT,
-            "job_id": self.job_id,
-            "name": self.name,
-            "status": self.status.value,
-            "submitted_at": self.submitted_at,
-            "duration": self.duration,
-            "statistics": _statistics_to_dict(self.statistics),
-            "graph": self.graph.to_dict(),
-            "failure": None if self.failure is None else self.failure.to_dict(),
-            "history": [_entry_to_dict(entry) for entry in self.history],
-            "failures": [failure.to_dict() for failure in self.failures],
-            "rescales": [rescale.to_dict() for rescale in self.rescales],
-            "subtasks": [subtask.to_dict() for subtask in self.subtasks],
-            "storage": self.storage,
-            "master": None if self.master is None else asdict(self.master),
-            "warnings": list(self.warnings),
-            "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
-            "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
-            "savepoint": self.savepoint,
-            "drained": self.drained,
-            "settings": dict(self.settings),
-            "vertices": [vertex.to_dict() for vertex in self.vertices],
-            "edges": [asdict(edge) for edge in self.edges],
-            "bottleneck": None if bottleneck is None else {**asdict(bottleneck), "text": str(bottleneck)},
+            **to_plain(self),
+            "history": [{"kind": type(entry).__name__.lower(), **to_plain(entry)} for entry in self.history],
+            "subtasks": list(map(_subtask_to_dict, self.subtasks)),
+            "vertices": to_plain(self.vertices),
+            "edges": to_plain(self.edges),
+            "bottleneck": None if bottleneck is None else {**to_plain(bottleneck), "text": str(bottleneck)},
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobReport:
-        """Make a report from the output of `to_dict`."""
-        failure, master, checkpoints = data["failure"], data["master"], data["checkpoints"]
-        return cls(
-            job_id=data["job_id"],
-            name=data["name"],
-            status=JobStatus(data["status"]),
-            submitted_at=data["submitted_at"],
-            duration=data["duration"],
-            statistics=statistics_from_dict(data["statistics"]),
-            graph=GraphInfo.from_dict(data["graph"]),
-            failure=None if failure is None else FailureRecord.from_dict(failure),
-            history=tuple(map(_entry_from_dict, data["history"])),
-            failures=tuple(map(FailureRecord.from_dict, data["failures"])),
-            rescales=tuple(map(RescaleRecord.from_dict, data["rescales"])),
-            subtasks=tuple(map(SubtaskInfo.from_dict, data["subtasks"])),
-            storage=data["storage"],
-            master=None if master is None else JobMasterProcess(**master),
-            warnings=tuple(data["warnings"]),
-            checkpoints=None if checkpoints is None else CoordinatorStatistics(**checkpoints),
-            checkpoint_history=tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),
-            savepoint=data["savepoint"],
-            drained=data.get("drained", False),
-            settings=data.get("settings", {}),
-        )
+        """Make a report from the output of `to_dict`.
+
+        Raises:
+            TypeError: A value is missing or has another type; the message names it.
+        """
+        subtasks = list(map(_subtask_from_dict, data["subtasks"]))
+        report: JobReport = from_plain(cls, {**data, "subtasks": subtasks})
+        return report
 
 
-def statistics_from_dict(data: Mapping[str, Any]) -> JobStatistics:
-    operators = {
-        operator: OperatorStatistics.from_dict(counters) for operator, counters in data["operators"].items()
-    }
-    return JobStatistics(**{**data, "status": JobStatus(data["status"]), "operators": operators})
+def _subtask_to_dict(info: SubtaskInfo) -> dict[str, Any]:
+    """Return the plain values of a subtask, with its id as `vertex` and `index`."""
+    plain = to_plain(info)
+    del plain["subtask"]
+    if info.process is not None:
+        del plain["process"]["subtask"]
+    return {"vertex": info.subtask.vertex, "index": info.subtask.index, **plain}
 
 
-def _statistics_to_dict(statistics: JobStatistics) -> dict[str, Any]:
-    return {**asdict(statistics), "status": statistics.status.value}
-
-
-def _entry_to_dict(entry: HistoryEntry) -> dict[str, Any]:
-    if isinstance(entry, Transition):
-        return {"kind": "transition", **entry.to_dict()}
-    process = None if entry.process is None else asdict(entry.process)
-    return {"kind": "takeover", "at": entry.at, "process": process}
-
-
-def _entry_from_dict(data: Mapping[str, Any]) -> HistoryEntry:
-    if data["kind"] == "transition":
-        return Transition.from_dict(data)
-    process = data["process"]
-    return Takeover(data["at"], None if process is None else JobMasterProcess(**process))
+def _subtask_from_dict(data: Mapping[str, Any]) -> dict[str, Any]:
+    subtask = data["vertex"], data["index"]
+    process = data["process"] and {**data["process"], "subtask": subtask}
+    return {**data, "subtask": subtask, "process": process}
 
 
 #: Maximum characters of the message of a secondary failure.

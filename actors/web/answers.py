@@ -24,6 +24,7 @@ from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.operators.metrics import HistogramStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.plain_values import to_plain
 from penstock.runtime.state.key_groups import check_parallelism, subtask_of_key_group
 
 
@@ -33,7 +34,7 @@ def record_of(record: CheckpointRecord) -> dict[str, Any]:
         reason = "" if record.failure is None else record.failure.value.replace("_", " ")
         failure = ": ".join(filter(None, (reason, record.detail)))
     return {
-        **record.to_dict(),
+        **to_plain(record),
         "id": record.checkpoint_id,
         "is_savepoint": record.kind.is_savepoint,
         "trigger_timestamp": record.triggered_at,
@@ -169,8 +170,8 @@ def _average(values: Sequence[float]) -> float | None:
 def exceptions_of(report: JobReport) -> dict[str, Any]:
     """The cause of a current failure, and the last failures, newest first."""
     return {
-        "root-exception": None if report.failure is None else report.failure.to_dict(),
-        "history": [failure.to_dict() for failure in reversed(report.failures)],
+        "root-exception": to_plain(report.failure),
+        "history": to_plain(report.failures[::-1]),
     }
 
 
@@ -232,7 +233,7 @@ def _subtasks_of(report: JobReport, vertex: VertexInfo) -> list[SubtaskInfo]:
 def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
     """All numbers of a subtask by name: its own, then those of each operator, then rates."""
     if subtask.statistics is not None:
-        yield from _plain("", subtask.statistics.to_dict())
+        yield from _plain("", to_plain(subtask.statistics))
         for operator, counted in subtask.statistics.operators.items():
             yield from _plain(f"{operator}.", {**asdict(counted), **counted.extra})
             for name, gauge in counted.gauges.items():
@@ -240,7 +241,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
             for name, histogram in counted.histograms.items():
                 yield from _distribution(f"{operator}.{name}", histogram)
     if subtask.rates is not None:
-        yield from _plain("rate.", subtask.rates.to_dict())
+        yield from _plain("rate.", to_plain(subtask.rates))
         for operator, rates in subtask.rates.operators.items():
             yield from _plain(f"{operator}.rate.", asdict(rates))
 

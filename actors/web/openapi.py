@@ -1,8 +1,8 @@
 """OpenAPI 3.1 description of the server, generated from the routes and their types.
 
-The schemas of a job's report are generated from its dataclasses, so the two can't differ. Most parts of a
-report are dataclasses as `asdict` writes them. Where `to_dict` writes something else, `_form` takes the
-dataclass and the differences. Handlers return plain dicts, so the types here are dicts for mypy.
+The schemas of a job's report are generated from its dataclasses, so the two can't differ. `_form` describes
+the parts of a report whose JSON has other names or types than the dataclass. Handlers return plain dicts, so
+the types here are dicts for mypy.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from penstock.actors.web.openapi import CheckpointDetailsAnswer, PlanAnswer, Sav
 from penstock.actors.web.server import Handler, Route, WebServer
 from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
+from penstock.runtime.snapshot.plain_values import to_plain
 
 #: All routes. Paths without parameters come first: aiohttp takes the first match.
 ROUTES: Final[list[Route]] = []
@@ -93,7 +94,7 @@ async def job(server: WebServer, request: web.Request) -> Any:
 
 @_route("GET", f"{_JOB}/plan", "Its graph", PlanAnswer)
 async def plan(server: WebServer, request: web.Request) -> Any:
-    return (await server.report(request)).graph.to_dict()
+    return to_plain((await server.report(request)).graph)
 
 
 @_route("GET", f"{_JOB}/config", "Its settings", forms.ConfigurationAnswer)

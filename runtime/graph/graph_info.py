@@ -10,8 +10,7 @@ line. Where the graph forks, a list names the arrows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex
@@ -40,18 +39,6 @@ class OperatorInfo:
     states: tuple[StateInfo, ...] = ()
     defined_at: UserLocation | None = None
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> OperatorInfo:
-        """Make an operator from the output of `asdict`; older output has no states and no line."""
-        states, line = data.get("states", ()), data.get("defined_at")
-        return cls(
-            **{
-                **data,
-                "states": tuple(StateInfo(**state) for state in states),
-                "defined_at": None if line is None else UserLocation(**line),
-            }
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class VertexInfo:
@@ -72,10 +59,6 @@ class VertexInfo:
     num_cpus: float = 0.0
     num_gpus: float = 0.0
     resources: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> VertexInfo:
-        return cls(**{**data, "operators": tuple(map(OperatorInfo.from_dict, data["operators"]))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,30 +103,6 @@ class GraphInfo:
     def operators(self) -> tuple[OperatorInfo, ...]:
         """All operators, sources first."""
         return tuple(operator for vertex in self.vertices for operator in vertex.operators)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can carry."""
-        return {
-            "name": self.name,
-            "vertices": [asdict(vertex) for vertex in self.vertices],
-            "edges": [asdict(edge) for edge in self.edges],
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GraphInfo:
-        """Make a graph from the output of `to_dict`.
-
-        Example:
-            >>> read = OperatorInfo("lines", "source", "lines", 2, is_source=True)
-            >>> graph = GraphInfo("words", (VertexInfo("lines", 2, 128, (read,)),))
-            >>> GraphInfo.from_dict(graph.to_dict()) == graph
-            True
-        """
-        return cls(
-            data["name"],
-            tuple(map(VertexInfo.from_dict, data["vertices"])),
-            tuple(EdgeInfo(**edge) for edge in data["edges"]),
-        )
 
 
 def graph_info(job: JobGraph) -> GraphInfo:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import xxhash
 
@@ -271,38 +271,6 @@ class FailureCause:
     def __str__(self) -> str:
         return self.message if self.subtask is None else f"{self.subtask}: {self.message}"
 
-    def to_dict(self) -> dict[str, Any]:
-        subtask = None if self.subtask is None else [self.subtask.vertex, self.subtask.index]
-        return {
-            "message": self.message,
-            "subtask": subtask,
-            "traceback": self.traceback,
-            "recoverable": self.recoverable,
-            "is_damage": self.is_damage,
-            "kind": self.kind.value,
-            "operator": self.operator,
-            "defined_at": None if self.defined_at is None else asdict(self.defined_at),
-            "raised_at": None if self.raised_at is None else asdict(self.raised_at),
-            "is_bad_input": self.is_bad_input,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> FailureCause:
-        subtask = None if data["subtask"] is None else SubtaskId(*data["subtask"])
-        defined_at, raised_at = data.get("defined_at"), data.get("raised_at")
-        return cls(
-            data["message"],
-            subtask,
-            data["traceback"],
-            data["recoverable"],
-            data.get("is_damage", False),
-            FailureKind(data.get("kind", FailureKind.OTHER.value)),  # this and what follows: new in 0.2
-            data.get("operator"),
-            None if defined_at is None else UserLocation(**defined_at),
-            None if raised_at is None else UserLocation(**raised_at),
-            data.get("is_bad_input", False),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
@@ -319,19 +287,6 @@ class FailureRecord:
     at: float
     root: FailureCause
     secondary: tuple[FailureCause, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "attempt": self.attempt,
-            "at": self.at,
-            "root": self.root.to_dict(),
-            "secondary": [cause.to_dict() for cause in self.secondary],
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> FailureRecord:
-        secondary = tuple(FailureCause.from_dict(cause) for cause in data["secondary"])
-        return cls(data["attempt"], data["at"], FailureCause.from_dict(data["root"]), secondary)
 
 
 class FailureHistory:

@@ -32,6 +32,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 
 #: Adds the death of a JobMaster to a memory of restarts, given the job's age.
 AfterDeath: TypeAlias = Callable[[RestartMemory, float], RestartMemory]
@@ -297,7 +298,7 @@ class JobLedger:
             now,
             savepoint=None if savepoint is None else snapshot_url(savepoint, self._storage.url),
             drained=savepoint is not None and savepoint.drained,
-            failure=None if failure is None else failure.to_dict(),
+            failure=to_plain(failure),
         )
         return LostToOther() if isinstance(outcome, Fenced) else None
 
@@ -315,7 +316,7 @@ class JobLedger:
 
     def _ended_before(self, ended: JobEnded) -> EndedBefore:
         view = self._log.view
-        cause = None if ended.failure is None else FailureCause.from_dict(ended.failure)
+        cause = from_plain(FailureCause | None, ended.failure)
         return EndedBefore(
             JobState(ended.state),
             ended.cause or "",

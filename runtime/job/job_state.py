@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from penstock.runtime.snapshot.checkpoint_record import (
 )
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.plain_values import PLAIN_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,6 @@ class RescaleRecord:
     ended_at: float | None = None
     checkpoint_id: int | None = None
     failure: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RescaleRecord:
-        return cls(**data)
 
 
 class RescaleHistory:
@@ -202,17 +196,10 @@ class Transition:
         cause: Explanation for people; may be empty.
     """
 
-    source: JobState
-    target: JobState
+    source: JobState = field(metadata={PLAIN_NAME: "from"})
+    target: JobState = field(metadata={PLAIN_NAME: "to"})
     at: float
     cause: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"from": self.source.value, "to": self.target.value, "at": self.at, "cause": self.cause}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Transition:
-        return cls(JobState(data["from"]), JobState(data["to"]), data["at"], data["cause"])
 
 
 class TransitionHistory:

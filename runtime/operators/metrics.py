@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log2
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 
@@ -217,11 +217,6 @@ class HistogramStatistics:
                 found.append((bound, below))
         return found
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> HistogramStatistics:
-        """Statistics from the result of `asdict`, also by way of JSON."""
-        return cls(**{**data, "buckets": tuple((bucket, count) for bucket, count in data["buckets"])})
-
 
 #: Statistics of a histogram without values.
 NOTHING: Final = HistogramStatistics()
@@ -358,13 +353,6 @@ def sum_by_name(a: Mapping[str, MetricValue], b: Mapping[str, MetricValue]) -> d
     return {**b, **a, **{name: _sum(a[name], b[name]) for name in a if name in b}}
 
 
-def metric_from_json(data: Any) -> MetricValue:
-    """A metric's value from the result of `asdict`, also by way of JSON."""
-    if not isinstance(data, Mapping):
-        return int(data)
-    return HistogramStatistics.from_dict(data) if "buckets" in data else GaugeStatistics(**data)
-
-
 def _value_of(metric: Metric) -> MetricValue | None:
     if isinstance(metric, Counter):
         return metric.value
@@ -480,16 +468,3 @@ class OperatorStatistics:
     def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
         """The same statistics with the user's metrics."""
         return replace(self, extra={**self.extra, **metrics})
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> OperatorStatistics:
-        """Statistics from the result of `asdict`, also by way of JSON.
-
-        Example:
-            >>> from dataclasses import asdict
-            >>> counted = OperatorStatistics(5, 4, extra={"waiting": GaugeStatistics(1.0, 1.0, 1.0)})
-            >>> OperatorStatistics.from_dict(asdict(counted)) == counted
-            True
-        """
-        extra = {name: metric_from_json(value) for name, value in data.get("extra", {}).items()}
-        return cls(**{**data, "extra": extra})

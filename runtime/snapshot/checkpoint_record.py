@@ -20,6 +20,7 @@ import msgpack
 
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.plain_values import to_plain
 from penstock.runtime.snapshot.sealed_file import binary, damaged, seconds, whole
 
 
@@ -259,22 +260,6 @@ class CheckpointRecord:
     failure: CheckpointFailureReason | None = None
     detail: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CheckpointRecord:
-        failure = data["failure"]
-        return cls(
-            **{
-                **data,
-                "kind": SnapshotKind(data["kind"]),
-                "status": CheckpointStatus(data["status"]),
-                "failure": None if failure is None else CheckpointFailureReason(failure),
-            }
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDetails:
@@ -290,7 +275,7 @@ class CheckpointDetails:
     subtasks: Mapping[SubtaskId, CheckpointMetrics]
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.record.to_dict(), "by_subtask": subtask_rows(self.subtasks)}
+        return {**to_plain(self.record), "by_subtask": subtask_rows(self.subtasks)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +318,6 @@ class CoordinatorStatistics:
     latest_completed_at: float | None = None
     latest_duration: float | None = None
     latest_size: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

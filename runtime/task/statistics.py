@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointStatistics
@@ -55,11 +55,6 @@ class OutputFill:
     def fill(self) -> float:
         """Share of the credits of all channels that is in use, from 0 to 1."""
         return sum(self.outstanding) / (self.credits * len(self.outstanding)) if self.outstanding else 0.0
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> OutputFill:
-        outstanding, queued = tuple(data["outstanding"]), tuple(data["queued"])
-        return cls(**{**data, "outstanding": outstanding, "queued": queued})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +104,6 @@ class SubtaskStatistics:
     at: float = 0.0
     outputs: tuple[OutputFill, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SubtaskStatistics:
-        operators = {
-            operator: OperatorStatistics.from_dict(counters)
-            for operator, counters in data["operators"].items()
-        }
-        checkpoints, barriers, stored = data["checkpoints"], data.get("barriers"), data.get("stored")
-        return cls(
-            **{
-                **data,
-                "operators": operators,
-                "checkpoints": None if checkpoints is None else SubtaskCheckpointStatistics(**checkpoints),
-                "barriers": None if barriers is None else BarrierHandlerStatistics(**barriers),
-                "stored": None if stored is None else BufferStorageStatistics(**stored),
-                "outputs": tuple(map(OutputFill.from_dict, data.get("outputs", ()))),  # new in 0.2
-            }
-        )
-
 
 #: Length of a `RateWindow` in seconds; it is shorter at the beginning of an attempt.
 WINDOW: Final = 10.0
@@ -175,14 +149,6 @@ class SubtaskRates:
     bytes_in: float
     bytes_out: float
     operators: Mapping[str, OperatorRates] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SubtaskRates:
-        operators = {operator: OperatorRates(**rates) for operator, rates in data["operators"].items()}
-        return cls(**{**data, "operators": operators})
 
 
 def rates_between(earlier: SubtaskStatistics, later: SubtaskStatistics) -> SubtaskRates | None:

@@ -32,6 +32,7 @@ from penstock.runtime.snapshot.checkpoint_record import (
 )
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.plain_values import to_plain
 
 _RESTARTS: Final = RestartMemory(3, 2, (1.5, 2.5))
 _COMPLETED: Final = CheckpointCompleted(
@@ -48,7 +49,7 @@ ENTRIES: Final[dict[str, LogEntry]] = {
     "completed": LogEntry(_COMPLETED),
     "dropped": LogEntry(CheckpointsDropped((5, 6), 2, 21.5)),
     "ended": LogEntry(JobEnded("finished", None, 2, 30.5, "/saved/savepoint-8-2", True)),
-    "failed": LogEntry(JobEnded("failed", "it broke", 2, 30.5, failure=_CAUSE.to_dict())),
+    "failed": LogEntry(JobEnded("failed", "it broke", 2, 30.5, failure=to_plain(_CAUSE))),
     "compacted": LogEntry(
         LogCompacted(
             LogView(

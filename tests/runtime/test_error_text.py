@@ -20,6 +20,7 @@ from penstock.runtime.error_text import (
     traceback_text,
 )
 from penstock.runtime.job.failover import FailureCause
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -137,8 +138,8 @@ def test_a_shortened_text_keeps_its_ends_and_says_how_much_is_missing(text: str,
 @given(texts(), texts())
 def test_a_cause_holds_fit_texts_and_survives_json(message: str, trace: str) -> None:
     cause = FailureCause(message * 200, None, trace * 200)
-    data = json.loads(json.dumps(cause.to_dict(), ensure_ascii=False).encode())
-    assert FailureCause.from_dict(data) == cause
+    data = json.loads(json.dumps(to_plain(cause), ensure_ascii=False).encode())
+    assert from_plain(FailureCause, data) == cause
     assert len(cause.message) <= LONGEST_MESSAGE
 
 

@@ -10,6 +10,7 @@ from penstock.runtime.execution.processes import Away, CallFailure, Died, Place,
 from penstock.runtime.job.failover import FailureCause, FailureKind
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 
 COUNT = SubtaskId("count", 0)
 BUILT = UserLocation("job.py", 12, "main program")
@@ -55,4 +56,4 @@ def test_the_failure_of_an_operator_has_the_line_that_built_it_and_the_one_that_
     assert reported is not None
     assert lines_of(reported) == expected
     assert lines_of(cause_of(operator_failure())) == expected
-    assert FailureCause.from_dict(reported.to_dict()) == reported
+    assert from_plain(FailureCause, to_plain(reported)) == reported

@@ -6,6 +6,7 @@ import json
 
 from penstock import DiscardSink, StreamEnvironment
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 
 
 def parity(number: int) -> int:
@@ -41,4 +42,4 @@ def test_an_edge_names_its_ends_its_partitioning_and_the_key() -> None:
 
 def test_a_graph_comes_back_whole_from_json() -> None:
     known = graph()
-    assert GraphInfo.from_dict(json.loads(json.dumps(known.to_dict()))) == known
+    assert from_plain(GraphInfo, json.loads(json.dumps(to_plain(known)))) == known

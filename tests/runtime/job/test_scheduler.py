@@ -20,6 +20,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 
@@ -222,7 +223,7 @@ def test_what_reports_take_of_a_status_survives_json():
     run.stopped()
     status = run.scheduler.statistics()
     kept = [*status.failures, *status.transitions, *status.checkpoint_history]
-    assert [type(each).from_dict(json.loads(json.dumps(each.to_dict()))) for each in kept] == kept
+    assert [from_plain(type(each), json.loads(json.dumps(to_plain(each)))) for each in kept] == kept
     assert run.states() == [
         JobState.DEPLOYING,
         JobState.INITIALISING,

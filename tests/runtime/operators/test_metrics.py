@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from penstock.runtime.operators.metrics import (
 )
 from penstock.runtime.operators.windows.triggered_window import OPEN_WINDOWS
 from penstock.runtime.operators.windows.window import LATE_RECORDS
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 from penstock.testing import OperatorHarness
 
 NUMBERS = st.floats(-1e14, 1e14, allow_nan=False) | st.integers(-1000, 1000).map(float)
@@ -173,14 +173,14 @@ def test_every_function_has_metrics_which_are_summed_over_subtasks(build: Callab
         gauge, histogram = statistics.gauges["newest"], statistics.histograms["sizes"]
         assert (gauge.least, gauge.greatest, gauge.total) == (3, 100, 103)
         assert (histogram.count, histogram.least, histogram.greatest, histogram.total) == (4, 1, 100, 106)
-        assert OperatorStatistics.from_dict(json.loads(json.dumps(asdict(statistics)))) == statistics
+        assert from_plain(OperatorStatistics, json.loads(json.dumps(to_plain(statistics)))) == statistics
 
 
 def test_gauge_that_was_never_set_and_statistics_of_an_older_version_show_nothing() -> None:
     metrics = Metrics()
     metrics.ask(Gauge, "waiting")
     assert metrics.statistics() == {}
-    assert OperatorStatistics.from_dict({"records_in": 3, "extra": {"late": 1}}).extra == {"late": 1}
+    assert from_plain(OperatorStatistics, {"records_in": 3, "extra": {"late": 1}}).extra == {"late": 1}
 
 
 # -- names and kinds ---------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 from penstock.runtime.state.known_states import StateInfo
 from penstock.testing import OperatorHarness
 
@@ -237,7 +238,7 @@ def test_the_graph_lists_declared_states_without_running_anything() -> None:
         StateInfo("counts", "map", "int: int"),
         StateInfo("highest", "reducing", "int"),
     )
-    assert GraphInfo.from_dict(graph.to_dict()) == graph
+    assert from_plain(GraphInfo, to_plain(graph)) == graph
 
 
 def test_a_name_may_be_another_than_the_attribute() -> None:
