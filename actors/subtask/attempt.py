@@ -5,7 +5,7 @@ takes arrivals in the order in which they were posted. So users' code may block 
 deliveries, and no part of the subtask needs a lock.
 
 `running_call` finds the user's code that a stuck thread is running, from the thread's stack. So operators
-record nothing while they run. Every call of an operator goes through `LocatedOperators.call`, and every call
+record nothing while they run. Every call of an operator goes through `OperatorChain.call`, and every call
 of a source's reader through `SourceOperator.guarded`. The frames of these two hold the operator.
 """
 
@@ -37,7 +37,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.rocksdb.backend import open_state_backend
 from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
-from penstock.runtime.operators.chain import LocatedOperators
+from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.operators.user_code.failure import close_after
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -72,7 +72,7 @@ def _of_source(found: Mapping[str, Any]) -> str:
 
 #: Functions that describe a call from the local variables of a frame, by the frame's code.
 _CALLERS: Final[Mapping[CodeType, Callable[[Mapping[str, Any]], str]]] = {
-    LocatedOperators.call.__code__: _of_operator,
+    OperatorChain.call.__code__: _of_operator,
     SourceOperator.guarded.__code__: _of_source,
 }
 

@@ -32,7 +32,7 @@ from itertools import repeat
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation, PenstockError
+from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.metrics import Metrics, OperatorStatistics
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.operator_state import ListStates, RawState, SavedList
@@ -54,59 +54,6 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 T = TypeVar("T")
-
-
-class LocatedOperators:
-    """Calls operators, and turns their exceptions into errors that name the operator."""
-
-    def __init__(self, operators: Sequence[tuple[OperatorLocation, Operator]]) -> None:
-        self.locations = tuple(location for location, _ in operators)
-        self.operators = tuple(operator for _, operator in operators)
-        self._to_close: list[int] = []
-
-    def open(self, contexts: Mapping[str, OperatorContext]) -> None:
-        """Open all operators, the last one first: when an operator emits, everything below it is open."""
-        for index in reversed(range(len(self.operators))):
-            context = contexts[self.locations[index].operator]
-            self._to_close.append(index)
-            self.call(index, self.operators[index].open, context)
-
-    def close(self) -> None:
-        """Close all operators that were opened, the last one first; raise the first failure."""
-        failures: list[OperatorError] = []
-        interrupt: OperatorInterrupt | None = None
-        for index in sorted(self._to_close, reverse=True):
-            try:
-                self.call(index, self.operators[index].close)
-            except OperatorError as error:
-                failures.append(error)
-            except OperatorInterrupt as error:
-                interrupt = interrupt or error
-        self._to_close.clear()
-        if interrupt is not None:
-            raise interrupt
-        if failures:
-            first, *others = failures
-            also = "".join(f"\nAlso while closing: {other}" for other in others)
-            text = first.cause_text + also
-            raise OperatorError(first.location, first.what, text, first.raised_at) from first
-
-    def call_all(self, call: Callable[[Operator], T]) -> dict[str, T]:
-        """Results of `call` for every operator, from the first to the last, by operator id."""
-        return {
-            location.operator: self.call(index, call, self.operators[index])
-            for index, location in enumerate(self.locations)
-        }
-
-    def call(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
-        try:
-            return call(*arguments)
-        except OPERATOR_ERRORS:
-            raise
-        except BaseException as error:
-            # SystemExit, too: it would end a task's thread silently.
-            operator = self.operators[index]
-            raise error_at(self.locations[index], operator.doing, error, operator.current_record) from error
 
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
@@ -151,37 +98,32 @@ class OperatorChain:
         emit_time: EmitTime,
         source: LocatedSource | None = None,
     ) -> None:
-        self._located = LocatedOperators(operators)
-        self._locations = self._located.locations
-        self._operators = self._located.operators
-        self._guarded = self._located.call
-        self._last = len(self._operators) - 1
+        self._locations = tuple(location for location, _ in operators)
+        self.ids = tuple(location.operator for location in self._locations)
+        self.operators = tuple(operator for _, operator in operators)
+        self._to_close: list[int] = []
+        self._last = len(self.operators) - 1
         self._emit = emit
         self._emit_time = emit_time
         self._source = source
         self._first_index = 0 if source is None else 1
-        self._busy = False
+        self.is_busy = False
         self._lists: Sequence[ListStates] = ()
         self._metrics: Sequence[Metrics] = ()
         self._flushing = [
-            index for index, op in enumerate(self._operators) if type(op).flush is not Operator.flush
+            index for index, op in enumerate(self.operators) if type(op).flush is not Operator.flush
         ]
         self._ticking = [
-            index for index, op in enumerate(self._operators) if type(op).tick is not Operator.tick
+            index for index, op in enumerate(self.operators) if type(op).tick is not Operator.tick
         ]
 
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return tuple(location.operator for location in self._locations)
-
-    @property
-    def is_busy(self) -> bool:
-        return self._busy
-
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
-        self._lists = [contexts[location.operator].lists for location in self._locations]
-        self._metrics = [contexts[location.operator].metrics for location in self._locations]
-        self._located.open(contexts)
+        """Open all operators, the last one first: when an operator emits, everything below it is open."""
+        self._lists = [contexts[operator_id].lists for operator_id in self.ids]
+        self._metrics = [contexts[operator_id].metrics for operator_id in self.ids]
+        for index in reversed(range(len(self.operators))):
+            self._to_close.append(index)
+            self.call(index, self.operators[index].open, contexts[self.ids[index]])
 
     def process(self, batch: Batch) -> Work:
         """Put a batch through the chain; yield after every batch that left it.
@@ -218,12 +160,12 @@ class OperatorChain:
 
     def end_of_data(self) -> Work:
         """End the input of the operators in order; the outputs of each go down before the next one."""
-        for index in range(len(self._operators)):
+        for index in range(len(self.operators)):
             yield from self._drive(index, lambda operator: operator.end_of_data())
 
     def prepare_snapshot_pre_barrier(self) -> Work:
         """Let the operators, in order, emit the records that belong in front of a barrier."""
-        for index in range(len(self._operators)):
+        for index in range(len(self.operators)):
             yield from self._drive(index, lambda operator: operator.prepare_snapshot_pre_barrier())
 
     @property
@@ -231,13 +173,13 @@ class OperatorChain:
         """Monotonic time at which the next operator has to emit buffered output; `None` for never."""
         if not self._flushing:
             return None
-        times = (self._operators[index].flush_at for index in self._flushing)
+        times = (self.operators[index].flush_at for index in self._flushing)
         return min((at for at in times if at is not None), default=None)
 
     def flush(self, now: float) -> Work:
         """Let the operators that are due emit buffered output; `now` is in monotonic seconds."""
         for index in self._flushing:
-            at = self._operators[index].flush_at
+            at = self.operators[index].flush_at
             if at is not None and at <= now:
                 yield from self._drive(index, lambda operator: operator.flush())
 
@@ -246,13 +188,13 @@ class OperatorChain:
         """Time at which the next operator needs a `tick`, in seconds on the clock of `InputTime`."""
         if not self._ticking:
             return None
-        times = (self._operators[index].tick_at for index in self._ticking)
+        times = (self.operators[index].tick_at for index in self._ticking)
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> Work:
         """Pass time to the operators that are due; `now` is in seconds on the clock of `InputTime`."""
         for index in self._ticking:
-            at = self._operators[index].tick_at
+            at = self.operators[index].tick_at
             if at is not None and at <= now:
                 yield from self._drive(index, lambda operator: operator.tick(now))
 
@@ -266,39 +208,39 @@ class OperatorChain:
             self._source[1].handle_event(event)
             return
         index = self.ids.index(operator_id)
-        self._guarded(index, self._operators[index].handle_event, event)
+        self.call(index, self.operators[index].handle_event, event)
 
     def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, SavedList]]:
         """The list states of all operators, by operator id; nothing may be in progress in the chain."""
-        if self._busy:
+        if self.is_busy:
             msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
             raise RuntimeError(msg)
         taken: dict[str, Mapping[str, SavedList]] = {}
         if self._source is not None:
             location, source = self._source
             taken[location.operator] = source.snapshot(checkpoint_id)
-        for index, operator in enumerate(self._operators):
-            own = self._guarded(index, operator.snapshot, checkpoint_id) or {}
-            asked = self._guarded(index, self._lists[index].saved)
-            taken[self._locations[index].operator] = {**asked, **own}
+        for index, operator in enumerate(self.operators):
+            own = self.call(index, operator.snapshot, checkpoint_id) or {}
+            asked = self.call(index, self._lists[index].saved)
+            taken[self.ids[index]] = {**asked, **own}
         return taken
 
     def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
         """The raw state of the operators that have any, by operator id; call it after `snapshot`."""
-        found = self._located.call_all(lambda operator: operator.snapshot_raw(checkpoint_id))
+        found = self._call_all(lambda operator: operator.snapshot_raw(checkpoint_id))
         return {operator: raw for operator, raw in found.items() if raw}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         """Let the source's system and the sinks commit what the checkpoint covers."""
         if self._source is not None and permit.checkpoint_id is not None:
             self._source[1].notify_checkpoint_complete(permit.checkpoint_id)
-        self._located.call_all(lambda operator: operator.notify_checkpoint_complete(permit))
+        self._call_all(lambda operator: operator.notify_checkpoint_complete(permit))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._located.call_all(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
+        self._call_all(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> Mapping[str, OperatorStatistics]:
-        counted = self._located.call_all(lambda operator: operator.statistics())
+        counted = self._call_all(lambda operator: operator.statistics())
         measured = zip(counted.items(), self._metrics or repeat(None), strict=False)
         statistics = {
             operator: counters if metrics is None else counters.with_metrics(metrics.statistics())
@@ -311,8 +253,27 @@ class OperatorChain:
 
     def close(self) -> None:
         """Close the source, then all operators that were opened, the last one first, even when one fails."""
+        opened, self._to_close = self._to_close, []
         sources = () if self._source is None else (self._source[1].close,)
-        close_all(*sources, self._located.close)
+        close_all(*sources, *(partial(self.call, index, self.operators[index].close) for index in opened))
+
+    def call(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
+        """Call an operator; its exception becomes an error that names the operator."""
+        try:
+            return call(*arguments)
+        except OPERATOR_ERRORS:
+            raise
+        except BaseException as error:
+            # SystemExit, too: it would end a task's thread silently.
+            operator = self.operators[index]
+            raise error_at(self._locations[index], operator.doing, error, operator.current_record) from error
+
+    def _call_all(self, call: Callable[[Operator], T]) -> dict[str, T]:
+        """Results of `call` for every operator, from the first to the last, by operator id."""
+        return {
+            operator_id: self.call(index, call, self.operators[index])
+            for index, operator_id in enumerate(self.ids)
+        }
 
     def _drive(
         self,
@@ -324,16 +285,16 @@ class OperatorChain:
 
         `passing` is the watermark or status that the first operator receives, if any.
         """
-        if self._busy:
+        if self.is_busy:
             msg = "the chain was given work before the last was finished"
             raise RuntimeError(msg)
-        self._busy = True
+        self.is_busy = True
         stack: list[_Running] = []
         try:
             self._push(stack, start, begin, passing)
             while stack:
                 index, outputs, time = stack[-1]
-                output = self._guarded(index, next, outputs, _END)
+                output = self.call(index, next, outputs, _END)
                 if output is _END:
                     stack.pop()
                     if time is not None:
@@ -346,7 +307,7 @@ class OperatorChain:
                     self._emit_from(index, output)
                     yield
         finally:
-            self._busy = False
+            self.is_busy = False
             self._drop(stack)
 
     def _push(
@@ -356,7 +317,7 @@ class OperatorChain:
         begin: Callable[[Operator], Iterator[Output]],
         passing: Watermark | StreamStatus | None = None,
     ) -> None:
-        stack.append(_Running(index, self._guarded(index, begin, self._operators[index]), passing))
+        stack.append(_Running(index, self.call(index, begin, self.operators[index]), passing))
 
     def _pass_on(
         self,
@@ -367,7 +328,7 @@ class OperatorChain:
         made_here: bool = False,
     ) -> None:
         """Pass on a watermark or status that an operator has processed or made: to the next one, or out."""
-        operator = self._operators[index]
+        operator = self.operators[index]
         keeps = operator.makes_watermarks or operator.holds_watermark
         if keeps and not made_here and passing != Watermark(END_OF_TIME):
             return
@@ -395,7 +356,7 @@ class OperatorChain:
             index, outputs, _ = stack.pop()
             close = getattr(outputs, "close", None)
             if close is not None:
-                self._guarded(index, close)
+                self.call(index, close)
 
 
 def _process_time(passing: Watermark | StreamStatus, operator: Operator) -> Iterator[Output]:

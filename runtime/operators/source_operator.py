@@ -147,6 +147,9 @@ class RequestedSplits(Generic[T]):
 #: Name of the list state with the unfinished splits.
 SPLITS: Final = "splits"
 
+#: The code of the watermark strategy, for `SourceOperator.guarded`.
+_STRATEGY: Final = "event time"
+
 
 class SourceOperator:
     """Reads a source's splits in one subtask.
@@ -197,7 +200,7 @@ class SourceOperator:
             watermarks, reader = self._watermarks, self._reader
             self._reports = reader if isinstance(reader, ReportsSplits) else None
             self._pauses = reader if isinstance(reader, PausesSplits) else None
-            self._timed(watermarks.open, self._split_progress())
+            self.guarded(_STRATEGY, watermarks.open, self._split_progress())
             if report_watermark is not None:
                 watermarks.align(report_watermark, pauses_splits=self._pauses is not None)
 
@@ -218,7 +221,7 @@ class SourceOperator:
             self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
         watermarks = self._watermarks
         if watermarks is not None:
-            polled, self.change = self._timed(watermarks.polled, polled, self._split_progress())
+            polled, self.change = self.guarded(_STRATEGY, watermarks.polled, polled, self._split_progress())
             self._pause_splits()
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)
@@ -269,7 +272,8 @@ class SourceOperator:
         return None if self._watermarks is None else self._watermarks.tick_at
 
     def tick(self, now: float) -> TimeChange:
-        return NO_CHANGE if self._watermarks is None else self._timed(self._watermarks.tick, now)
+        watermarks = self._watermarks
+        return NO_CHANGE if watermarks is None else self.guarded(_STRATEGY, watermarks.tick, now)
 
     @property
     def is_externally_induced(self) -> bool:
@@ -308,34 +312,27 @@ class SourceOperator:
             return self.guarded("split_progress", _refuse, msg)
         return progress
 
-    def _timed(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        watermarks = self._watermarks
-        assert watermarks is not None, "only a source with a strategy has event time"
-        try:
-            return call(*arguments, **named)
-        except OPERATOR_ERRORS:
-            raise
-        except BaseException as error:
-            raise error_at(
-                self._context.location, watermarks.doing, error, watermarks.current_record
-            ) from error
-
     @property
     def _opened_reader(self) -> SourceReader[Any]:
         assert self._reader is not None, "open() comes first"
         return self._reader
 
     def doing(self, what: str) -> str:
+        """Name of the running code in errors: a method of the reader, or `_STRATEGY`."""
+        if what == _STRATEGY and self._watermarks is not None:
+            return self._watermarks.doing
         return f"source {type(self._source).__name__}: {what}"
 
     def guarded(self, what: str, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call a method of the reader; its error becomes an `OperatorError` that names the source."""
+        """Call code of the user; its error becomes an `OperatorError` that names the code."""
         try:
             return call(*arguments, **named)
         except OPERATOR_ERRORS:
             raise
         except BaseException as error:
-            raise error_at(self._context.location, self.doing(what), error) from error
+            watermarks = self._watermarks if what == _STRATEGY else None
+            record = None if watermarks is None else watermarks.current_record
+            raise error_at(self._context.location, self.doing(what), error, record) from error
 
 
 def _run(owner: object, name: str, *arguments: object) -> None:

@@ -195,10 +195,13 @@ def close_after(failure: BaseException | None, close: Callable[[], None]) -> Bas
 
     Returns:
         The failure to raise or report: the earlier one with a note of the error of `close`, else that error.
+        An `OperatorInterrupt` goes before any other failure.
     """
     try:
         close()
     except BaseException as error:  # a SystemExit would end the task's thread silently
+        if isinstance(error, OperatorInterrupt) and failure is not None:
+            failure, error = error, failure  # Ctrl-C must end a program
         if failure is None:
             return error
         failure.add_note(f"Also while closing: {cause_text(error)}")

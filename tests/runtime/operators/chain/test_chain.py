@@ -16,6 +16,7 @@ from penstock.runtime.operators.operator import Operator, OperatorContext, Outpu
 from penstock.runtime.operators.operator_state import SavedList
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.operators.source_operator import SourceOperator
+from penstock.runtime.operators.user_code.failure import failure_details
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.testing.manual_time import ManualClock
@@ -170,9 +171,20 @@ def test_all_operators_are_closed_when_closing_fails_and_both_failures_are_told(
     with pytest.raises(OperatorError, match="second can't close") as raised:
         chain.close()
     assert log == ["second close", "first close"]
-    assert "first can't close" in raised.value.cause_text
+    assert "first can't close" in failure_details(raised.value)
     chain.close()
     assert len(log) == 2
+
+
+def test_ctrl_c_while_an_operator_closes_is_raised_before_a_failure_of_another_one():
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    chain, _, _ = two(fail_on="close")
+    chain.operators[0].close = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt) as raised:
+        chain.close()
+    assert any("second can't close" in note for note in raised.value.__notes__)
 
 
 def test_only_operators_whose_open_was_tried_are_closed():

@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 from penstock.actors.subtask.attempt import running_call
+from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.operators.functions.record_functions import FlatMapOperator, MapOperator
 from penstock.runtime.operators.source import Polled
 from penstock.runtime.operators.source_operator import SourceOperator
 from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.time.watermarks import WatermarkStrategy
 
 seen: list[str | None] = []
 
@@ -62,6 +64,17 @@ def test_a_call_of_a_reader_is_told_with_its_source(make_context: Any) -> None:
     operator.open(make_context(0), [0])
     operator.poll(10)
     assert seen == ["source Looking: poll"]
+
+
+def test_a_call_of_a_sources_strategy_is_told_with_its_line(make_context: Any) -> None:
+    seen.clear()
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(look)
+    operator = SourceOperator(CollectionSource([1]), strategy)
+    operator.open(make_context(0), [(0, 1)])
+    operator.poll(10)
+    [told] = seen
+    assert told is not None
+    assert re.fullmatch(r"timestamp assigner look \(.*test_running_call\.py:\d+\)", told)
 
 
 def test_a_thread_that_is_in_no_operator_is_in_no_call() -> None:
