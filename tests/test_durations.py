@@ -105,7 +105,7 @@ def keyed() -> Any:
 
 def aggregated(emit_every: Any) -> Any:
     sums = stream().key_by("k").aggregate("sums", total=Sum("v"), emit_every=emit_every)
-    (made,) = (node.factory for node in sums._builder.graph.nodes if node.id == "sums")
+    (made,) = (n.operator.factory for n in sums._builder.graph.nodes if n.operator.id == "sums")
     return made.args[2:]
 
 

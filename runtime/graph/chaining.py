@@ -96,18 +96,19 @@ def with_push_down(graph: StreamGraph) -> tuple[StreamNode, ...]:
 
 
 def _pushed_down(number: int, node: StreamNode, graph: StreamGraph) -> StreamNode:
-    if not isinstance(node.source, ReadsInPart):
+    source, strategy = node.operator.source, node.operator.watermarks
+    if not isinstance(source, ReadsInPart):
         return node
     walk = _Walk()
-    if node.watermarks is not None and not _takes_operator(
-        walk, TimestampsAndWatermarksOperator, (node.watermarks,)
-    ):
+    if strategy is not None and not _takes_operator(walk, TimestampsAndWatermarksOperator, (strategy,)):
         return node
     for step in _steps_behind(number, graph):
         if not _takes(walk, step) or walk.is_closed:
             break
     needed = walk.needed()
-    return node if needed.is_all else replace(node, source=node.source.reading(needed))
+    if needed.is_all:
+        return node
+    return replace(node, operator=replace(node.operator, source=source.reading(needed)))
 
 
 def _steps_behind(number: int, graph: StreamGraph) -> Iterator[StreamNode]:
@@ -135,9 +136,8 @@ def _takes(walk: _Walk, step: StreamNode) -> bool:
         if not isinstance(selector, ColumnKey):
             return False
         walk.reads(selector.names)
-    if not isinstance(step.factory, partial):
-        return False
-    return _takes_operator(walk, step.factory.func, step.factory.args)
+    factory = step.operator.factory
+    return isinstance(factory, partial) and _takes_operator(walk, factory.func, factory.args)
 
 
 def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
@@ -204,25 +204,10 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
             chains.append(chain)
             edges += [_edge(up, graph, ids, chain_of, node, operator_id) for up in node.inputs]
         chain_of.append(chain)
-        has_event_time = node.source is None or node.watermarks is not None
+        operator = node.operator
+        has_event_time = operator.source is None or operator.watermarks is not None
         chain.is_read_aside |= number in read_aside and has_event_time
-        chain.operators.append(
-            OperatorSpec(
-                operator_id,
-                node.name,
-                node.factory,
-                node.source,
-                node.defined_at,
-                node.stateful,
-                node.keyed,
-                node.is_sink,
-                node.coordinator,
-                node.states,
-                node.watermarks,
-                node.state_backend,
-                node.in_columns,
-            )
-        )
+        chain.operators.append(replace(operator, id=operator_id))
     # Sources have no inputs, so moving them to the front keeps the order topological.
     vertices = sorted((chain.vertex() for chain in chains), key=lambda vertex: not vertex.is_source)
     return JobGraph(name, tuple(vertices), tuple(edges))

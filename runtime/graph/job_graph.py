@@ -56,7 +56,8 @@ class OperatorSpec:
     """One operator as it is deployed.
 
     Attributes:
-        id: The user's id, or a generated one for stateless operators; unique in the graph.
+        id: The user's id, or a generated one for stateless operators; unique in the graph. Empty in a stream
+            graph if the user has chosen none.
         name: Readable description: `flat_map(split_words)`.
         factory: Makes the operator in the subtask; `None` for a source.
         coordinator: Makes the operator's coordinator in the JobMaster; a source's one uses its enumerator.

@@ -13,18 +13,12 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
-from penstock.runtime.config.job_config import StateBackend
-from penstock.runtime.errors import GraphError, UserLocation
-from penstock.runtime.graph.job_graph import Partitioner
-from penstock.runtime.operators.coordinators import HasCoordinator
-from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.source import Source
-from penstock.runtime.state.known_states import StateInfo
-from penstock.runtime.time.watermarks import WatermarkStrategy
+from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.job_graph import OperatorSpec, Partitioner
 
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 
@@ -47,13 +41,6 @@ def problem_with_id(operator_id: object) -> str | None:
 def _fitting(text: str) -> str:
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     return re.sub(r"[^A-Za-z0-9_.]+", "-", plain).strip("-.")[:100] or "my-operator"
-
-
-def fill_in_ids(kinds: Sequence[str], chosen: Sequence[str | None]) -> list[str]:
-    """Give an id to every operator for which the user has chosen none."""
-    taken = {operator_id for operator_id in chosen if operator_id is not None}
-    fresh = {kind: _numbered(kind, taken) for kind in set(kinds)}
-    return [next(fresh[kind]) if own is None else own for kind, own in zip(kinds, chosen, strict=True)]
 
 
 def _numbered(kind: str, taken: Set[str]) -> Iterator[str]:
@@ -85,41 +72,25 @@ class StreamNode:
 
     Attributes:
         kind: Name of the API's method: `map`, `source`.
-        name: Readable description: `map(split_words)`.
-        id: The user's id, if any.
-        factory: Makes the operator; `None` for a source.
+        operator: The operator as it is deployed, except for an id that the user did not choose.
         makes_watermarks: Whether event time begins anew with the operator.
-        coordinator: Makes the operator's coordinator in the JobMaster.
         num_cpus: The user's choice; `None` takes the chain's. `num_gpus` and `resources` likewise.
         start_new_chain: Never chain it to its producer.
         disable_chaining: Never chain it to another operator.
-        state_backend: `None` for the job's backend.
     """
 
     kind: str
-    name: str
-    defined_at: UserLocation
+    operator: OperatorSpec
     parallelism: int
-    id: str | None = None
-    factory: OperatorFactory | None = None
-    source: Source[Any] | None = None
     inputs: tuple[Upstream, ...] = ()
-    stateful: bool = False
-    keyed: bool = False
-    is_sink: bool = False
     makes_watermarks: bool = False
-    coordinator: HasCoordinator | None = None
-    states: tuple[StateInfo, ...] = ()
     side_outputs: tuple[str, ...] = ()
-    watermarks: WatermarkStrategy[Any] | None = None
     max_parallelism: int = 128
     num_cpus: float | None = None
     num_gpus: float | None = None
     resources: Mapping[str, float] | None = None
     start_new_chain: bool = False
     disable_chaining: bool = False
-    state_backend: StateBackend | None = None
-    in_columns: bool = False
 
 
 @runtime_checkable
@@ -154,12 +125,13 @@ class StreamGraph:
 
     def add(self, node: StreamNode) -> int:
         """Add a node and return its number; a `GraphError` names both lines if its id is taken."""
-        if node.id is not None:
-            first = self._by_id.setdefault(node.id, node)
+        operator = node.operator
+        if operator.id:
+            first = self._by_id.setdefault(operator.id, node)
             if first is not node:
                 msg = (
-                    f"{node.defined_at}: the id {node.id!r} of this {node.kind} is already taken by the "
-                    f"{first.kind} at {first.defined_at}; give each operator an id of its own"
+                    f"{operator.defined_at}: the id {operator.id!r} of this {node.kind} is already taken by "
+                    f"the {first.kind} at {first.operator.defined_at}; give each operator an id of its own"
                 )
                 raise GraphError(msg)
         self._nodes.append(node)
@@ -168,7 +140,7 @@ class StreamGraph:
     def shrink_to(self, count: int) -> None:
         """Remove the nodes that were added last, so that `count` are left."""
         del self._nodes[count:]
-        self._by_id = {node.id: node for node in self._nodes if node.id is not None}
+        self._by_id = {node.operator.id: node for node in self._nodes if node.operator.id}
 
     def schema_of(self, inputs: Iterable[Upstream]) -> Any:
         """The Arrow schema of these records; `None` if functions may have changed it, or sources lack it."""
@@ -179,9 +151,12 @@ class StreamGraph:
         node = self._nodes[upstream.node]
         if node.kind in _KEEP_RECORDS:
             return self.schema_of(node.inputs)
-        if upstream.tag is None and isinstance(node.source, KnowsSchema):
-            return node.source.arrow_schema
+        if upstream.tag is None and isinstance(node.operator.source, KnowsSchema):
+            return node.operator.source.arrow_schema
         return None
 
     def operator_ids(self) -> list[str]:
-        return fill_in_ids([n.kind for n in self._nodes], [n.id for n in self._nodes])
+        """The id of each operator: the user's, or one that is made from its kind and number."""
+        taken = {node.operator.id for node in self._nodes}
+        fresh = {node.kind: _numbered(node.kind, taken) for node in self._nodes}
+        return [node.operator.id or next(fresh[node.kind]) for node in self._nodes]

@@ -55,7 +55,7 @@ def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
     build(environment.from_collection("input", ()))
     _, *added = environment._builder.graph.nodes
     if len(added) != 1:
-        names = ", ".join(node.name for node in added) or "none"
+        names = ", ".join(node.operator.name for node in added) or "none"
         msg = f"a harness drives one operator, but this adds {names}"
         raise GraphError(msg)
     return added[0]
@@ -158,9 +158,10 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             ['a', 'b', 'a']
         """
         node = single_operator(build)
-        settings.setdefault("operator_id", node.id or node.kind)
-        assert node.factory is not None, f"{node.name} has no factory"
-        return cls(node.factory(), **settings)
+        operator = node.operator
+        settings.setdefault("operator_id", operator.id or node.kind)
+        assert operator.factory is not None, f"{operator.name} has no factory"
+        return cls(operator.factory(), **settings)
 
     @checked_keywords
     def push(

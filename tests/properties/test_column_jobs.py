@@ -174,7 +174,7 @@ def test_windows_of_all_records_combine_in_front_of_their_subtask_whatever_fails
         strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_bounded_out_of_orderness(2)
         timed = stream.assign_timestamps_and_watermarks(strategy.with_timestamp_column("at"))
         found = timed.window_all(windows).aggregate("totals", total=Sum("v"))
-        assert "totals-combine" in [node.id for node in found._builder.graph.nodes]
+        assert "totals-combine" in [node.operator.id for node in found._builder.graph.nodes]
         return found
 
     simulate(

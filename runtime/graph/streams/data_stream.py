@@ -35,7 +35,6 @@ from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.operators.sinks import Sink, SinkOperator
 from penstock.runtime.operators.source import DeadLetter
 from penstock.runtime.operators.user_code.function_class import OutputTag, tag_name
-from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import NoKey, as_column_key
 from penstock.runtime.time.watermarks import WatermarkStrategy
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
@@ -50,9 +49,6 @@ T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 K = TypeVar("K")
 U = TypeVar("U")
-
-#: Side outputs that operators have without a declaration, by kind.
-_SIDE_OUTPUTS: Final = {"source": (DEAD_LETTERS,), "window": (LATE_RECORDS,)}
 
 #: Name of the stream of records for which no predicate is true.
 REST: Final = "rest"
@@ -285,11 +281,10 @@ class DataStream(RecordOperations[T_co]):
                 "before any union, rebalance, broadcast or other side_output"
             )
         producer = self._builder.graph.node(self._inputs[0].node)
-        tags = producer.side_outputs or _SIDE_OUTPUTS.get(producer.kind, ())
-        name = tag_name(tag)
+        tags, name = producer.side_outputs, tag_name(tag)
         if name not in tags:
             has = f"its side outputs are {', '.join(map(repr, tags))}" if tags else "it has none"
-            refuse(f"side_output: {producer.name} has no side output {name!r}; {has}")
+            refuse(f"side_output: {producer.operator.name} has no side output {name!r}; {has}")
         return DataStream(self._builder, (replace(self._inputs[0], tag=name),))
 
     @_plain
@@ -325,8 +320,8 @@ class DataStream(RecordOperations[T_co]):
             raise WrongStreamError(msg)
 
     def __repr__(self) -> str:
-        nodes = (self._builder.graph.node(upstream.node) for upstream in self._inputs)
-        return f"{type(self).__name__}({', '.join(node.id or node.name for node in nodes)})"
+        operators = (self._builder.graph.node(upstream.node).operator for upstream in self._inputs)
+        return f"{type(self).__name__}({', '.join(one.id or one.name for one in operators)})"
 
     def _all_windowed(self, settings: WindowSettings) -> AllWindowedStream[T_co]:
         from penstock.runtime.graph.streams.windowed_stream import AllWindowedStream

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, check_options, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
@@ -76,24 +77,28 @@ class GraphBuilder:
             refuse(f"{kind}: state_backend is for operators with keyed state; this one has none")
         parallelism = given.setdefault("parallelism", self._parallelism)
         states = _declared_states(kind, function, operator_id, keyed=keyed)
+        operator = OperatorSpec(
+            operator_id or "",
+            f"{kind}({what})",
+            factory,
+            source,
+            user_location(),
+            stateful or bool(states),
+            keyed,
+            is_sink,
+            coordinator,
+            states,
+            watermarks,
+            given.pop("state_backend", None),
+            in_columns,
+        )
         node = StreamNode(
-            kind=kind,
-            name=f"{kind}({what})",
-            defined_at=user_location(),
-            id=operator_id,
-            factory=factory,
-            source=source,
+            kind,
+            operator,
             inputs=inputs,
-            stateful=stateful or bool(states),
-            keyed=keyed,
-            is_sink=is_sink,
             makes_watermarks=makes_watermarks,
-            coordinator=coordinator,
-            states=states,
             side_outputs=side_outputs or _side_outputs(kind, function),
-            watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
-            in_columns=in_columns,
             **given,
         )
         return self.stream_type(self, (Upstream(self.graph.add(node)),))

@@ -27,7 +27,7 @@ from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.drawing import graph_page
-from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_call, need_object, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
@@ -79,17 +79,12 @@ def job_of_part(
 ) -> JobGraph:
     """The job of the operators that lead to a stream, and of a sink after them."""
     part, places = part_before(graph, [upstream.node for upstream in inputs])
-    node = StreamNode(
-        kind="quick-look",
-        name="sink(quick look)",
-        defined_at=user_location(),
-        parallelism=1,
-        factory=partial(SinkOperator, sink),
-        inputs=tuple(replace(upstream, node=places[upstream.node]) for upstream in inputs),
-        stateful=True,
-        is_sink=True,
+    factory = partial(SinkOperator, sink)
+    operator = OperatorSpec(
+        "", "sink(quick look)", factory, defined_at=user_location(), stateful=True, is_sink=True
     )
-    part.add(node)
+    upstream = tuple(replace(upstream, node=places[upstream.node]) for upstream in inputs)
+    part.add(StreamNode("quick-look", operator, 1, upstream))
     return build_job_graph(part, f"{environment.name} (quick look)", chaining=environment.chaining)
 
 
@@ -106,7 +101,9 @@ def part_before(graph: StreamGraph, ends: Sequence[int]) -> tuple[StreamGraph, d
     for number in sorted(wanted):
         node = graph.node(number)
         inputs = tuple(replace(upstream, node=places[upstream.node]) for upstream in node.inputs)
-        places[number] = part.add(replace(node, id=ids[number], inputs=inputs))
+        places[number] = part.add(
+            replace(node, operator=replace(node.operator, id=ids[number]), inputs=inputs)
+        )
     return part, places
 
 

@@ -24,7 +24,7 @@ from penstock.runtime.graph.executor import (
     find_executor,
 )
 from penstock.runtime.graph.graph_info import describe, graph_info
-from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_graph import DEAD_LETTERS, JobGraph
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
@@ -171,7 +171,16 @@ class StreamEnvironment(NearestMembers):
             refuse(f"from_source: watermarks must be a WatermarkStrategy, not {watermarks!r:.80}")
         what = type(source).__name__
         return self._builder.add(
-            "source", what, None, (), id, options, source=source, stateful=True, watermarks=watermarks
+            "source",
+            what,
+            None,
+            (),
+            id,
+            options,
+            source=source,
+            stateful=True,
+            watermarks=watermarks,
+            side_outputs=(DEAD_LETTERS,),
         )
 
     @checked_call(OPTION_NAMES)
@@ -226,10 +235,11 @@ class StreamEnvironment(NearestMembers):
         if not nodes:
             msg = f"{self._defined_at}: the job {self._name!r} is empty; begin with from_source(id, source)"
             raise GraphError(msg)
-        if not any(node.is_sink for node in nodes):
+        if not any(node.operator.is_sink for node in nodes):
+            last = nodes[-1].operator
             msg = (
-                f"{nodes[-1].defined_at}: the job {self._name!r} has no sink, so it has no results; "
-                f"end a stream with sink(id, sink) (its last operator is this {nodes[-1].name})"
+                f"{last.defined_at}: the job {self._name!r} has no sink, so it has no results; "
+                f"end a stream with sink(id, sink) (its last operator is this {last.name})"
             )
             raise GraphError(msg)
         return build_job_graph(self._builder.graph, self._name, chaining=chained)
@@ -245,7 +255,7 @@ class StreamEnvironment(NearestMembers):
         nodes = self._builder.graph.nodes
         if not nodes:
             return graph_page(repr(self), self.build)
-        note = "" if any(node.is_sink for node in nodes) else "no sink yet"
+        note = "" if any(node.operator.is_sink for node in nodes) else "no sink yet"
         graph, name, chaining = self._builder.graph, self._name, self._chaining
         return graph_page(repr(self), lambda: build_job_graph(graph, name, chaining=chaining), note)
 

@@ -153,7 +153,7 @@ class NotifiedSubtask:
         env = StreamEnvironment()
         numbers = env.from_source("numbers", GeneratorSource(lambda n: n))
         sums = numbers.key_by(lambda n: n).reduce("sum", lambda a, b: a + b)
-        object.__setattr__(sums._builder.graph.nodes[-1], "factory", lambda: Notified(events))
+        object.__setattr__(sums._builder.graph.nodes[-1].operator, "factory", lambda: Notified(events))
         sums.sink("out", DiscardSink())
         spec = build_execution_graph(env.build()).subtask(SubtaskId("sum", 0))
         descriptor = TaskDescriptor("job", "job", 1, spec, JobConfig(state_backend=RocksDB()))

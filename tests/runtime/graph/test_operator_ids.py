@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.graph.stream_graph import fill_in_ids, problem_with_id
+from penstock.runtime.graph.job_graph import OperatorSpec
+from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, problem_with_id
+
+
+def ids_of(*operators: tuple[str, str]) -> list[str]:
+    """Ids of operators that are given as kind and chosen id."""
+    graph = StreamGraph()
+    for kind, chosen in operators:
+        graph.add(StreamNode(kind, OperatorSpec(chosen, kind, None), 1))
+    return graph.operator_ids()
 
 
 @pytest.mark.parametrize("operator_id", ["count", "a", "count-words_2.v1", "_x", "9", "x" * 100])
@@ -29,13 +38,9 @@ def test_what_can_not_be_an_id_is_explained(operator_id: object, problem: str) -
 
 
 def test_made_up_ids_count_each_kind() -> None:
-    assert fill_in_ids(["map", "filter", "map"], [None] * 3) == ["map-1", "filter-1", "map-2"]
+    assert ids_of(("map", ""), ("filter", ""), ("map", "")) == ["map-1", "filter-1", "map-2"]
 
 
 def test_made_up_ids_avoid_chosen_ones_wherever_they_stand() -> None:
-    assert fill_in_ids(["map", "map", "sink", "map"], [None, None, "map-1", None]) == [
-        "map-2",
-        "map-3",
-        "map-1",
-        "map-4",
-    ]
+    found = ids_of(("map", ""), ("map", ""), ("sink", "map-1"), ("map", ""))
+    assert found == ["map-2", "map-3", "map-1", "map-4"]

@@ -397,5 +397,5 @@ def test_a_state_has_one_ttl() -> None:
 def test_the_graph_says_how_long_a_state_lives() -> None:
     env = StreamEnvironment("job")
     env.from_collection("words", ["a"]).key_by(str).process("p", SeenInEventTime())
-    (info,) = env._builder.graph.nodes[-1].states
+    (info,) = env._builder.graph.nodes[-1].operator.states
     assert info.ttl == "0:00:10 after the last write, event time"

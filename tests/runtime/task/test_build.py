@@ -198,9 +198,9 @@ def chain_of(log: Log, **fails: str) -> StreamEnvironment:
     stream = env.from_source("source", ScriptedSource([Polled(ready_at=9.0)], log))
     for name in ("first", "second"):
         stream = stream.map(lambda n: n)
-        node = stream._builder.graph.nodes[-1]
-        assert node.factory is not None
-        object.__setattr__(node, "factory", lambda name=name: Opens(name, log, fails.get(name, "")))
+        operator = stream._builder.graph.nodes[-1].operator
+        assert operator.factory is not None
+        object.__setattr__(operator, "factory", lambda name=name: Opens(name, log, fails.get(name, "")))
     stream.sink("sink", DiscardSink(), parallelism=2)
     return env
 
@@ -245,7 +245,7 @@ def test_when_the_source_can_not_be_read_the_operators_are_closed(
 def test_operator_that_can_not_be_made_is_named(make_subtask: MakeSubtask) -> None:
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", ScriptedSource([])).map(lambda n: n)
-    object.__setattr__(stream._builder.graph.nodes[-1], "factory", lambda: MapOperator())  # type: ignore[call-arg]
+    object.__setattr__(stream._builder.graph.nodes[-1].operator, "factory", lambda: MapOperator())  # type: ignore[call-arg]
     stream.sink("sink", DiscardSink())
     with pytest.raises(OperatorError, match=r"'map-1' \(subtask 1 of 1\).*missing 1 required"):
         make_subtask(env, "map-1")

@@ -162,7 +162,7 @@ class Remembers(Operator):
 def test_an_operator_gets_its_raw_state_back_when_it_opens() -> None:
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_collection("source", ["x"]).rebalance().map(lambda row: row, id="keeps")
-    object.__setattr__(stream._builder.graph.nodes[-1], "factory", Remembers)
+    object.__setattr__(stream._builder.graph.nodes[-1].operator, "factory", Remembers)
     stream.rebalance().sink("after", DiscardSink())
     first = SubtaskSetup(env, "keeps")
     first.deliver(rows("a", "b"), CheckpointBarrier(1, 0.0))

@@ -75,7 +75,7 @@ def notified(make_subtask: MakeSubtask, log: Log) -> SubtaskSetup:
     """A subtask whose operator logs the notices it gets."""
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", ENDLESS).map(lambda n: n)
-    object.__setattr__(stream._builder.graph.nodes[-1], "factory", lambda: Notified(log))
+    object.__setattr__(stream._builder.graph.nodes[-1].operator, "factory", lambda: Notified(log))
     stream.sink("sink", DiscardSink())
     return make_subtask(env, "map-1")
 

@@ -123,7 +123,7 @@ def test_failure_to_stop_in_the_middle_is_told_and_all_others_are_closed(
 ) -> None:
     env = StreamEnvironment("job")
     stream = env.from_source("source", ScriptedSource([Polled(rows(1))], log)).map(lambda n: n)
-    object.__setattr__(stream._builder.graph.nodes[-1], "factory", FailsToStop)
+    object.__setattr__(stream._builder.graph.nodes[-1].operator, "factory", FailsToStop)
     stream.sink("sink", DiscardSink(), parallelism=2)
     task = made(env)
     task.run()

@@ -133,7 +133,7 @@ class Firing(Operator):
 def firing() -> StreamEnvironment:
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", ENDLESS).rebalance().map(lambda n: n, id="work")
-    object.__setattr__(stream._builder.graph.nodes[-1], "factory", Firing)
+    object.__setattr__(stream._builder.graph.nodes[-1].operator, "factory", Firing)
     stream.rebalance().sink("sink", DiscardSink())
     return env
 
