@@ -12,22 +12,20 @@ Bytes are counted so that an alignment can be given up before memory or disk is 
 elements not yet rolled over, and interrupted sequences in full, but not the sequence being handed out.
 Another thread may read the counters, so they first copy the parts that the task may replace or change.
 
-The model is Flink's `BufferStorage` up to 1.10. A subclass decides where sequences are kept.
+A sequence has a head in memory, then a file, then a tail in memory, which is usually empty. Elements go to
+the head while there is room in memory, and to the file from then on. Once an element could not be written, it
+and all later ones go to the tail. The bound on memory is for all sequences together. An element counts as its
+bytes plus a fixed overhead, so that millions of small ones are bounded, too.
 
-`SpillingBufferStorage`: each sequence has a head in memory, then a file, then a tail in memory, which is
-usually empty. Elements go to the head while there is room in memory, and to the file from then on. Once an
-element could not be written, it and all that follow it go to the tail. The bound on memory is for all
-sequences together. An element counts as its bytes plus a fixed overhead, so that millions of small ones
-are bounded, too.
+The model is Flink's `BufferStorage` up to 1.10.
 """
 
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from penstock.runtime.errors import StorageError, StreamCorruptError
 from penstock.runtime.ports import SpillFile, SpillFileOpener
@@ -37,26 +35,11 @@ from penstock.runtime.record.elements import StreamElement
 
 @dataclass(frozen=True, slots=True)
 class StoredElement:
-    """A stored element; `size` is the bytes that it counts as, unless the storage counts pages."""
+    """A stored element; it counts as `size` bytes."""
 
     channel: int
     element: StreamElement
     size: int
-
-
-class StoredSequence(Protocol):
-    """Elements in order: first all are appended, then all are taken."""
-
-    @property
-    def spilled_bytes(self) -> int: ...
-
-    def append(self, stored: StoredElement) -> None: ...
-
-    def take(self) -> StoredElement | None:
-        """Return the next element; `None` when all were taken."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +63,31 @@ class BufferStorageStatistics:
     largest_alignment: int
 
 
-@dataclass(slots=True)
-class _Sized:
-    sequence: StoredSequence
-    size: int = 0
+#: Header of each element: its channel, its counted bytes, and the number of bytes that follow.
+_HEADER: Final = struct.Struct("<IQQ")
+
+#: Approximate bytes that an element in memory takes besides its payload.
+ELEMENT_OVERHEAD: Final = 256
 
 
-class BufferStorage(ABC):
-    """Keeps elements of blocked channels and hands them out again; `is_full` above `max_bytes`."""
+class BufferStorage:
+    """Keeps elements of blocked channels and hands them out again; see the module's docstring.
 
-    def __init__(self, max_bytes: int | None = None) -> None:
-        self._max_bytes = max_bytes
-        self._pending: _Sized | None = None
-        self._reading: _Sized | None = None
-        self._interrupted: deque[_Sized] = deque()
+    Args:
+        open_file: Makes a file for each alignment that does not fit into memory.
+        memory_bytes: Maximum bytes that are kept in memory; 0 keeps nothing there.
+        max_bytes: The storage `is_full` above this number of bytes; `None` for no limit.
+    """
+
+    def __init__(
+        self, open_file: SpillFileOpener, memory_bytes: int = 0, max_bytes: int | None = None
+    ) -> None:
+        self.max_bytes = max_bytes
+        self._memory = _Memory(open_file, memory_bytes)
+        self._pending: _Sequence | None = None
+        self._reading: _Sequence | None = None
+        self._interrupted: deque[_Sequence] = deque()
         self._elements = self._bytes = self._spilled = self._largest = 0
-
-    @abstractmethod
-    def _new_sequence(self) -> StoredSequence: ...
 
     @property
     def pending_bytes(self) -> int:
@@ -108,12 +98,12 @@ class BufferStorage(ABC):
     @property
     def pending_spilled_bytes(self) -> int:
         pending = self._pending
-        return 0 if pending is None else pending.sequence.spilled_bytes
+        return 0 if pending is None else pending.spilled_bytes
 
     @property
     def rolled_bytes(self) -> int:
         """Bytes of interrupted sequences, including elements that were handed out already."""
-        return sum(sized.size for sized in tuple(self._interrupted))
+        return sum(sequence.size for sequence in tuple(self._interrupted))
 
     @property
     def is_empty(self) -> bool:
@@ -121,28 +111,23 @@ class BufferStorage(ABC):
 
     @property
     def is_full(self) -> bool:
-        return self._max_bytes is not None and self.pending_bytes + self.rolled_bytes > self._max_bytes
-
-    @property
-    def max_bytes(self) -> int | None:
-        return self._max_bytes
+        return self.max_bytes is not None and self.pending_bytes + self.rolled_bytes > self.max_bytes
 
     def take_failure(self) -> str | None:
         """Take the reason why elements stayed in memory since the last call; `None` if none did."""
-        return None
+        failure, self._memory.failure = self._memory.failure, None
+        return failure
 
     def add(self, stored: StoredElement) -> None:
         if self._pending is None:
-            self._pending = _Sized(self._new_sequence())
-        sequence = self._pending.sequence
+            self._pending = _Sequence(self._memory)
+        sequence = self._pending
         spilled = sequence.spilled_bytes
         sequence.append(stored)
         self._spilled += sequence.spilled_bytes - spilled
-        cost = stored.size
-        self._pending.size += cost
         self._elements += 1
-        self._bytes += cost
-        self._largest = max(self._largest, self._pending.size)
+        self._bytes += stored.size
+        self._largest = max(self._largest, sequence.size)
 
     def roll_over(self) -> None:
         """Hand out the added elements, before the present sequence; do nothing without additions."""
@@ -156,16 +141,16 @@ class BufferStorage(ABC):
         """Return the next element; `None` at the end of a sequence, even if an interrupted one follows."""
         if self._reading is None:
             return None
-        stored = self._reading.sequence.take()
+        stored = self._reading.take()
         if stored is None:
-            self._reading.sequence.close()
+            self._reading.close()
             self._reading = self._interrupted.popleft() if self._interrupted else None
         return stored
 
     def close(self) -> None:
-        for sized in (self._pending, self._reading, *self._interrupted):
-            if sized is not None:
-                sized.sequence.close()
+        for sequence in (self._pending, self._reading, *self._interrupted):
+            if sequence is not None:
+                sequence.close()
         self._pending = self._reading = None
         self._interrupted.clear()
 
@@ -178,59 +163,6 @@ class BufferStorage(ABC):
             self.rolled_bytes,
             self._largest,
         )
-
-
-class CachedBufferStorage(BufferStorage):
-    def _new_sequence(self) -> StoredSequence:
-        return _InMemory()
-
-
-class _InMemory:
-    spilled_bytes = 0
-
-    def __init__(self) -> None:
-        self._elements: deque[StoredElement] = deque()
-
-    def append(self, stored: StoredElement) -> None:
-        self._elements.append(stored)
-
-    def take(self) -> StoredElement | None:
-        return self._elements.popleft() if self._elements else None
-
-    def close(self) -> None:
-        self._elements.clear()
-
-
-#: Header of each element: its channel, its counted bytes, and the number of bytes that follow.
-_HEADER: Final = struct.Struct("<IQQ")
-
-#: Approximate bytes that an element in memory takes besides its payload.
-ELEMENT_OVERHEAD: Final = 256
-
-
-class SpillingBufferStorage(BufferStorage):
-    """A buffer storage in memory and on a local disk; see the module's docstring.
-
-    Args:
-        open_file: Makes a file for each alignment that does not fit into memory.
-        memory_bytes: Maximum bytes that are kept in memory; 0 keeps nothing there.
-    """
-
-    def __init__(
-        self,
-        open_file: SpillFileOpener,
-        memory_bytes: int = 0,
-        max_bytes: int | None = None,
-    ) -> None:
-        super().__init__(max_bytes)
-        self._memory = _Memory(open_file, memory_bytes)
-
-    def take_failure(self) -> str | None:
-        failure, self._memory.failure = self._memory.failure, None
-        return failure
-
-    def _new_sequence(self) -> StoredSequence:
-        return _Spilling(self._memory)
 
 
 @dataclass(slots=True)
@@ -250,21 +182,25 @@ class _Memory:
         self.left += stored.size + ELEMENT_OVERHEAD
 
 
-class _Spilling:
+class _Sequence:
+    """Elements in order: first all are appended, then all are taken."""
+
     def __init__(self, memory: _Memory) -> None:
-        self.spilled_bytes = 0
+        self.size = self.spilled_bytes = 0
         self._memory = memory
         self._head: deque[StoredElement] = deque()
         self._file: SpillFile | None = None
         self._tail: deque[StoredElement] = deque()
 
     def append(self, stored: StoredElement) -> None:
+        self.size += stored.size
         if self._file is None and not self._tail and self._memory.takes(stored):
             self._head.append(stored)
         elif self._tail or not self._is_spilled(stored):
             self._tail.append(stored)
 
     def take(self) -> StoredElement | None:
+        """Return the next element; `None` when all were taken."""
         if self._head:
             stored = self._head.popleft()
             self._memory.gives(stored)

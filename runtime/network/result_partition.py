@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -234,7 +235,7 @@ class ResultPartition:
     """The output of one operator on one edge (Flink's `RecordWriter` and `ResultPartition` in one).
 
     Args:
-        send: Sends a frame; takes the position in `spec.channels`, the first number and the elements.
+        send: Sends a frame; takes the channel, the first sequence number and the elements.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class ResultPartition:
         spec: ResultPartitionSpec,
         subtask: int,
         codec: BatchEncoder,
-        send: Callable[[int, int, list[bytes]], None],
+        send: Callable[[OutputChannelSpec, int, list[bytes]], None],
         config: NetworkConfig,
     ) -> None:
         self.spec = spec
@@ -253,18 +254,14 @@ class ResultPartition:
         self.subpartitions = [
             ResultSubpartition(
                 codec,
-                _bind(send, index),
+                partial(send, channel),
                 config.credits,
                 _budget(config),
                 config.idle_rest,
                 OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes),
             )
-            for index in range(len(spec.channels))
+            for channel in spec.channels
         ]
-
-    @property
-    def is_drained(self) -> bool:
-        return all(s.is_drained for s in self.subpartitions)
 
     def emit(self, batch: Batch) -> None:
         if not len(batch):
@@ -303,7 +300,7 @@ class ResultPartition:
         if not (barrier.options.unaligned and self._lets_overtake):
             self.broadcast_event(barrier)
             return []
-        overtaken = [(s, subpartition.overtake(barrier)) for s, subpartition in self._by_spec()]
+        overtaken = [(spec, subpartition.overtake(barrier)) for spec, subpartition in self._by_spec()]
         return [(spec, elements) for spec, elements in overtaken if elements]
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool:
@@ -315,22 +312,8 @@ class ResultPartition:
         overtaken = [(s, subpartition.turn_unaligned(checkpoint_id)) for s, subpartition in self._by_spec()]
         return [(spec, elements) for spec, elements in overtaken if elements]
 
-    def restore(self, channel: int, elements: Sequence[bytes]) -> None:
-        """Queue elements on a channel that were overtaken in the restored checkpoint; `flush` sends them."""
-        self.subpartitions[channel].restore(elements)
-
     def _by_spec(self) -> Iterable[tuple[OutputChannelSpec, ResultSubpartition]]:
         return zip(self.spec.channels, self.subpartitions, strict=True)
-
-    def flush(self) -> None:
-        for subpartition in self.subpartitions:
-            subpartition.flush()
-
-    def consumed(self, channel: int, first_sequence_number: int, now: float) -> None:
-        self.subpartitions[channel].consumed(first_sequence_number, now)
-
-    def give_up(self, channel: int) -> None:
-        self.subpartitions[channel].give_up()
 
     def statistics(self) -> tuple[SubpartitionStatistics, ...]:
         return tuple(s.statistics() for s in self.subpartitions)
@@ -340,10 +323,3 @@ def _budget(config: NetworkConfig) -> BufferBudget:
     target, rows = config.debloat_target, config.buffer_rows
     debloater = BufferDebloater(rows, config.credits, target) if target > 0 else None
     return BufferBudget(rows, config.buffer_bytes, debloater)
-
-
-def _bind(send: Callable[[int, int, list[bytes]], None], index: int) -> Callable[[int, list[bytes]], None]:
-    def send_frame(first_sequence_number: int, elements: list[bytes]) -> None:
-        send(index, first_sequence_number, elements)
-
-    return send_frame

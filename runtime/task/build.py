@@ -22,7 +22,7 @@ from penstock.runtime.errors import (
     StateMismatchError,
 )
 from penstock.runtime.graph.job_graph import OperatorSpec
-from penstock.runtime.network.buffer_storage import BufferStorage, SpillingBufferStorage
+from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.operators.chain import OperatorChain
@@ -385,4 +385,4 @@ class _Builder:
         checkpointing, memory = config.checkpointing, config.advanced.alignment_memory
         if checkpointing is None or open_file is None:
             return None
-        return lambda: SpillingBufferStorage(open_file, memory, checkpointing.max_alignment_bytes)
+        return lambda: BufferStorage(open_file, memory, checkpointing.max_alignment_bytes)

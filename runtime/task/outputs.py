@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
-from penstock.runtime.network.result_subpartition import SubpartitionStatistics
+from penstock.runtime.network.result_subpartition import ResultSubpartition, SubpartitionStatistics
 from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, error_at
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import (
@@ -44,24 +44,22 @@ class SubtaskOutputs:
         locations: Mapping[str, OperatorLocation],
     ) -> None:
         self._locations = locations
-        self._send = send
         self._timeout = config.buffer_timeout
         self._credits = config.credits
         self._flush_at: float | None = None
         self.partitions: list[ResultPartition] = []
         self._routes: dict[tuple[str, str | None], list[ResultPartition]] = {}
-        self._by_channel: dict[OutputChannelSpec, tuple[ResultPartition, int]] = {}
+        self._by_channel: dict[OutputChannelSpec, ResultSubpartition] = {}
         self.records = 0
         self.have_ended = False
         self.watermark: int | None = None
         self.is_idle = False
         for spec in specs:
             encoder = _Encoder(codec, locations[spec.operator])
-            partition = ResultPartition(spec, subtask, encoder, self._sender(spec), config)
+            partition = ResultPartition(spec, subtask, encoder, send, config)
             self.partitions.append(partition)
             self._routes.setdefault((spec.operator, spec.tag), []).append(partition)
-            for index, channel in enumerate(spec.channels):
-                self._by_channel[channel] = partition, index
+            self._by_channel.update(zip(spec.channels, partition.subpartitions, strict=True))
         #: Channels of all edges, because every step checks them.
         self._subpartitions = [s for partition in self.partitions for s in partition.subpartitions]
         self._queues = [s.queue for s in self._subpartitions]
@@ -78,7 +76,7 @@ class SubtaskOutputs:
     @property
     def are_drained(self) -> bool:
         """Whether every receiver has consumed everything or has ended."""
-        return all(p.is_drained for p in self.partitions)
+        return all(s.is_drained for s in self._subpartitions)
 
     def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
         """Send a batch on every edge of this output; without an edge the batch is dropped."""
@@ -115,21 +113,18 @@ class SubtaskOutputs:
 
     def restore(self, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
         """Queue elements that the restored checkpoint's barrier had overtaken; `flush` sends them."""
-        partition, index = self._by_channel[channel]
-        partition.restore(index, elements)
+        self._by_channel[channel].restore(elements)
 
     def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int, now: float) -> None:
-        partition, index = self._by_channel[channel]
-        partition.consumed(index, first_sequence_number, now)
+        self._by_channel[channel].consumed(first_sequence_number, now)
 
     def receiver_gone(self, channel: OutputChannelSpec) -> None:
-        partition, index = self._by_channel[channel]
-        partition.give_up(index)
+        self._by_channel[channel].give_up()
 
     def flush(self) -> None:
         """Send open buffers, however small."""
-        for partition in self.partitions:
-            partition.flush()
+        for subpartition in self._subpartitions:
+            subpartition.flush()
         self._flush_at = None
 
     def flush_due(self, now: float) -> float | None:
@@ -167,12 +162,6 @@ class SubtaskOutputs:
             )
             for partition, channels in zip(self.partitions, edges, strict=True)
         )
-
-    def _sender(self, spec: ResultPartitionSpec) -> Callable[[int, int, list[bytes]], None]:
-        def send(index: int, first_sequence_number: int, elements: list[bytes]) -> None:
-            self._send(spec.channels[index], first_sequence_number, elements)
-
-        return send
 
 
 class _Encoder:

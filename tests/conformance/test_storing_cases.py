@@ -31,8 +31,7 @@ def test_a_case_that_expects_something_else_is_noticed_with_every_storage() -> N
     ops = [{"op": "add", "label": "x", "expect": {"state": {"pending_bytes": 511}}}]
     differences = storing.replay("buffer_storage", {"config": config, "ops": ops})
     assert [difference.split()[0] for difference in differences] == [
-        "CachedBufferStorage",
-        "SpillingBufferStorage",  # all on disk, the first two elements in memory, all in memory
-        "SpillingBufferStorage",
-        "SpillingBufferStorage",
+        "BufferStorage",  # all on disk, the first two elements in memory, all in memory
+        "BufferStorage",
+        "BufferStorage",
     ]

@@ -28,8 +28,6 @@ from penstock.runtime.errors import StorageError
 from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import (
     BufferStorage,
-    CachedBufferStorage,
-    SpillingBufferStorage,
     StoredElement,
 )
 from penstock.runtime.network.input_channel import InputChannel
@@ -140,7 +138,11 @@ class Run:
         self.input.close()
 
 
-class PagedStorage(CachedBufferStorage):
+def in_memory() -> BufferStorage:
+    return BufferStorage(SpillDisk(lambda: False), memory_bytes=1 << 30)
+
+
+class PagedStorage(BufferStorage):
     """Every element counts for ten bytes."""
 
     def add(self, stored: StoredElement) -> None:
@@ -159,7 +161,7 @@ def test_laws_hold_with_and_without_a_limit(
     semantics: Semantics,
     limit: int | None,
 ) -> None:
-    storage = PagedStorage(limit)
+    storage = PagedStorage(SpillDisk(lambda: False), 1 << 30, limit)
     run = Run(made, storing(semantics), storage if len(made) > 1 else None).play(schedule)
     if limit is None:
         assert LIMIT_EXCEEDED not in run.aborted.values()
@@ -174,11 +176,7 @@ def test_clean_run_triggers_every_checkpoint_whatever_stores(
 ) -> None:
     ids = [entry for entry in made[0] if isinstance(entry, int)]
     with tempfile.TemporaryDirectory() as folder:
-        storage = (
-            SpillingBufferStorage(lambda: open_spill_file(Path(folder)), memory_bytes=600)
-            if spills
-            else CachedBufferStorage()
-        )
+        storage = BufferStorage(lambda: open_spill_file(Path(folder)), 600 if spills else 1 << 30)
         run = Run(made, storing(), storage).play(schedule)
         assert list(run.at_trigger) == ids, "A3"
         assert run.aborted == {}, "A3"
@@ -208,7 +206,7 @@ def test_laws_hold_on_a_disk_that_has_room_now_and_then(
     moods: list[bool],
     memory: int,
 ) -> None:
-    storage = SpillingBufferStorage(MoodyDisk(moods), memory)
+    storage = BufferStorage(MoodyDisk(moods), memory)
     run = Run(made, storing(semantics), storage if len(made) > 1 else None).play(schedule)
     if all(moods):
         assert NOT_STORED not in run.aborted.values()
@@ -222,7 +220,7 @@ def test_aligner_and_storing_gate_cut_alike(
     made: list[Stream], schedule: list[tuple[int, bool]], other: list[tuple[int, bool]]
 ) -> None:
     aligned = Run(made, BarrierSettings(EXACTLY_ONCE)).play(schedule)
-    stored = Run(made, storing(), CachedBufferStorage()).play(other)
+    stored = Run(made, storing(), in_memory()).play(other)
     assert aligned.at_trigger == stored.at_trigger
 
 
@@ -241,6 +239,6 @@ def test_aligner_and_tracker_cut_alike_on_one_channel(
 def test_no_more_than_one_element_above_the_limit_is_kept_for_an_alignment(
     made: list[Stream], schedule: list[tuple[int, bool]], pages: int
 ) -> None:
-    storage = PagedStorage(pages * 10)
+    storage = PagedStorage(SpillDisk(lambda: False), 1 << 30, pages * 10)
     Run(made, storing(), storage).play(schedule)
     assert storage.statistics().largest_alignment <= (pages + 1) * 10

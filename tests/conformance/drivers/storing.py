@@ -16,8 +16,6 @@ from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import (
     ELEMENT_OVERHEAD,
     BufferStorage,
-    CachedBufferStorage,
-    SpillingBufferStorage,
     StoredElement,
 )
 from penstock.runtime.network.input_channel import InputChannel
@@ -39,8 +37,7 @@ def storages(config: dict[str, Any], folder: str) -> list[BufferStorage]:
 
     limit = None if config["max_buffered_bytes"] == -1 else config["max_buffered_bytes"]
     memories = (0, 2 * ELEMENT_OVERHEAD, 1_000_000)
-    spilling = [SpillingBufferStorage(open_file, memory, limit) for memory in memories]
-    return [CachedBufferStorage(limit), *spilling]
+    return [BufferStorage(open_file, memory, limit) for memory in memories]
 
 
 def size_of(config: dict[str, Any], fed: dict[str, Any]) -> int:

@@ -18,8 +18,6 @@ from penstock.runtime.io.scratch import open_spill_file
 from penstock.runtime.network.buffer_storage import (
     ELEMENT_OVERHEAD,
     BufferStorage,
-    CachedBufferStorage,
-    SpillingBufferStorage,
 )
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -33,6 +31,7 @@ from penstock.runtime.record.elements import (
 )
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason, StoredBytes
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.world.disks import SpillDisk
 
 A, B = Buffer(b"aaaa", 1), Buffer(b"bbbb", 1)
 END = EndOfPartition()
@@ -47,7 +46,7 @@ class Fed:
         clock = ManualClock()
         self.log: list[Any] = []
         self.channels = StoredChannels()
-        self.storage = storage or CachedBufferStorage(limit)
+        self.storage = storage or BufferStorage(SpillDisk(lambda: False), 1 << 30, limit)
         self.why: list[str] = []
         self.at_trigger: list[StoredBytes] = []
         gate = InputGate(InputChannel(index, clock) for index in range(channels))
@@ -142,7 +141,7 @@ def test_stored_bytes_of_interrupted_alignments_count_for_the_limit_and_are_name
 
 
 def test_element_that_can_not_be_spilled_gives_the_alignment_up_and_the_data_goes_on(tmp_path: Path) -> None:
-    fed = Fed(storage=SpillingBufferStorage(lambda: open_spill_file(tmp_path / "gone")))
+    fed = Fed(storage=BufferStorage(lambda: open_spill_file(tmp_path / "gone")))
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED
     assert fed.feed(0, barrier(1), A, B) == [("abort", 1, reason), (0, A), (0, B)]
     assert "gone" in fed.why[0]
@@ -152,7 +151,7 @@ def test_element_that_can_not_be_spilled_gives_the_alignment_up_and_the_data_goe
 
 def test_the_task_sees_at_the_trigger_what_was_stored_and_spilled(tmp_path: Path) -> None:
     one = ELEMENT_OVERHEAD + len(A.payload)
-    fed = Fed(storage=SpillingBufferStorage(lambda: open_spill_file(tmp_path), memory_bytes=one))
+    fed = Fed(storage=BufferStorage(lambda: open_spill_file(tmp_path), memory_bytes=one))
     fed.feed(0, barrier(1), A, B, A)
     fed.feed(1, barrier(1))
     fed.feed(1, barrier(2))

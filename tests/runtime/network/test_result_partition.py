@@ -38,10 +38,18 @@ class Edge:
         self.sent: list[list[StreamElement | Batch]] = [[] for _ in specs]
         self.partition = ResultPartition(spec, subtask, self.codec, self._send, config)
 
-    def _send(self, channel: int, first: int, elements: list[bytes]) -> None:
-        assert first == len(self.sent[channel])
+    def _send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
+        sent = self.sent[channel.receiver.index]
+        assert first == len(sent)
         for element in map(decode_element, elements):
-            self.sent[channel].append(self.codec.decode(element) if isinstance(element, Buffer) else element)
+            sent.append(self.codec.decode(element) if isinstance(element, Buffer) else element)
+
+    def flush(self) -> None:
+        for subpartition in self.partition.subpartitions:
+            subpartition.flush()
+
+    def consumed(self, channel: int, first_sequence_number: int, now: float) -> None:
+        self.partition.subpartitions[channel].consumed(first_sequence_number, now)
 
     def rows(self, channel: int) -> list[Any]:
         return [row for batch in self.sent[channel] if isinstance(batch, RowBatch) for row in batch.rows]
@@ -54,10 +62,10 @@ def arrow(rows: int) -> ArrowBatch:
 def test_every_record_gets_to_one_channel() -> None:
     edge = Edge(Partitioning.KEY_GROUP, 3, lambda row: row)
     edge.partition.emit(RowBatch(list(range(50))))
-    edge.partition.flush()
+    edge.flush()
     for channel in range(3):
         for number in range(20):
-            edge.partition.consumed(channel, number, 0.0)
+            edge.consumed(channel, number, 0.0)
     assert sorted(edge.rows(0) + edge.rows(1) + edge.rows(2)) == list(range(50))
 
 
@@ -71,19 +79,19 @@ def test_broadcast_sends_every_record_to_every_channel_in_buffers_of_the_usual_s
 def test_the_slowest_receiver_decides_on_the_buffers_of_a_broadcast() -> None:
     edge = Edge(Partitioning.BROADCAST, 2, config=NetworkConfig(credits=2, buffer_rows=8, debloat_target=1.0))
     edge.partition.emit(RowBatch(list(range(16))))
-    edge.partition.consumed(0, 0, now=0.0)
-    edge.partition.consumed(0, 1, now=8.0)
+    edge.consumed(0, 0, now=0.0)
+    edge.consumed(0, 1, now=8.0)
     edge.partition.emit(RowBatch(list(range(8))))
     for channel in range(2):
-        edge.partition.consumed(channel, 0, now=9.0)
-        edge.partition.consumed(channel, 1, now=9.0)
+        edge.consumed(channel, 0, now=9.0)
+        edge.consumed(channel, 1, now=9.0)
     assert [len(batch) for batch in edge.sent[1] if isinstance(batch, RowBatch)] == [8, 8, 4, 4]
 
 
 def test_arrow_batch_on_a_single_channel_leaves_as_it_is_in_pieces_that_are_not_too_long() -> None:
     edge = Edge(Partitioning.FORWARD, 1)
     edge.partition.emit(arrow(12))
-    edge.partition.flush()
+    edge.flush()
     assert [len(batch) for batch in edge.sent[0] if isinstance(batch, ArrowBatch)] == [5, 5, 2]
 
 
@@ -119,10 +127,10 @@ def test_arrow_batch_stays_one_where_it_is_split_and_its_rows_keep_order_and_tim
     stamps = pa.array([10 * n for n in range(40)])
     for start in (0, 25):
         edge.partition.emit(ArrowBatch(arrow(40).batch, stamps).slice(start, 25))
-    edge.partition.flush()
+    edge.flush()
     for channel in range(channels):
         for number in range(20):
-            edge.partition.consumed(channel, number, 0.0)
+            edge.consumed(channel, number, 0.0)
     parts = [columns(sent) for sent in edge.sent]
     assert sorted(row for part in parts for row in part) == [(n, 10 * n) for n in range(40)]
     assert all(part == sorted(part) for part in parts)
@@ -132,7 +140,7 @@ def test_arrow_batch_stays_one_where_it_is_split_and_its_rows_keep_order_and_tim
 def test_arrow_batch_becomes_rows_where_a_function_splits_it() -> None:
     edge = Edge(Partitioning.KEY_GROUP, 2, lambda row: row["n"])
     edge.partition.emit(arrow(20))
-    edge.partition.flush()
+    edge.flush()
     assert sorted(row["n"] for row in edge.rows(0) + edge.rows(1)) == list(range(20))
 
 
@@ -142,7 +150,7 @@ def test_empty_batch_sends_nothing_and_is_nobodys_turn(kind: Partitioning, batch
     edge = Edge(kind, 1 if kind is Partitioning.FORWARD else 2)
     edge.partition.emit(batch)
     edge.partition.emit(RowBatch(["first"]))
-    edge.partition.flush()
+    edge.flush()
     assert edge.sent[0] == [RowBatch(["first"])]
 
 
@@ -168,7 +176,7 @@ def test_idle_channels_are_flushed_one_by_one() -> None:
     assert edge.rows(0) == ["a"]
     assert edge.rows(1) == ["b"]
     assert (first.has_open_rows, second.has_open_rows) == (True, False)
-    edge.partition.consumed(0, 0, 0.0)
+    edge.consumed(0, 0, 0.0)
     rested_at = first.flush_if_idle(1.0)
     assert rested_at is not None
     assert rested_at == 1.0 + CONFIG.idle_rest, "the first one has sent then"
@@ -176,11 +184,11 @@ def test_idle_channels_are_flushed_one_by_one() -> None:
     assert first.flush_if_idle(rested_at) is None
     assert edge.rows(0) == ["a", "c"]
     assert not first.has_open_rows
-    assert not edge.partition.is_drained
+    assert not first.is_drained
 
 
 def test_statistics_have_one_entry_a_channel() -> None:
     edge = Edge(Partitioning.REBALANCE, 2)
     edge.partition.emit(RowBatch(["a"]))
-    edge.partition.flush()
+    edge.flush()
     assert [s.buffers for s in edge.partition.statistics()] == [1, 0]

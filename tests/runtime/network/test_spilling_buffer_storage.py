@@ -9,7 +9,7 @@ import pytest
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.scratch import open_spill_file
-from penstock.runtime.network.buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage, StoredElement
+from penstock.runtime.network.buffer_storage import ELEMENT_OVERHEAD, BufferStorage, StoredElement
 from penstock.runtime.ports import SpillFile
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, Watermark
 
@@ -65,7 +65,7 @@ def numbered(number: int, size: int = 10) -> StoredElement:
     return StoredElement(0, Buffer(b"%10d" % number, 1), size)
 
 
-def drained(storage: SpillingBufferStorage) -> list[StoredElement]:
+def drained(storage: BufferStorage) -> list[StoredElement]:
     taken = []
     while not storage.is_empty:
         if (stored := storage.poll()) is not None:
@@ -75,7 +75,7 @@ def drained(storage: SpillingBufferStorage) -> list[StoredElement]:
 
 @pytest.mark.parametrize("memory", [0, 2 * ELEMENT_OVERHEAD, 10_000_000])
 def test_elements_come_back_as_they_were_wherever_they_are_kept(disk: SmallDisk, memory: int) -> None:
-    storage = SpillingBufferStorage(disk, memory)
+    storage = BufferStorage(disk, memory)
     for stored in STORED:
         storage.add(stored)
     storage.roll_over()
@@ -85,7 +85,7 @@ def test_elements_come_back_as_they_were_wherever_they_are_kept(disk: SmallDisk,
 
 
 def test_what_exceeds_the_memory_is_spilled_and_counted(disk: SmallDisk) -> None:
-    storage = SpillingBufferStorage(disk, memory_bytes=2 * (ELEMENT_OVERHEAD + 10))
+    storage = BufferStorage(disk, memory_bytes=2 * (ELEMENT_OVERHEAD + 10))
     for number in range(5):
         storage.add(numbered(number))
     assert (storage.pending_bytes, storage.pending_spilled_bytes) == (50, 30)
@@ -96,7 +96,7 @@ def test_what_exceeds_the_memory_is_spilled_and_counted(disk: SmallDisk) -> None
 
 
 def test_small_element_does_not_pass_a_large_one_that_was_spilled(disk: SmallDisk) -> None:
-    storage = SpillingBufferStorage(disk, memory_bytes=ELEMENT_OVERHEAD + 20)
+    storage = BufferStorage(disk, memory_bytes=ELEMENT_OVERHEAD + 20)
     order = [numbered(0, 500), numbered(1, 1), numbered(2, 1)]
     for stored in order:
         storage.add(stored)
@@ -105,7 +105,7 @@ def test_small_element_does_not_pass_a_large_one_that_was_spilled(disk: SmallDis
 
 
 def test_memory_is_shared_by_all_sequences_and_given_back(disk: SmallDisk) -> None:
-    storage = SpillingBufferStorage(disk, memory_bytes=ELEMENT_OVERHEAD + 10)
+    storage = BufferStorage(disk, memory_bytes=ELEMENT_OVERHEAD + 10)
     storage.add(numbered(0))
     storage.roll_over()
     storage.add(numbered(1))
@@ -120,7 +120,7 @@ def test_memory_is_shared_by_all_sequences_and_given_back(disk: SmallDisk) -> No
 
 
 def test_without_room_elements_stay_in_memory_in_order_and_the_failure_is_said(disk: SmallDisk) -> None:
-    storage = SpillingBufferStorage(disk)
+    storage = BufferStorage(disk)
     disk.left = 150
     failures: list[str | None] = []
     for number in range(6):
@@ -137,7 +137,7 @@ def test_without_room_elements_stay_in_memory_in_order_and_the_failure_is_said(d
 
 
 def test_file_that_can_not_be_made_is_no_loss(tmp_path: Path) -> None:
-    storage = SpillingBufferStorage(lambda: open_spill_file(tmp_path / "gone"))
+    storage = BufferStorage(lambda: open_spill_file(tmp_path / "gone"))
     storage.add(numbered(0))
     failure = storage.take_failure()
     assert failure is not None
@@ -148,7 +148,7 @@ def test_file_that_can_not_be_made_is_no_loss(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rolls", [True, False])
 def test_closed_storage_has_no_open_file(disk: SmallDisk, rolls: bool) -> None:
-    storage = SpillingBufferStorage(disk, memory_bytes=ELEMENT_OVERHEAD + 10)
+    storage = BufferStorage(disk, memory_bytes=ELEMENT_OVERHEAD + 10)
     for number in range(3):
         storage.add(numbered(number))
     if rolls:
@@ -180,7 +180,7 @@ class Damaged:
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:5]], ids=["element", "header"])
 def test_damaged_file_is_an_error_and_no_element(damage: Callable[[bytes], bytes]) -> None:
-    storage = SpillingBufferStorage(lambda: Damaged(damage))
+    storage = BufferStorage(lambda: Damaged(damage))
     storage.add(numbered(0))
     storage.roll_over()
     with pytest.raises(StorageError, match="came back damaged"):
@@ -202,7 +202,7 @@ def test_counters_may_be_read_while_the_task_interrupts_and_rolls_over(disk: Sma
 
         __add__ = __radd__
 
-    storage = SpillingBufferStorage(disk, memory_bytes=1_000_000)
+    storage = BufferStorage(disk, memory_bytes=1_000_000)
     for number in range(3):
         storage.add(numbered(number, Meddling(10)))
         storage.roll_over()
