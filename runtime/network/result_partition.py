@@ -11,7 +11,6 @@ radix sort for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
@@ -41,6 +41,7 @@ from penstock.runtime.state.key_groups import (
 )
 from penstock.runtime.state.stable_hash import HashArray
 from penstock.runtime.state.stable_hash_arrays import key_hashes
+from penstock.runtime.time.durations import as_seconds
 
 #: Maximum number of channels for which searching each one's rows is faster than a sort.
 _FEW: Final = 4
@@ -207,28 +208,8 @@ def channel_selector(
 Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkConfig:
-    """Sizes of the data plane; a buffer has a hard limit in rows and a soft limit in bytes.
-
-    Attributes:
-        buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
-        debloat_target: Intended seconds for a receiver to process all outstanding buffers of a channel; 0
-            keeps buffers at their limits. Arrow batches have no such target.
-    """
-
-    credits: int = 8
-    buffer_rows: int = 16_384
-    buffer_bytes: int = 256 * 1024
-    buffer_timeout: float = 0.1
-    arrow_buffer_rows: int = 256 * 1024
-    arrow_buffer_bytes: int = 4 * 1024 * 1024
-    debloat_target: float = 0.0
-
-    @property
-    def idle_rest(self) -> float:
-        """Seconds between two buffers that leave a channel because nothing is outstanding on it."""
-        return self.buffer_timeout / 10
+#: Number of rests of an idle channel in one buffer timeout.
+_RESTS: Final = 10
 
 
 class ResultPartition:
@@ -244,21 +225,22 @@ class ResultPartition:
         subtask: int,
         codec: BatchEncoder,
         send: Callable[[OutputChannelSpec, int, list[bytes]], None],
-        config: NetworkConfig,
+        config: JobConfig,
     ) -> None:
         self.spec = spec
         self._lets_overtake = spec.supports_unaligned
         self._codec = codec
-        self._arrow_buffer = OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes)
+        advanced, rest = config.advanced, as_seconds(config.buffer_timeout) / _RESTS
+        self._arrow_buffer = OpenArrowBuffer(advanced.arrow_buffer_rows, advanced.arrow_buffer_bytes)
         self._selector = channel_selector(spec.partitioner, len(spec.channels), spec.max_parallelism, subtask)
         self.subpartitions = [
             ResultSubpartition(
                 codec,
                 partial(send, channel),
-                config.credits,
-                _budget(config),
-                config.idle_rest,
-                OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes),
+                advanced.credits,
+                _budget(advanced),
+                rest,
+                OpenArrowBuffer(advanced.arrow_buffer_rows, advanced.arrow_buffer_bytes),
             )
             for channel in spec.channels
         ]
@@ -319,7 +301,7 @@ class ResultPartition:
         return tuple(s.statistics() for s in self.subpartitions)
 
 
-def _budget(config: NetworkConfig) -> BufferBudget:
-    target, rows = config.debloat_target, config.buffer_rows
+def _budget(config: AdvancedConfig) -> BufferBudget:
+    target, rows = as_seconds(config.debloat_target), config.buffer_rows
     debloater = BufferDebloater(rows, config.credits, target) if target > 0 else None
     return BufferBudget(rows, config.buffer_bytes, debloater)

@@ -24,7 +24,6 @@ from penstock.runtime.errors import (
 from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState, read_raw_keyed
@@ -178,23 +177,12 @@ class _Builder:
         return SourceInput(source)
 
     def _outputs(self, ids: Sequence[str]) -> SubtaskOutputs:
-        config = self._descriptor.config
-        advanced = config.advanced
-        network = NetworkConfig(
-            advanced.credits,
-            advanced.buffer_rows,
-            advanced.buffer_bytes,
-            as_seconds(config.buffer_timeout),
-            advanced.arrow_buffer_rows,
-            advanced.arrow_buffer_bytes,
-            as_seconds(advanced.debloat_target),
-        )
         return SubtaskOutputs(
             self._descriptor.subtask.outputs,
             self._descriptor.id.index,
             self._batches,
             self._gateway.send,
-            network,
+            self._descriptor.config,
             dict(zip(ids, self._locations, strict=True)),
         )
 

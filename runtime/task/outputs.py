@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
-from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
+from penstock.runtime.network.result_partition import Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import ResultSubpartition, SubpartitionStatistics
 from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, error_at
 from penstock.runtime.record.element_codec import BatchCodec
@@ -21,6 +22,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.task.statistics import OutputFill
+from penstock.runtime.time.durations import as_seconds
 
 
 class SubtaskOutputs:
@@ -40,12 +42,12 @@ class SubtaskOutputs:
         subtask: int,
         codec: BatchCodec,
         send: Callable[[OutputChannelSpec, int, list[bytes]], None],
-        config: NetworkConfig,
+        config: JobConfig,
         locations: Mapping[str, OperatorLocation],
     ) -> None:
         self._locations = locations
-        self._timeout = config.buffer_timeout
-        self._credits = config.credits
+        self._timeout = as_seconds(config.buffer_timeout)
+        self._credits = config.advanced.credits
         self._flush_at: float | None = None
         self.partitions: list[ResultPartition] = []
         self._routes: dict[tuple[str, str | None], list[ResultPartition]] = {}

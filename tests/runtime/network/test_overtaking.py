@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
-from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Buffer,
@@ -23,6 +23,7 @@ from penstock.runtime.task.outputs import SubtaskOutputs
 
 UNALIGNED = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
 EDGE = EdgeId("map", None, "count")
+ONE_CREDIT = JobConfig(advanced=AdvancedConfig(credits=1, debloat_target=0))
 WHERE = {"map": OperatorLocation("map")}
 PATIENT = CheckpointBarrier(1, 0.0, CheckpointOptions(aligned_timeout=5.0))
 
@@ -35,7 +36,7 @@ class Outputs:
         spec = ResultPartitionSpec("map", None, Partitioner(partitioning), 128, (self.to,), EDGE)
         self.codec = BatchCodec()
         self.sent: list[StreamElement] = []
-        self.outputs = SubtaskOutputs([spec], 0, self.codec, self.send, NetworkConfig(credits=1), WHERE)
+        self.outputs = SubtaskOutputs([spec], 0, self.codec, self.send, ONE_CREDIT, WHERE)
         self.emit("first")
         self.outputs.flush()
         assert self.take() == ["first"]
@@ -110,9 +111,7 @@ def test_restored_elements_are_sent_first_and_only_once() -> None:
     partition = ResultPartitionSpec(
         "map", None, Partitioner(Partitioning.REBALANCE), 128, (waiting.to,), EDGE
     )
-    restored.outputs = SubtaskOutputs(
-        [partition], 0, waiting.codec, restored.send, NetworkConfig(credits=1), WHERE
-    )
+    restored.outputs = SubtaskOutputs([partition], 0, waiting.codec, restored.send, ONE_CREDIT, WHERE)
     restored.outputs.restore(spec, elements)
     restored.emit("c")
     restored.outputs.flush()

@@ -8,15 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
-from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
+from penstock.runtime.network.result_partition import ResultPartition
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, EndOfData, RowBatch, StreamElement
 from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 
-CONFIG = NetworkConfig(credits=3, buffer_rows=4, arrow_buffer_rows=5)
+CONFIG = AdvancedConfig(credits=3, buffer_rows=4, arrow_buffer_rows=5, debloat_target=0)
 
 
 class Edge:
@@ -28,7 +29,8 @@ class Edge:
         channels: int,
         key: Callable[[Any], Any] | None = None,
         subtask: int = 0,
-        config: NetworkConfig = CONFIG,
+        config: AdvancedConfig = CONFIG,
+        timeout: float = 0.1,
     ) -> None:
         specs = tuple(OutputChannelSpec(SubtaskId("receiver", i), 0) for i in range(channels))
         spec = ResultPartitionSpec(
@@ -36,7 +38,8 @@ class Edge:
         )
         self.codec = BatchCodec()
         self.sent: list[list[StreamElement | Batch]] = [[] for _ in specs]
-        self.partition = ResultPartition(spec, subtask, self.codec, self._send, config)
+        job = JobConfig(buffer_timeout=timeout, advanced=config)
+        self.partition = ResultPartition(spec, subtask, self.codec, self._send, job)
 
     def _send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         sent = self.sent[channel.receiver.index]
@@ -77,7 +80,9 @@ def test_broadcast_sends_every_record_to_every_channel_in_buffers_of_the_usual_s
 
 
 def test_the_slowest_receiver_decides_on_the_buffers_of_a_broadcast() -> None:
-    edge = Edge(Partitioning.BROADCAST, 2, config=NetworkConfig(credits=2, buffer_rows=8, debloat_target=1.0))
+    edge = Edge(
+        Partitioning.BROADCAST, 2, config=AdvancedConfig(credits=2, buffer_rows=8, debloat_target=1.0)
+    )
     edge.partition.emit(RowBatch(list(range(16))))
     edge.consumed(0, 0, now=0.0)
     edge.consumed(0, 1, now=8.0)
@@ -102,7 +107,7 @@ def test_arrow_batch_is_broadcast_in_pieces_that_are_not_too_long() -> None:
 
 
 def test_arrow_batch_is_broadcast_in_pieces_that_keep_to_the_bytes_of_a_buffer() -> None:
-    config = NetworkConfig(credits=100, arrow_buffer_bytes=800)
+    config = AdvancedConfig(credits=100, arrow_buffer_bytes=800)
     edge = Edge(Partitioning.BROADCAST, 2, config=config)
     edge.partition.emit(arrow(250))
     assert [len(batch) for batch in edge.sent[1] if isinstance(batch, ArrowBatch)] == [100, 100, 50]
@@ -161,13 +166,9 @@ def test_event_reaches_every_channel_behind_its_rows() -> None:
     assert edge.sent == [[RowBatch(["a"]), EndOfData()], [EndOfData()]]
 
 
-@pytest.mark.parametrize(("timeout", "rest"), [(0.0, 0.0), (0.1, 0.01), (1.0, 0.1)])
-def test_an_idle_channel_rests_for_a_tenth_of_the_buffer_timeout(timeout: float, rest: float) -> None:
-    assert NetworkConfig(buffer_timeout=timeout).idle_rest == pytest.approx(rest)
-
-
-def test_idle_channels_are_flushed_one_by_one() -> None:
-    edge = Edge(Partitioning.REBALANCE, 2)
+@pytest.mark.parametrize("timeout", [0.1, 1.0])
+def test_idle_channels_are_flushed_one_by_one_and_rest_for_a_tenth_of_the_timeout(timeout: float) -> None:
+    edge = Edge(Partitioning.REBALANCE, 2, timeout=timeout)
     first, second = edge.partition.subpartitions
     edge.partition.emit(RowBatch(["a"]))
     assert (first.flush_if_idle(1.0), second.flush_if_idle(1.0)) == (None, None)
@@ -179,7 +180,7 @@ def test_idle_channels_are_flushed_one_by_one() -> None:
     edge.consumed(0, 0, 0.0)
     rested_at = first.flush_if_idle(1.0)
     assert rested_at is not None
-    assert rested_at == 1.0 + CONFIG.idle_rest, "the first one has sent then"
+    assert rested_at == pytest.approx(1.0 + timeout / 10), "the first one has sent then"
     assert edge.rows(0) == ["a"]
     assert first.flush_if_idle(rested_at) is None
     assert edge.rows(0) == ["a", "c"]

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.checkpoint.channel_state_writer import ChannelState, encode_channel_state
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
@@ -22,7 +23,6 @@ from penstock.runtime.graph.job_graph import (
 )
 from penstock.runtime.network.channel_state import is_captured
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.element_codec import BatchCodec, encode_element
 from penstock.runtime.record.elements import (
@@ -128,7 +128,7 @@ class Restored:
             subtask.index,
             CODEC,
             lambda to, first, elements: self.sent.extend((to.receiver.index, e) for e in elements),
-            NetworkConfig(),
+            JobConfig(),
             {"map": OperatorLocation("map")},
         )
         restore_channels(restore, spec, MemoryStorage(), CODEC, network, outputs)
@@ -291,7 +291,7 @@ def test_a_damaged_file_is_named() -> None:
     storage.put(file.path, whole[:-1] + b"?")
     spec = graph(1, 1).subtask(SubtaskId("count", 0))
     restore = ChannelRestore((ChannelStateHandle(file, 1, (EDGE,)),))
-    outputs = SubtaskOutputs(spec.outputs, 0, CODEC, lambda *_: None, NetworkConfig(), {})
+    outputs = SubtaskOutputs(spec.outputs, 0, CODEC, lambda *_: None, JobConfig(), {})
     with pytest.raises(CorruptSnapshotError, match="channels-count-0"):
         restore_channels(restore, spec, storage, CODEC, None, outputs)
 

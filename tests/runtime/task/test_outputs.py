@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import OperatorError, OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
-from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import Buffer, EndOfData, RowBatch
 from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
@@ -32,7 +32,8 @@ class Outputs:
     def __init__(self, *edges: ResultPartitionSpec, timeout: float = 0.1, rows: int = 4) -> None:
         self.codec = BatchCodec()
         self.sent: dict[str, list[object]] = {}
-        config = NetworkConfig(credits=2, buffer_rows=rows, buffer_timeout=timeout)
+        advanced = AdvancedConfig(credits=2, buffer_rows=rows, debloat_target=0)
+        config = JobConfig(buffer_timeout=timeout, advanced=advanced)
         self.outputs = SubtaskOutputs(edges, 0, self.codec, self._send, config, LOCATIONS)
 
     def _send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:

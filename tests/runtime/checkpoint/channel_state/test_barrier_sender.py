@@ -13,10 +13,10 @@ from penstock.runtime.checkpoint.channel_state_writer import (
     ChannelStateAborted,
     read_channel_state,
 )
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
-from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Buffer,
@@ -66,7 +66,7 @@ class Sender:
             ResultPartitionSpec("op", None, Partitioner(kind), 16, (spec,), NAMES[spec].edge)
             for spec, kind in edges
         ]
-        config = NetworkConfig(credits=1, buffer_rows=1)
+        config = JobConfig(advanced=AdvancedConfig(credits=1, buffer_rows=1, debloat_target=0))
         here = {"op": OperatorLocation("op", 0, 1, None)}
         self.outputs = SubtaskOutputs(specs, 0, CODEC, self._send, config, here)
         self.writer = AsyncChannelStateWriter(
