@@ -21,6 +21,7 @@ Location: TypeAlias = str | os.PathLike[str]
 
 C = TypeVar("C")
 EnumT = TypeVar("EnumT", bound=Enum)
+S = TypeVar("S", bound="Settings")
 
 
 def location(name: str, value: object) -> str:
@@ -102,6 +103,16 @@ def from_fields(kind: type[C], given: Mapping[str, Any]) -> C:
     except TypeError as error:
         msg = f"{kind.__name__}: {str(error).removeprefix(f'{kind.__name__}.__init__() ')}"
         raise ConfigurationError(msg) from error
+
+
+def of_kind(setting: str, kinds: Mapping[str, type[S]], given: Mapping[str, Any]) -> S:
+    """Build settings from a mapping with their `kind` and the settings of that kind."""
+    kind = given.get("kind")
+    if not isinstance(kind, str):
+        msg = f"{setting} kind={kind!r}: give one of {', '.join(map(repr, kinds))}"
+        raise ConfigurationError(msg)
+    check_names(f"{setting} kind", {kind: None}, list(kinds))
+    return kinds[kind].from_mapping({name: value for name, value in given.items() if name != "kind"})
 
 
 class Settings(metaclass=NearestNames):

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -20,9 +20,9 @@ from penstock.runtime.config.checkpointing import (
 from penstock.runtime.config.checks import (
     Location,
     Settings,
-    check_names,
     from_fields,
     location,
+    of_kind,
     truth,
     whole_number,
 )
@@ -136,12 +136,7 @@ def state_backend_from_mapping(given: Mapping[str, Any]) -> StateBackend:
         >>> state_backend_from_mapping({"kind": "rocksdb", "memory": 8 * 1024 * 1024}).memory
         8388608
     """
-    kind = given.get("kind")
-    if not isinstance(kind, str):
-        msg = f"state_backend kind={kind!r}: give one of {', '.join(map(repr, _KINDS))}"
-        raise ConfigurationError(msg)
-    check_names("state_backend kind", {kind: None}, list(_KINDS))
-    return _KINDS[kind].from_mapping({name: value for name, value in given.items() if name != "kind"})
+    return of_kind("state_backend", _KINDS, given)
 
 
 AllowPickle: TypeAlias = bool | Literal["records"]
@@ -315,15 +310,16 @@ class JobConfig(Settings):
             >>> config.checkpointing.every, config.restart
             (5.0, NoRestart())
         """
-        settings = dict(given)
-        if isinstance(settings.get("checkpointing"), Mapping):
-            settings["checkpointing"] = Checkpointing.from_mapping(settings["checkpointing"])
-        if isinstance(settings.get("restart"), Mapping):
-            settings["restart"] = restart_from_mapping(settings["restart"])
-        if isinstance(settings.get("state_backend"), Mapping):
-            settings["state_backend"] = state_backend_from_mapping(settings["state_backend"])
-        if isinstance(settings.get("advanced"), Mapping):
-            settings["advanced"] = AdvancedConfig.from_mapping(settings["advanced"])
+        nested: dict[str, Callable[[Mapping[str, Any]], object]] = {
+            "checkpointing": Checkpointing.from_mapping,
+            "restart": restart_from_mapping,
+            "state_backend": state_backend_from_mapping,
+            "advanced": AdvancedConfig.from_mapping,
+        }
+        settings = {
+            name: nested[name](value) if name in nested and isinstance(value, Mapping) else value
+            for name, value in given.items()
+        }
         return from_fields(cls, settings)
 
     @property

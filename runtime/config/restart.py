@@ -23,11 +23,10 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from penstock.runtime.config.checks import (
     Settings,
-    check_names,
+    of_kind,
     real_number,
     whole_number,
 )
-from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.time.durations import Duration, seconds_in
 
 
@@ -129,13 +128,7 @@ _KINDS: Final[dict[str, type[NoRestart | FixedDelay | ExponentialBackoff | Failu
 
 
 def restart_from_mapping(given: Mapping[str, Any]) -> RestartConfig:
-    """Build a restart configuration from a mapping whose `kind` names it."""
-    kind = given.get("kind")
-    if not isinstance(kind, str):
-        msg = f"restart kind={kind!r}: give one of {', '.join(map(repr, _KINDS))}"
-        raise ConfigurationError(msg)
-    check_names("restart kind", {kind: None}, list(_KINDS))
-    return _KINDS[kind].from_mapping({name: value for name, value in given.items() if name != "kind"})
+    return of_kind("restart", _KINDS, given)
 
 
 @dataclass(frozen=True, slots=True)

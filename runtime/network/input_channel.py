@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from penstock.runtime.errors import PenstockError, StreamCorruptError
@@ -34,25 +33,6 @@ from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPar
 
 class MissingElementsError(PenstockError):
     """An element of a channel did not arrive in time although later ones did: a call was lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputChannelStatistics:
-    """Counters of one receiving channel.
-
-    Attributes:
-        index: The channel's number in its subtask.
-        sender: The sending subtask.
-        consumed: Elements that were handed over.
-        queued: Elements in order that wait to be consumed.
-        early: Elements that wait for an earlier one to arrive.
-    """
-
-    index: int
-    sender: str
-    consumed: int
-    queued: int
-    early: int
 
 
 class InputChannel:
@@ -87,6 +67,21 @@ class InputChannel:
     @property
     def has_restored(self) -> bool:
         return self._restored > 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the channel's end has been consumed."""
+        return self._ended and not self._ready
+
+    @property
+    def queued(self) -> int:
+        """Number of elements in order that wait to be consumed, without the restored ones."""
+        return len(self._ready) - self._restored
+
+    @property
+    def early(self) -> int:
+        """Number of elements that wait for an earlier one to arrive."""
+        return len(self._early)
 
     @property
     def next_sequence_number(self) -> int:
@@ -140,15 +135,6 @@ class InputChannel:
         return (
             f"{self}: element {self._expected} has not arrived, and {len(self._early)} later "
             f"element(s) from number {first} on wait for it"
-        )
-
-    def statistics(self) -> InputChannelStatistics:
-        return InputChannelStatistics(
-            index=self.index,
-            sender=self.sender,
-            consumed=self.consumed,
-            queued=len(self._ready) - self._restored,
-            early=len(self._early),
         )
 
     def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:

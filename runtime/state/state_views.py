@@ -21,7 +21,7 @@ the list's. Appending is one new entry, so a checkpoint writes only the elements
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from typing import Any, Final
 
 from penstock.runtime.errors import KeyTypeError
@@ -233,6 +233,14 @@ class ListView(_NestedView, ListState[Any]):
         else:
             number, held = 0, self._entries.setdefault(key, {})
         held[number] = self._written[key, number] = value
+
+    def update(self, values: Iterable[Any]) -> None:
+        elements = list(values)
+        for element in elements:
+            if type(element) not in self._kinds:
+                self._check_new_type(element)
+        self.clear()
+        self.extend(elements)
 
     def __len__(self) -> int:
         return len(self._held())

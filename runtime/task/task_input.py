@@ -123,10 +123,9 @@ class NetworkInput(TaskInput):
 
     def _event(self, channel: int, element: StreamElement) -> InputProgress:
         if isinstance(element, Watermark):
-            return self._advanced(self._valve.watermark(channel, element))
+            return _advanced(None, self._valve.watermark(channel, element))
         if isinstance(element, StreamStatus):
-            status, watermark = self._valve.status(channel, element)
-            return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
+            return _advanced(*self._valve.status(channel, element))
         if isinstance(element, EndOfData):
             self._drain = self._drain and element.drain
             if element.savepoint_id is not None:
@@ -145,11 +144,11 @@ class NetworkInput(TaskInput):
             return DataEnded(self._drain)
         if not self._drain:  # the job is stopping, so nothing may fire
             return CONSUMED
-        status, watermark = self._valve.end(channel)
-        return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
+        return _advanced(*self._valve.end(channel))
 
-    def _advanced(self, watermark: Watermark | None) -> InputProgress:
-        return CONSUMED if watermark is None else EventTimeAdvanced(watermark)
+
+def _advanced(status: StreamStatus | None, watermark: Watermark | None) -> InputProgress:
+    return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
 
 
 class SourceInput(TaskInput):
@@ -160,9 +159,8 @@ class SourceInput(TaskInput):
         self._ended = False
 
     def poll(self, max_rows: int) -> InputProgress:
-        if self._ended or self.source.mark is not None:
-            return NOTHING  # reads nothing after a mark until its checkpoint is taken
-        if self.source.is_held:
+        # Reads nothing after a mark until its checkpoint is taken.
+        if self._ended or self.source.mark is not None or self.source.is_held:
             return NOTHING
         polled = self.source.poll(max_rows)
         side = SideBatch(DEAD_LETTERS, RowBatch(list(polled.dead_letters))) if polled.dead_letters else None

@@ -27,7 +27,6 @@ change a little, and a line can be fitted again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from penstock.runtime.operators.chain import OperatorChain, Work
@@ -143,12 +142,11 @@ class BatchRemainder:
         stamps = None if batch.timestamps is None else batch.timestamps[start : start + size]
         return RowBatch(batch.rows[start : start + size], stamps)
 
-    def rest(self) -> Iterator[Batch]:
-        """The rows that were not taken, as one batch (none when empty)."""
-        if not self.is_empty:
-            left = BatchRemainder(self._batch)
-            left._taken = self._taken
-            yield left.take(len(self._batch))
+    def rest(self) -> Batch:
+        """Return the rows that were not taken, without taking them."""
+        left = BatchRemainder(self._batch)
+        left._taken = self._taken
+        return left.take(len(self._batch))
 
 
 #: Maximum records that settling may emit for one batch; each output batch counts as several.
@@ -259,7 +257,7 @@ class WorkInProgress:
 
     def rest(self) -> Batch | None:
         """The pending slices of the batch; `None` when there are none."""
-        return None if self._remainder is None else next(self._remainder.rest(), None)
+        return None if self._remainder is None else self._remainder.rest()
 
     def close(self) -> None:
         """Close unfinished work, so that users' `finally` blocks run now."""

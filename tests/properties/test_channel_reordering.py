@@ -54,9 +54,8 @@ def test_whatever_the_order_of_frames_each_element_is_consumed_once_in_order(
     while (polled := channel.poll()) is not None:
         consumed.append(polled)
     assert consumed == [(number, Watermark(number)) for number in range(length)]
-    statistics = channel.statistics()
-    assert channel.next_sequence_number == statistics.consumed == length
-    assert statistics.queued == statistics.early == 0
+    assert channel.next_sequence_number == channel.consumed == length
+    assert channel.queued == channel.early == 0
 
 
 @given(st.lists(arrivals(), min_size=1, max_size=4), st.randoms(use_true_random=False))

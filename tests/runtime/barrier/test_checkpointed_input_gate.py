@@ -155,9 +155,9 @@ def test_statistics_count_channels_and_barriers() -> None:
     fed = Input()
     fed.send(0, CheckpointBarrier(4, 0.0), A)
     fed.run()
-    channels, barriers = fed.gate.gate.statistics(), fed.gate.handler.statistics()
-    assert channels.blocked == (0,)
-    assert channels.channels[0].queued == 1
+    gate, barriers = fed.gate.gate, fed.gate.handler.statistics()
+    assert gate.blocked_channels == (0,)
+    assert gate.channels[0].queued == 1
     assert barriers.pending == 1
     assert barriers.latest_checkpoint_id == 4
 

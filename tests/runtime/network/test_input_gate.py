@@ -87,9 +87,10 @@ def test_gate_is_finished_when_the_end_of_every_channel_was_consumed(gate: Input
     for channel in range(3):
         assert not gate.is_finished
         gate.receive(channel, 0, [encode_element(EndOfPartition())])
+        assert not gate.channels[channel].has_ended
         assert gate.poll() == (channel, EndOfPartition())
+        assert gate.channels[channel].has_ended
     assert gate.is_finished
-    assert gate.statistics().finished == (0, 1, 2)
 
 
 def test_progress_is_reported_once_for_each_channel(gate: InputGate) -> None:
@@ -151,5 +152,5 @@ def test_gate_of_deployed_channels_spans_all_inputs_and_names_senders(clock: Man
         InputChannelSpec(index, gate, SubtaskId("map", index), edge, partitioner)
         for index, gate in enumerate([0, 0, 1])
     ]
-    channels = InputGate.of_specs(specs, clock).statistics().channels
+    channels = InputGate.of_specs(specs, clock).channels
     assert [(channel.index, channel.sender) for channel in channels] == [(i, f"map[{i}]") for i in range(3)]

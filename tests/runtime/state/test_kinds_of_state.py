@@ -71,6 +71,14 @@ def test_the_list_that_get_returns_is_a_copy() -> None:
     assert waiting.get() == [1]
 
 
+def test_a_list_that_is_replaced_by_an_element_of_another_type_stays_as_it_was() -> None:
+    _, waiting = bound(ListState(int, name="waiting"))
+    waiting.extend([1, 2])
+    with pytest.raises(TypeError, match="declared as int and can't hold 'x'"):
+        waiting.update([3, "x"])
+    assert waiting.get() == [1, 2]
+
+
 def test_a_list_may_be_replaced_by_what_it_holds_itself() -> None:
     _, waiting = bound(ListState(name="waiting"))
     waiting.extend([1, 2, 3])

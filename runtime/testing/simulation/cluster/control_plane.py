@@ -366,10 +366,10 @@ def _waits(task: RunningTask, graph: ExecutionGraph) -> Iterator[str]:
     yield "no timer" if wake_at is None else f"wakes at {wake_at:.5f} s"
     network = subtask._parts.network
     if network is not None:
-        statistics = network.gate.gate.statistics()
-        for channel in statistics.channels:
-            if channel.index not in statistics.finished:
-                blocked = ", blocked" if channel.index in statistics.blocked else ""
+        gate = network.gate.gate
+        for channel in gate.channels:
+            if not channel.has_ended:
+                blocked = ", blocked" if channel.index in gate.blocked_channels else ""
                 yield (
                     f"input {channel.index} from {channel.sender}: {channel.queued} queued, "
                     f"{channel.early} early, {channel.consumed} consumed{blocked}"
