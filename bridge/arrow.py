@@ -1,8 +1,8 @@
-"""Arrow between Spark and jobs: batches that Spark reads correctly, and Arrow types of Spark's columns.
+"""Arrow batches that Spark reads correctly, and the Arrow types of Spark's columns.
 
 Spark's Arrow reader silently misreads some types: `large_string` gives empty strings, and `timestamp[ns]` is
-read as microseconds. So every column is cast to a type that Spark writes itself. Columns without such a type,
-and names that differ only in case, are refused by name: Spark treats such names as one.
+read as microseconds. So every column is cast to a type that Spark writes itself. A column without such a type
+is refused. So are two names that differ only in case, because Spark treats them as one.
 
 Without a given schema the first batch decides the columns; later batches must fit without loss. Arrow does
 not check that a `not null` column holds no nulls, and Spark relies on it. So only a schema of the user can
@@ -169,10 +169,10 @@ class ReadableBatches:
 
     Args:
         schema: The schema of all batches; without it the first batch decides, and every column may be null.
-        of: End of error messages, after "which does not fit": the schema's owner, and what to do. `{known}`
+        of: End of error messages, after "which does not fit": the schema's owner, and the remedy. `{known}`
             is replaced by the schema.
-        rounds: Round Python's 64-bit floats to 32 bits where the schema has them. True by default with a
-            schema, because the user has declared such a column.
+        rounds: Whether 64-bit floats of Python are rounded in 32-bit columns. True by default with a schema,
+            because the user has declared such columns.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ def _arrow_field(field: Any, path: str, time_zone: str) -> pa.Field:
 
 
 def _named(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
-    """Make a field. A field of nulls is always nullable, although Spark denies it for `array()`."""
+    """Make a field; one of type null is always nullable, although Spark says otherwise for `array()`."""
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import ray
@@ -137,16 +138,16 @@ def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
         for actor in list_named_actors(all_namespaces=True)
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(prefix)
     )
-    found: list[ReceiveBufferStatistics] = []
+    calls: list[RepeatedCall[ReceiveBufferStatistics]] = []
     for name in names:
-        try:
+        with suppress(ValueError):  # the job has just ended
             buffer: Any = ray.get_actor(name, namespace=NAMESPACE)
-            call = RepeatedCall[ReceiveBufferStatistics](
-                buffer.statistics.remote, f"{name} (rows between Spark and a job)"
-            )
-            found.append(call.answer(_ANSWER))
-        except (ValueError, ray.exceptions.RayActorError):
-            continue  # the job has just ended
+            calls.append(RepeatedCall(buffer.statistics.remote, f"{name} (rows between Spark and a job)"))
+    found: list[ReceiveBufferStatistics] = []
+    deadline = time.monotonic() + _ANSWER
+    for call in calls:
+        with suppress(ray.exceptions.RayActorError):  # the job has just ended
+            found.append(call.answer(max(0.0, deadline - time.monotonic())))
     return found
 
 

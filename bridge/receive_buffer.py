@@ -140,7 +140,7 @@ class OpenEpoch:
                 )
         unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
         if unexpected:
-            return f"rows of partition(s) {unexpected} came that Spark has not counted"
+            return f"rows of partition(s) {unexpected} were transferred, and Spark has not counted them"
         return None
 
 

@@ -1,4 +1,4 @@
-"""Keeps a Spark session from the other users of its nodes: secret settings, authentication and files.
+"""Protects a Spark session from other users of its nodes: secret settings, authentication and files.
 
 **Command lines.** RayDP and PySpark write the settings that they get into command lines, which all users of a
 node can read. So settings with a secret name or value go another way. A new driver's JVM reads them from a
@@ -7,7 +7,7 @@ Py4J, which has a token. Executors ask the driver for its settings. RayDP's mast
 
 **The session's secret** is in a Hadoop token file with mode 0600, as Spark on YARN has it. Command lines name
 the file (`-Dhadoop.token.files`). Each JVM reads it into its user's credentials, which Spark asks before the
-setting `spark.authenticate.secret`. The driver demands that setting all the same, so it holds no secret.
+setting `spark.authenticate.secret`. The driver still requires that setting, so it gets a placeholder.
 
 **The application's id.** A block server gives a block only to clients that name the id of its application.
 RayDP's master makes an id for the executors. The driver uses the id that Spark invents, because RayDP's
@@ -15,8 +15,9 @@ scheduler backend does not override `applicationId`. So executors and driver wou
 `use_id_of_executors` puts the executors' id into the driver's block server and client before the first query.
 They have no setters, so this is done by reflection.
 
-**RayDP's gateway.** RayDP's master steers its JVM by a Py4J port on loopback without authentication: each
-process that connects runs code as its user. `protect_gateway` opens one with a token, and closes the other.
+**RayDP's gateway.** RayDP's master controls its JVM through a Py4J port on loopback without authentication:
+each process that connects runs code as its user. `protect_gateway` opens a port that requires a token, and
+closes the other one.
 
 **Files.** The umask decides the mode of Spark's folders for spilled and shuffled data, so usually other users
 can read them. The folder around them has mode 0700. Its path is the same on all nodes, because Spark has one
@@ -33,6 +34,7 @@ import shlex
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,7 +122,9 @@ def driver_jvm() -> Any:
 
 @contextmanager
 def known_to_driver(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Give secret settings to a Spark context that is made inside; its JVM forgets them afterwards.
+    """Give secret settings to a Spark context that the `with` block makes.
+
+    Its JVM forgets them at the end of the block.
 
     Args:
         folder: Folder for a file that only this user can read.
@@ -190,6 +194,9 @@ _BEGIN: Final = b"HDTS\x00\x00"
 
 _NETWORK: Final = "org.apache.spark.network."
 
+#: Maximum seconds for RayDP's master, or for all nodes, to start a process and answer.
+_PATIENCE: Final = 120.0
+
 _BACKEND: Final = "org.apache.spark.scheduler.cluster.raydp.RayCoarseGrainedSchedulerBackend"
 
 
@@ -204,7 +211,7 @@ def _counted(text: bytes) -> bytes:
 
 
 def authenticated(options: Mapping[str, str], credentials: Path) -> dict[str, str]:
-    """Settings with which all processes of a session read its secret from a file, if it has one."""
+    """Add the settings with which all processes of a session read its secret, if it has one."""
     found = dict(options)
     if found[AUTHENTICATE] == "true":
         found[_SECRET] = _NOT_HERE
@@ -273,7 +280,7 @@ def protect_gateway() -> None:
 
     try:
         master = raydp.context._global_spark_context._spark_cluster._spark_master_handle
-        ray.get(master.__ray_call__.remote(replace_gateway, secrets.token_hex(32)))
+        ray.get(master.__ray_call__.remote(replace_gateway, secrets.token_hex(32)), timeout=_PATIENCE)
     except (AttributeError, ray.exceptions.RayError) as error:
         raise DeploymentError(_no_match(error)) from error
 
@@ -303,7 +310,7 @@ _REMEDY: Final = 'Let TMPDIR or configs={"spark.local.dir": ...} name a folder t
 
 
 class SessionFolder:
-    """Folders of one session on all nodes, until `remove`; the first has the credentials.
+    """Folders of one session on all nodes, until `remove`; the first one holds the credentials.
 
     Args:
         parents: Parent folders, as in `spark.local.dir`; none for the temporary folder.
@@ -347,19 +354,16 @@ class SessionFolder:
             scratch.remove()
 
 
-#: Seconds for a node to start a process and answer.
-_PATIENCE: Final = 120.0
-
-
 def _failures_elsewhere(function: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Exception]]:
     """Call a function on all other nodes at once; yield the nodes where it fails."""
     here = own_node()
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     others = [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != here]
     calls = {node: task_on_node(node, function, *arguments) for node in others}
+    deadline = time.monotonic() + _PATIENCE
     for node, call in calls.items():
         try:
-            ray.get(call, timeout=_PATIENCE)
+            ray.get(call, timeout=max(0.0, deadline - time.monotonic()))
         except ray.exceptions.RayError as error:
             yield node, error
 

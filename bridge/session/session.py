@@ -1,8 +1,8 @@
 """`spark_session`: a Spark session on the Ray cluster; wraps `raydp.init_spark`.
 
 Finds a Java, sets the JVM options, and makes Python workers run this interpreter. Joins the Ray cluster as
-jobs do, or starts a local one on loopback. Waits for the executors: otherwise the first query on a cluster
-that is too small would wait for ever.
+jobs do, or starts a local one on loopback. Waits for the executors, because the first query on a cluster that
+is too small would wait for ever.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def _same(running: _Running, wanted: _Settings) -> SparkSession:
         had = running.settings
         msg = (
             f"the Spark session '{had.app_name}' (executors={had.executors}, cores={had.cores}, "
-            f"memory={had.memory!r}) runs in this process with other settings than those asked for now; "
-            "stop() it first, or ask with the same arguments"
+            f"memory={had.memory!r}) runs in this process with other settings than those of this call; "
+            "stop() it first, or give the same arguments"
         )
         raise ConfigurationError(msg)
     return running.session
@@ -240,7 +240,7 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
     settings = authenticated(options, folder.credentials)
     settings[_LOCAL_FOLDERS] = ",".join(map(str, folder.paths))
     jvm = driver_jvm()
-    if jvm is not None:  # of an earlier session; it reads no options any more
+    if jvm is not None:  # started by an earlier session, so it reads no more JVM options
         take_credentials(jvm, folder.credentials)
         forget_folders(jvm)
     return settings
@@ -266,7 +266,7 @@ def _no_start(error: Exception) -> str:
 
 
 def _stop_with_raydp(session: Any, folder: SessionFolder) -> None:
-    """Make the end of the session or program also end RayDP's actors and delete the files."""
+    """Make the end of the session, or of the program, end RayDP's actors and delete the files."""
     import raydp
 
     def stop() -> None:

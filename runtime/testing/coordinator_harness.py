@@ -1,8 +1,8 @@
 """`CoordinatorHarness`: the coordinator of an operator, without a job.
 
 It runs the code that runs in the JobMaster. Events and state go through the value codec. A restored
-coordinator is a new object, and events in flight are handled again. The test sends the events of the subtasks
-and sees the events sent to them. Background work runs at once.
+coordinator is a new object, and handles events again that were in flight. The test sends the events of the
+subtasks, and sees the events that the coordinator sends to them. Background work runs at once.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         """Take the coordinator's part of a checkpoint and complete the checkpoint.
 
         Args:
-            on_the_way: Events in flight, each with its subtask. They were sent before the subtasks' parts, so
-                the checkpoint holds them.
+            on_the_way: Events in flight, each with its subtask. The subtasks sent them before their own parts
+                of the checkpoint, so it holds them.
 
         Raises:
             AssertionError: The coordinator has not answered.

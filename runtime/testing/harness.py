@@ -1,8 +1,8 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
 The harness runs a job's code: operator chain, keyed state backend with incremental snapshots, value codec and
-redistribution of state. Only time stands still, and files stay in memory. So a test of restored state, or of
-a commit that waits for its checkpoint, also holds on a cluster. The models are Flink's
+redistribution of state. Time stands still until a test advances it, and files stay in memory. So a test of
+restored state, or of a commit that waits for its checkpoint, also holds on a cluster. The models are Flink's
 `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
 """
 
@@ -81,8 +81,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     Args:
         operator: A new operator; the harness opens it and closes it.
         max_parallelism: Number of key groups.
-        restored: Snapshots of all old subtasks, by index, which together are one completed checkpoint. The
-            harness restores its share, also at another parallelism.
+        restored: Snapshots of all old subtasks of one completed checkpoint, by index. The harness restores
+            its share, also at another parallelism.
         transactional: Whether the job takes checkpoints.
 
     Raises:
@@ -173,7 +173,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             rows: The records.
             timestamps: Event time of each row in microseconds.
             stop_after: Number of output rows after which the rest of the batch is dropped, for functions that
-            never end.
+                never end.
 
         Returns:
             The emitted rows of the main output.
@@ -216,7 +216,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return rows + self.flush()
 
     def flush(self) -> list[Any]:
-        """Let the operator emit held records that are due, and return these rows.
+        """Let the operator emit the records that it holds and that are due; return these rows.
 
         Also deletes some of the expired state, as an idle job does.
         """
@@ -322,7 +322,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
                 self._backend.close()
             self._is_closed = True
 
-    def __enter__(self) -> OperatorHarness:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -336,11 +336,11 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         else:
             self._side.setdefault(tag, []).extend(rows_of(batch).rows)
 
-    def _take_time(self, told: Watermark | StreamStatus) -> None:
-        if isinstance(told, Watermark):
-            self._watermarks.append(told)
+    def _take_time(self, change: Watermark | StreamStatus) -> None:
+        if isinstance(change, Watermark):
+            self._watermarks.append(change)
         else:
-            self._is_idle = told is StreamStatus.IDLE
+            self._is_idle = change is StreamStatus.IDLE
 
     def _tick(self) -> list[Any]:
         return self._drain(self._chain.tick(self.clock.monotonic()))

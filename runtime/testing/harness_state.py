@@ -1,4 +1,4 @@
-"""Checkpoints of an `OperatorHarness`, encoded as in a job and kept in memory, and its backends on disk."""
+"""Checkpoints of a harness, encoded as in a job and kept in memory; and its backends on disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HarnessSnapshot:
 
     @property
     def old_states(self) -> ListsInSnapshot:
-        """List states and raw operator state, in the form of `redistribute`."""
+        """List states and raw operator state, in the form that `redistribute` takes."""
         return {**self.lists, RAW: (RedistributionMode.SPLIT_DISTRIBUTE, self.raw.operator)}
 
 
@@ -79,7 +79,7 @@ class FilesInHandles:
         return handle.data
 
 
-#: The package of RocksDB has external effects, so this module loads it by name, when a backend is opened.
+#: Loaded by name when a backend is opened: `runtime/` must not import a module that touches files.
 _OPENER: Final = "penstock.runtime.io.rocksdb.backend"
 
 

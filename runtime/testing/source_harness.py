@@ -115,7 +115,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def read_all(self, max_rows: int = 1_000, *, most_polls: int = 100_000) -> list[Any]:
-        """Poll to the end of all splits; time advances to the reader's announced poll times.
+        """Poll to the end of all splits; time advances to the times at which the reader wants to be polled.
 
         Args:
             max_rows: Approximate number of records of a poll.

@@ -113,7 +113,7 @@ def test_it_is_complete_when_everything_that_spark_counted_is_there(buffer: Rece
         ({0: (2, 6)}, "partition 0 ended with 2 frame"),
         ({0: (1, 6)}, "1 of 5 row"),
         ({0: (1, 5), 1: (1, 1)}, "partition 1 ended with 1 frame"),
-        ({}, "partition.s. .0. came that Spark has not counted"),
+        ({}, "partition.s. .0. were transferred, and Spark has not counted them"),
     ],
 )
 def test_it_is_not_complete_when_the_counts_differ(

@@ -104,7 +104,7 @@ def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
         was_collecting = pending.state is PendingState.COLLECTING
         finalize(self, pending)
         if was_collecting and pending.state is PendingState.FINALIZING:
-            self._gateway.notify_checkpoint_complete(
+            self._parts.gateway.notify_checkpoint_complete(
                 pending.attempt, pending.plan.commit, pending.checkpoint_id
             )
 

@@ -85,7 +85,7 @@ class Runs:
     def __init__(self, scenarios: Iterator[Scenario], number: int, kinds: Sequence[FaultKind] = ()) -> None:
         summary, self.overlaps = Summary(), 0
         for made, scenario in enumerate(islice(scenarios, 10 * number)):
-            self.happened = summary.counts.by_kind()
+            self.happened = dict(summary.counts)
             if made >= number and all(self.happened.get(kind, 0) >= 2 for kind in kinds):
                 break
             simulation = Simulation(scenario)

@@ -49,7 +49,7 @@ def test_every_kind_of_failure_has_really_happened(record_property: Callable[[st
         total.moves += summary.moves
         total.captured += summary.captured
         total.restored += summary.restored
-        total.counts.add(summary.counts.by_kind())
+        total.counts.update(summary.counts)
         total.kills.update(summary.kills)
     record_property("shown", "\n".join(total.lines()))
     assert total.missing_kinds == []

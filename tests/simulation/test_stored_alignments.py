@@ -25,7 +25,7 @@ def test_kills_in_the_middle_of_stored_alignments_cost_nothing(
         assert result.problems == (), f"seed {seed}"
         assert result.state is JobState.FINISHED
         total.add(result)
-    happened = total.counts.by_kind()
+    happened = total.counts
     record_property(
         "shown",
         f"killed in the middle of a stored alignment: {happened[FaultKind.CRASH_WHILE_STORED]}; "

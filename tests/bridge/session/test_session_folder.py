@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -12,6 +13,7 @@ import ray
 from penstock.bridge.session import security
 from penstock.bridge.session.security import SessionFolder, remove_here, write_here
 from penstock.runtime.io.scratch import ScratchFolder
+from penstock.testing import ManualClock
 
 
 @pytest.fixture
@@ -81,3 +83,20 @@ def test_an_interrupt_between_two_folders_leaves_none(
     with pytest.raises(KeyboardInterrupt):
         SessionFolder([str(tmp_path / "first"), str(tmp_path / "second")], b"secret")
     assert not list((tmp_path / "first").iterdir())
+
+
+def test_nodes_that_do_not_answer_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waits = ManualClock(), []
+
+    def get(call: str, timeout: float) -> None:
+        waits.append(timeout)
+        clock.advance(timeout)
+        raise ray.exceptions.GetTimeoutError
+
+    monkeypatch.setattr(security, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(security, "own_node", lambda: "here")
+    monkeypatch.setattr(security, "task_on_node", lambda node, *call: node)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": n, "Alive": True} for n in ("here", "a", "b")])
+    monkeypatch.setattr(ray, "get", get)
+    assert [node for node, _ in security._failures_elsewhere(remove_here, [])] == ["a", "b"]
+    assert waits == [security._PATIENCE, 0.0]

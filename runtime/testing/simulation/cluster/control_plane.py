@@ -1,9 +1,9 @@
 """`ControlPlane`: the processes of a run, its JobMasters, and the reason for a standstill.
 
-A JobMaster that dies is replaced after a while. The new one reads the log, and may know the number of the
+A JobMaster that dies is replaced after a while. Its successor reads the log, and may know the number of the
 last attempt. A JobMaster that is wrongly believed dead runs beside its successor. Then the log decides which
-of them leads, and the other one leaves when it is fenced. If the second one is fenced, the cluster starts a
-third, because the first one counts as dead.
+of them leads, and the other one leaves when it is fenced. If the successor is fenced, the cluster starts a
+third one, because the first one counts as dead.
 """
 
 from __future__ import annotations
@@ -87,18 +87,18 @@ class ControlPlane:
         return self._table.alive
 
     def _job_has_ended(self) -> None:
-        """Note the end of the job; the report of the oldest JobMaster counts."""
+        """Note the end of the job, as the oldest JobMaster that knows it reports it."""
         self.end = next(known.end for known in self._executions.values() if known.end is not None)
 
     @property
     def execution(self) -> SimulatedExecution | None:
-        """The parts of the newest JobMaster; `None` while there is none."""
+        """The execution of the newest JobMaster; `None` while there is none."""
         newest = self.masters.newest
         return None if newest is None else self._executions[newest]
 
     @property
     def running_checkpoints(self) -> list[int]:
-        """Checkpoints that the newest JobMaster has triggered and that have not ended."""
+        """Checkpoints of the newest JobMaster that are in progress."""
         return [] if self.execution is None else self.execution.running_checkpoints
 
     def crash_master(self) -> None:
@@ -108,10 +108,6 @@ class ControlPlane:
         self._world.counts.happened(FaultKind.MASTER_CRASH)
         self._end_master(newest, work_continues=draws.chance(0.5))
         self._begin_later(newest, draws.real(0.01, 0.5))
-
-    def crash_in_compaction(self, calls: int) -> None:
-        """Kill a JobMaster in a compaction of the log, after `calls` storage calls of compactions."""
-        self.masters.compaction_crash.plan(calls)
 
     def _died_compacting(self, master: Master) -> None:
         self._world.counts.happened(FaultKind.CRASH_IN_COMPACTION)
@@ -233,7 +229,7 @@ class ControlPlane:
         if master.is_alive:
             self._world.counts.happened(FaultKind.MASTER_REPLACED, int(master.is_frozen))
             self._world.trace.note(f"!! {master} is killed by a guard")
-            # An earlier one may still be frozen.
+            # A JobMaster that was replaced before may still be frozen.
             was_newest = self.masters.newest is master
             self._executions[master].leave(work_continues=False)
             if self._takes_checkpoints and self.end is None and was_newest:

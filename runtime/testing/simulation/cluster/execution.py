@@ -1,14 +1,13 @@
-"""`SimulatedExecution`: the real `JobExecution` and `JobLifecycle` of a simulated JobMaster.
+"""`SimulatedExecution`: the `JobExecution` of a simulated JobMaster, with the real `JobLifecycle`.
 
-`runtime/execution` makes all decisions about the job and its processes. This module injects planned faults,
-and checks the scheduler's calls.
+`runtime/execution` makes all decisions about the job and its processes. This module adds the moments at which
+faults strike, and checks the scheduler's calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import count
-from typing import Any
 
 from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.errors import CorruptSnapshotError
@@ -21,7 +20,6 @@ from penstock.runtime.execution.job_lifecycle import JobLifecycle, JobLookup, St
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -33,7 +31,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import World
 
 
-class SimulatedExecution:
+class SimulatedExecution(JobExecution):
     """The `ExecutionGateway` and `JobHost` of a simulated job; see the module's text.
 
     Args:
@@ -43,7 +41,8 @@ class SimulatedExecution:
         has_ended: Whether the job's last report names its end.
 
     Attributes:
-        running_checkpoints: Checkpoints that were triggered and have not ended, as this JobMaster knows.
+        processes: The calls of this JobMaster to processes.
+        running_checkpoints: Checkpoints that this JobMaster has triggered, and whose end it does not know.
         end: The job's final state and its cause; `None` while it runs.
         on_end: Called when the job has ended.
     """
@@ -66,13 +65,11 @@ class SimulatedExecution:
         self._known_attempt = known_attempt
         self._has_ended = has_ended
         self._table = table
-        self._processes = processes = MasterProcesses(world, master, table)
+        self.processes = processes = MasterProcesses(world, master, table)
         tokens = count(1)
-        self._fleet = fleet = Fleet(
-            job.id, master.graph, job.config, processes, timers, lambda: f"{master} {next(tokens)}"
-        )
+        fleet = Fleet(job.id, master.graph, job.config, processes, timers, lambda: f"{master} {next(tokens)}")
         deployer = Deployer(master.graph, job.config, fleet, processes, timers, master.runner, self._describe)
-        self._execution = JobExecution(
+        super().__init__(
             master.graph,
             fleet,
             deployer,
@@ -82,7 +79,7 @@ class SimulatedExecution:
             self._job_has_ended,
             self._fenced,
         )
-        self._execution.listener = ObservedScheduler(world, master)
+        self.listener = ObservedScheduler(world, master)
         self._watch = Watch(
             fleet, processes, master.clock, timers, job.config, _not_counted, NotedSilences(world, master)
         )
@@ -101,14 +98,10 @@ class SimulatedExecution:
         )
         self._life.start()
 
-    def refuse_next_deployment(self) -> None:
-        """Refuse the deployment in progress, or else the next one: no node has room."""
-        self._processes.refuse_next_deployment()
-
     def leave(self, *, work_continues: bool) -> None:
         self._master.die(work_continues=work_continues)
         self._watch.end()
-        self._execution.call_off()
+        self.call_off()
 
     def _describe(
         self,
@@ -130,7 +123,7 @@ class SimulatedExecution:
                 world.locations(world.storage),
             )
         except CorruptSnapshotError as error:
-            # A fenced JobMaster that does not know it yet may find that a later attempt has deleted files.
+            # A fenced JobMaster that does not know it yet may miss files that a later attempt has deleted.
             if world.damage.explains(error) or world.fallbacks.is_past(job.id, attempt):
                 raise
             raise AssertionError(str(error)) from error
@@ -212,36 +205,30 @@ class SimulatedExecution:
         self._world.fallbacks.deployed(self._master.job.id, attempt, restore)
         self._note_deployment(attempt, "", restore)
         self._on_deploy()
-        self._execution.deploy(attempt, restore)
+        super().deploy_region(attempt, self._graph.subtasks, restore)
         self._world.on_moment(Moment.DEPLOYING)
 
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
         self._note_deployment(attempt, f" for {len(subtasks)} subtasks", restore)
-        self._execution.deploy_region(attempt, subtasks, restore)
+        super().deploy_region(attempt, subtasks, restore)
         self._world.on_moment(Moment.DEPLOYING)
-
-    def start(self, attempt: int) -> None:
-        self._execution.start(attempt)
-
-    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        self._execution.start_region(attempt, subtasks)
 
     def stop_all(self, attempt: int) -> None:
         self._restarts.note_stop(self._world.clock.monotonic())
-        self._execution.stop_all(attempt)
+        super().stop_all(attempt)
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         self._restarts.note_stop(self._world.clock.monotonic())
-        self._execution.stop_region(attempt, subtasks)
+        super().stop_region(attempt, subtasks)
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
     ) -> None:
         self.running_checkpoints.append(barrier.checkpoint_id)
         self._world.observer.checkpoint_triggered(self._master, barrier.checkpoint_id)
-        self._execution.trigger_checkpoint(attempt, subtasks, barrier)
+        super().trigger_checkpoint(attempt, subtasks, barrier)
         self._world.on_moment(Moment.TRIGGERED)
 
     def notify_checkpoint_complete(
@@ -249,25 +236,14 @@ class SimulatedExecution:
     ) -> None:
         self._ended(checkpoint_id)
         self._world.fallbacks.completed(self._master.job.id, attempt, checkpoint_id)
-        self._execution.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
+        super().notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
         self._world.on_moment(Moment.COMPLETED)
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
         self._ended(checkpoint_id)
-        self._execution.notify_checkpoint_aborted(attempt, subtasks, checkpoint_id)
-
-    def send_operator_event(
-        self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
-    ) -> None:
-        self._execution.send_operator_event(attempt, subtask, operator_id, event, answer)
-
-    def job_ended(self, state: JobState, cause: str) -> None:
-        self._execution.job_ended(state, cause)
-
-    def fenced(self) -> None:
-        self._execution.fenced()
+        super().notify_checkpoint_aborted(attempt, subtasks, checkpoint_id)
 
     def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
         self._restarts.note_deployment(self._world.clock.monotonic())
@@ -276,7 +252,7 @@ class SimulatedExecution:
 
 
 class ObservedScheduler:
-    """The scheduler of a JobMaster; notes its calls."""
+    """Passes the outcomes of calls to the scheduler of a JobMaster, and notes them in the trace."""
 
     def __init__(self, world: World, master: Master) -> None:
         self._world = world

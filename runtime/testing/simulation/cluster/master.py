@@ -4,7 +4,7 @@ A run may have several JobMasters: one after the other because they die, or two 
 declared dead by mistake. Writes of a dead JobMaster may still succeed. Messages to it reach its successor.
 
 A compaction of the decision log writes its record, then the hint, and then deletes the earlier slots in
-several calls. The JobMaster may die before any call after the record, and in the middle of a call that
+several calls. The JobMaster may die before each call after the record, and in the middle of a call that
 deletes several files. Its earlier calls keep their effect.
 """
 
@@ -62,7 +62,7 @@ class SimulatedJob:
 
     Attributes:
         code: Copies users' objects for each process; `None` shares them.
-        is_new: Whether the first JobMaster treats the job as just submitted.
+        is_new: Whether the job is new to its first JobMaster; later ones have restarted.
         compact_every: Number of records after which its log is compacted.
         inline_limit: Maximum bytes of a state that stays in the metadata; `None` for the default.
     """
@@ -87,14 +87,14 @@ class SimulatedJob:
 class RestartLedger:
     """The times of a job's attempts, in the world's time.
 
-    The oracle uses them to check that the job restarted as often as its user allows. They do not rely on the
-    job's own counters.
+    They do not rely on the job's own counters. So the oracle can check that the job restarted as often as its
+    user allows.
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.
-        stopped: Time at which the previous attempt was stopped; for the first deployment the time of that
-            deployment.
-        last_stop: Time of the last stop of an attempt, whether or not another one followed.
+        stopped: For each deployment the time at which the previous attempt was stopped; for the first one its
+            own time.
+        last_stop: Time of the last stop of an attempt, whether or not another attempt followed.
     """
 
     masters: int = 0
@@ -122,7 +122,7 @@ class CompactionCrash:
         self._calls: int | None = None
 
     def plan(self, calls: int) -> None:
-        """Let a JobMaster die after compactions have made this number of storage calls."""
+        """Kill a JobMaster that compacts the log, after this number of storage calls of compactions."""
         self._calls = calls
 
     def comes_now(self) -> bool:
@@ -322,12 +322,10 @@ class Masters:
 
     def add(self) -> Master:
         number = len(self._all) + 1
-        master = Master(self._world, self._job.received(), number, self.compaction_crash, self._died)
+        job, on_death = self._job.received(), lambda dead: self.on_death(dead)
+        master = Master(self._world, job, number, self.compaction_crash, on_death)
         self._all.append(master)
         return master
-
-    def _died(self, master: Master) -> None:
-        self.on_death(master)
 
     def report(
         self,
@@ -342,7 +340,7 @@ class Masters:
 
         Args:
             process: The process of the subtask.
-            master: The JobMaster that deployed it; after its death its successor gets the report.
+            master: The JobMaster that deployed it; after its death the successor gets the report.
         """
 
         def arrive() -> None:

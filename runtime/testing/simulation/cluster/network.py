@@ -2,9 +2,9 @@
 
 A *cut* puts some processes on an island. Calls between the island and the rest wait: the operating system
 sends their packets again until the cut is healed. If it lasts, the cluster declares all processes on the
-island dead. Calls from the rest to the island fail from then on. But the island continues: its processes
-step, send each other frames, and reach the storage and the systems behind the sinks. They are *zombies*.
-After the healing their own calls arrive. A while later the cluster ends them.
+island dead, and calls from the rest to the island fail. But the processes on the island continue. They step,
+send each other frames, and reach the storage and the systems behind the sinks. They are *zombies*. When the
+cut is healed, their calls to the rest arrive. A while later the cluster ends them.
 
 A process may also be declared dead without a cut. It is then an island of its own, but its calls arrive.
 
@@ -20,6 +20,7 @@ credits. An aligned barrier ends its frame, and barrier ids only grow.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -203,7 +204,7 @@ class ChannelRules:
             if kind is ElementKind.BARRIER:
                 barrier = decode_element(elements[position - 1])
                 assert isinstance(barrier, CheckpointBarrier), "its kind says so"
-                if barrier.options.unaligned:  # unaligned barriers overtake older ones
+                if barrier.options.unaligned:  # it may overtake older barriers
                     continue
                 if position < len(kinds):
                     return f"{barrier} in the middle of a frame"
@@ -256,27 +257,23 @@ class SimulatedFrame:
         return f"frame {self.network.sender.id} -> {receiver} (channel {number}) {self.first}..{self.end - 1}"
 
 
+@dataclass(eq=False, slots=True)
 class SimulatedChannel:
     """An outgoing channel of an attempt.
 
     Attributes:
         to: The process that holds the receiver's role, and the role; `None` when no process does.
-        slowness: Maximum extra delay of its frames, in seconds.
+        slowness: Maximum extra delay of its frames, in seconds; `None` before it is drawn.
         arrived: Sequence number after the last element that has arrived.
         has_ended: Whether its receiver takes no more frames.
     """
 
-    __slots__ = ("arrived", "has_ended", "rules", "slowness", "spec", "to")
-
-    def __init__(
-        self, spec: OutputChannelSpec, rules: ChannelRules, to: tuple[SimulatedProcess, Role] | None
-    ) -> None:
-        self.spec = spec
-        self.rules = rules
-        self.to = to
-        self.slowness: float | None = None
-        self.arrived = 0
-        self.has_ended = False
+    spec: OutputChannelSpec
+    rules: ChannelRules
+    to: tuple[SimulatedProcess, Role] | None
+    slowness: float | None = None
+    arrived: int = 0
+    has_ended: bool = False
 
 
 class AttemptNetwork:

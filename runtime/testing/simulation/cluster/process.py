@@ -1,7 +1,7 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-`SubtaskRunner` handles calls, as in production. This module simulates its machine, death and freezing. A dead
-process loses its memory. The messages that it has sent still arrive, and usually its answers, too.
+`SubtaskRunner` handles calls, as in production. This module simulates its machine: death and freezing. A dead
+process loses its memory. Messages that it has sent still arrive, and so do most of its answers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SimulatedProcess:
         place: Identity of the process on its node, which reports its processor time.
         is_silent: Whether the process hangs and takes no call.
         answers_are_lost: Whether the process died before its last answers left.
-        stops_take_time: Whether other moves may happen between a stop and the end of the stopped attempt.
+        stops_take_time: Whether other moves may come between a stop and the end of the stopped attempt.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class SimulatedProcess:
         self.die(FaultKind.CRASH_AFTER_END)
 
     def die_when_its_end_is_known(self) -> None:
-        """Die with its answers when the JobMaster knows that the task has ended; senders may not know."""
+        """Die with its answers once the JobMaster knows that the task has ended; senders may not know it."""
         self._dies_when_its_end_is_known = True
         if self._known_end is self.task:
             self.end_is_known()

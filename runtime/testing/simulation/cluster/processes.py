@@ -2,7 +2,7 @@
 
 Every JobMaster assigns roles to processes with its own `Fleet`; the processes are shared. Calls and answers
 are delayed and reordered. Sometimes a control message or its answer is lost; then the caller learns that the
-process is unreachable. A process that is being ended lives until that message arrives.
+process is unreachable. A process that a JobMaster ends lives until that call arrives.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ class MasterProcesses:
         self._refuses_next_deployment = False
 
     def refuse_next_deployment(self) -> None:
+        """Refuse the deployment in progress, or else the next one: no node has room."""
         self._refuses_next_deployment = True
 
     def left_behind(self) -> Sequence[ProcessId]:

@@ -1,8 +1,8 @@
 """`RunningTask`: one attempt of one subtask in a simulated process; the counterpart of `Attempt` in an actor.
 
 As in an actor, the task takes a step only if the last step left more to do, something arrived, or its timer
-is due. So a missing wake-up shows as a job that makes no progress. Its process may die before any external
-effect: a sent frame, a report, a written file, a commit. Earlier effects remain, later ones never happen.
+is due. So a missing wake-up shows as a job that makes no progress. The process may die before each external
+effect: a frame, a report, a file, a commit. Earlier effects remain, and later ones never happen.
 """
 
 from __future__ import annotations

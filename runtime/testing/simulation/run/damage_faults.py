@@ -5,8 +5,8 @@ later, and then takes another kind. Often a process or the JobMaster dies as wel
 
 Three kinds of damage are left out, because no reader could notice them. The newest record of a log is never
 lost: the log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier
-attempt may try to take its slot. And the listings of a log with damaged files are complete, because a reader
-needs either the files or the listings.
+attempt might take its slot. The listings of a log with damaged files are complete, because a reader needs
+either the files or the listings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RARE_DAMAGE: Final = (
 
 
 class _Files:
-    """The files that a job would be restored from now; each is read once."""
+    """The files from which a job would be restored now; each is read once."""
 
     def __init__(self, target: Target) -> None:
         self.job_id = target.control.job.id

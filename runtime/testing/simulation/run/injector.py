@@ -40,6 +40,10 @@ def _freeze_master(target: Target) -> None:
     target.control.freeze_master(seconds, successor_after, draws.pick(_WHEN_REPLACED))
 
 
+def _crash_in_compaction(target: Target) -> None:
+    target.control.masters.compaction_crash.plan(target.draws.below(4))
+
+
 def _delay_hook(target: Target) -> None:
     target.world.observer.delay_next_hook(target.draws.pick((0.005, 0.05, 0.5)))
 
@@ -85,7 +89,7 @@ def _crash_in_upload(target: Target) -> None:
 
 def _refuse_deployment(target: Target) -> None:
     if target.control.execution is not None:
-        target.control.execution.refuse_next_deployment()
+        target.control.execution.processes.refuse_next_deployment()
 
 
 def _freeze(target: Target) -> None:
@@ -182,7 +186,7 @@ STRIKES: Final[Mapping[FaultKind, Strike]] = {
     FaultKind.SUBTASK_FROZEN: _freeze,
     # -- JobMasters --
     FaultKind.MASTER_CRASH: lambda target: target.control.crash_master(),
-    FaultKind.CRASH_IN_COMPACTION: lambda target: target.control.crash_in_compaction(target.draws.below(4)),
+    FaultKind.CRASH_IN_COMPACTION: _crash_in_compaction,
     FaultKind.TWO_MASTERS: lambda target: target.control.doubt_master(),
     FaultKind.MASTER_FROZEN: _freeze_master,
     FaultKind.HOOK_FAILED: lambda target: target.world.observer.fail_next_hook(),
@@ -213,15 +217,15 @@ STRIKES: Final[Mapping[FaultKind, Strike]] = {
 }
 
 
-#: Ends of a job that leave a part of its input to another job.
+#: Requests that end a job before the end of its input.
 _STOPS: Final = frozenset({FaultKind.STOPPED, FaultKind.DRAINED})
 
 
 class FaultInjector:
     """Watches moments and injects the faults that were planned for them.
 
-    A fault that can't happen when it is due (no process runs that could crash) is skipped and not counted.
-    Faults that wait for an event, such as the next write, count when they strike.
+    A fault that can't happen when it is due, such as a crash without a process, is skipped and not counted.
+    A fault that waits for an event, such as the next write, counts when it strikes.
     """
 
     def __init__(self, world: World, control: ControlPlane, plan: Plan) -> None:
@@ -263,12 +267,9 @@ class FaultInjector:
         self._due = [(at, fault) for at, fault in self._due if at > moves]
         self._next_due = min((at for at, _ in self._due), default=math.inf)
         for fault in due:
-            self._inject_one(fault)
+            world.trace.note("** fault:", fault)
+            STRIKES[fault.kind](self._target)
 
     def _wait_until(self, move: int, fault: PlannedFault) -> None:
         self._due.append((move, fault))
         self._next_due = min(self._next_due, move)
-
-    def _inject_one(self, fault: PlannedFault) -> None:
-        self._target.world.trace.note("** fault:", fault)
-        STRIKES[fault.kind](self._target)

@@ -83,7 +83,8 @@ class SimulatedRun:
         most_moves: int | None = None,
     ) -> None:
         self.world = world
-        self._controls = [ControlPlane(world, job)]
+        #: The jobs of the run, in order.
+        self.controls = [ControlPlane(world, job)]
         self._injector = FaultInjector(world, self.control, plan or Plan())
         checkpointing = job.config.checkpointing
         allow_older = checkpointing is not None and checkpointing.allow_older
@@ -94,11 +95,8 @@ class SimulatedRun:
 
     @property
     def control(self) -> ControlPlane:
-        return self._controls[-1]
-
-    @property
-    def controls(self) -> list[ControlPlane]:
-        return list(self._controls)
+        """The newest job."""
+        return self.controls[-1]
 
     def run_to_end(
         self, next_job: Callable[[JobState], SimulatedJob | None] | None = None
@@ -134,8 +132,8 @@ class SimulatedRun:
             raise StandstillError("nothing can happen any more: " + self.describe())
 
     def continue_with(self, job: SimulatedJob) -> None:
-        """Continue with another job; processes of the last one may still live."""
-        self._controls.append(ControlPlane(self.world, job))
+        """Continue with another job; processes of the previous one may still live."""
+        self.controls.append(ControlPlane(self.world, job))
         self._injector.continue_with(self.control)
         self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
 
@@ -143,22 +141,20 @@ class SimulatedRun:
         return describe_standstill(self.world, self.control)
 
     def statuses(self) -> list[SchedulerStatistics]:
-        return [control.masters.last.scheduler.statistics() for control in self._controls]
+        return [control.masters.last.scheduler.statistics() for control in self.controls]
 
     @property
     def reason_of_the_end(self) -> str:
         statuses = self.control.masters.statuses()
         ended = None if self.control.end is None else self.control.end[0]
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]
-        # A JobMaster that is cancelled while it starts reports its cancellation, whatever the leader has
-        # decided.
+        # A JobMaster that is cancelled while it starts reports that, whatever the leader has decided.
         ends = [s for s in ends if s.state is ended] or ends
         # A JobMaster that takes over an ended job repeats its end without its cause.
         ends = [s for s in ends if s.transitions[-1].cause != ENDED_BEFORE] or ends
         if not ends:
             return ""
-        # A JobMaster that takes over may find its attempt one too many; the reason behind it is the job's
-        # cause.
+        # A JobMaster that takes over may find that its attempt is one too many; the cause is the text after.
         _, _, too_many = ends[-1].cause.partition(" is one too many: ")
         return too_many or ends[-1].transitions[-1].cause
 

@@ -125,12 +125,7 @@ def draw_chosen(draws: Draws, faults: Iterable[Fault], lasts: int) -> tuple[Plan
     return tuple(planned)
 
 
-def need_files(faults: Iterable[Fault]) -> bool:
-    """Whether state must be in separate files, so that a fault can strike one."""
-    return not _OF_FILES.isdisjoint(faults)
-
-
-#: Latest move of a user's request, early enough to matter in a short job.
+#: Latest move of a user's request; early, because a short job ends soon.
 _EARLY_MOVES: Final = 400
 
 
@@ -162,7 +157,7 @@ class UserRun(RunFigures):
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A stop with a savepoint, and a second job that starts from it, unless the first job ends before.
+    """A stop with a savepoint, and a second job that starts from it, unless the first job ends earlier.
 
     Attributes:
         build: Builds the second program, for the world that the first one writes to.
@@ -219,7 +214,8 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     # Batches are large only without failures, because a run must last until failures come.
     chunks = (1, 1, 2, 5) if course.with_failures or rows == 1 else (2, 5, 20)
     pace = Pace(paces.pick(chunks), paces.pick((0.001, 0.003, 0.01)), rows)
-    inline_limit = 0 if need_files(course.faults) else None
+    # Faults of files need state in separate files.
+    inline_limit = None if _OF_FILES.isdisjoint(course.faults) else 0
     config = short_run_config(job.config, draws.stream(2))
     submit = partial(_submitted, world=world, pace=pace, inline_limit=inline_limit)
     run = SimulatedRun(world, submit(FIRST_JOB, job, config), plan, most_moves=course.most_moves)
@@ -302,7 +298,7 @@ def _plan(job: UserJob, course: Course, draws: Draws, conditions: Conditions) ->
 
 def _rescale(draws: Draws) -> PlannedFault:
     moment = draws.pick(MOMENTS)
-    occurrence = draws.below(_EARLY_MOVES) if moment is MOMENTS[0] else draws.between(1, 3)
+    occurrence = draws.below(_EARLY_MOVES) if moment is Moment.MOVE else draws.between(1, 3)
     return PlannedFault(FaultKind.RESCALED, moment, occurrence, draws.below(40))
 
 

@@ -1,8 +1,8 @@
 """The draws of a seed, the clocks of all processes, and the agenda of what may happen next.
 
-In most runs all processes share the time of the world. In other runs each has its own clock: one runs faster
-than another, and their wall clocks disagree. Wall clocks may be set, forward or back, by an hour. Monotonic
-time never jumps.
+In most runs all processes share the clock of the world. In other runs each has its own clock: one runs faster
+than another, and their wall clocks disagree. A fault may set a wall clock forward or back by up to an hour.
+Monotonic time never jumps.
 
 A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
 one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
@@ -26,7 +26,7 @@ from penstock.runtime.state.stable_hash import MASK64, mix64, mix64_array
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import Duration, as_seconds
 
-#: Numbers that are made one by one at the beginning of a stream, because many streams are short.
+#: Count of numbers that are generated one by one at the beginning of a stream; many streams are short.
 _SINGLE: Final = 16
 #: Size of the blocks that follow; a number in a block costs a tenth.
 _BLOCK: Final = 256
@@ -39,8 +39,8 @@ _OFFSETS: Final = np.arange(_LARGE_BLOCK, dtype=np.uint64)
 def _numbers_of(seed: int) -> Callable[[], int]:
     """Return a function that generates the 64-bit numbers of a seed (SplitMix64)."""
     first = mix64(seed)
-    behind = first + _SINGLE
-    singles, blocks = map(mix64, range(first, behind)), chain.from_iterable(_blocks(behind))
+    end = first + _SINGLE
+    singles, blocks = map(mix64, range(first, end)), chain.from_iterable(_blocks(end))
     return chain(singles, blocks).__next__
 
 
@@ -91,7 +91,7 @@ class Draws:
         return possibilities[self.below(len(possibilities))]
 
     def stream(self, number: int) -> Draws:
-        """Another stream; its choices don't depend on the number of draws from this one."""
+        """Another stream; its choices don't depend on how often this one was drawn from."""
         return Draws(mix64(self._seed ^ mix64(number + 1)))
 
 
@@ -141,8 +141,8 @@ class LocalClock(ManualClock):
         return self._begun + monotonic / self._rate + _TINY
 
 
-#: Maximum error of a wall clock in seconds. A timer of processing time may wait for twice as long after a
-#: restore. If a job waits much longer, checkpoints every few milliseconds use up its moves.
+#: Maximum error of a wall clock in seconds. After a restore a processing-time timer may wait twice as long.
+#: In a much longer wait, checkpoints every few milliseconds would use up the moves of the job.
 _WRONG: Final = 6.0
 
 
@@ -177,7 +177,7 @@ class Clocks:
         clock.set_wall_clock(clock.now() + by)
 
 
-#: Maximum ready happenings of a kind that count towards its probability.
+#: Maximum number of ready happenings of a kind that count towards its probability.
 _CROWD: Final = 8
 
 

@@ -1,8 +1,8 @@
 """Simulated disks: one whose power may fail, the checkpoint storage on it, and folders for spilling.
 
 `ModelDisk` is the worst possible disk. After a power cut each unsynced change of a name is kept or lost,
-independently of earlier and later changes. The content of an unsynced file is whole, truncated, or empty. A
-durable name may lead to such a file.
+independently of earlier and later changes. The content of an unsynced file is whole, truncated, or empty,
+also if its name is durable.
 
 `DiskStorage` is the checkpoint storage of a simulated run, on a disk whose power may fail. The real
 `SyncedFiles` writes the files. A power cut strikes in the middle of a write, after any call of the disk. The
@@ -229,7 +229,7 @@ class DiskStorage:
             self._disk.flip(path, draws.below(8 * size))
 
     def put_and_cut(self, path: str, data: bytes, *, create: bool, draws: Draws) -> NoReturn:
-        """Begin to store an object and cut the power meanwhile or right after; raises `StorageError`."""
+        """Store an object, and cut the power meanwhile or right after; raises `StorageError`."""
         self.changes += 1
         with self._described(check_path(path)):
             disk = cast(Disk, _CutDisk(self._disk, draws.below(16)))

@@ -146,7 +146,7 @@ class PlannedFault:
     """A failure of the plan.
 
     Attributes:
-        occurrence: Occurrence of that moment at which it strikes, from 1; for `MOVE` the number of the move.
+        occurrence: Occurrence of the moment at which the fault strikes, from 1; the move for `MOVE`.
         delay: Moves between the moment and the strike.
     """
 
@@ -164,7 +164,7 @@ class PlannedFault:
         return f"{self.kind.value} {at}"
 
 
-#: Moments at which a fault is due; moments of checkpoints first, because they are the most difficult.
+#: Moments at which a fault may be due, weighted by their number of entries.
 MOMENTS: tuple[Moment, ...] = (
     *(Moment.MOVE,) * 4,
     *(Moment.TRIGGERED,) * 3,
@@ -211,7 +211,7 @@ def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
         occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
         planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, draw_delay(draws)))
         if draws.chance(0.4):
-            # A restart during the restart: the second fault hits subtasks while they start.
+            # A restart during a restart: the second fault strikes subtasks while they start.
             again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
             planned.append(
                 PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))

@@ -1,10 +1,10 @@
 """A checkpoint storage with injected faults, and its folders opened as storages of their own.
 
-A write is atomic, as the port demands, but its writer can't always know the outcome. A refused write leaves
-nothing. An uncertain write succeeds but raises an error. An unavailable storage refuses everything for a
-while, a full one every write. A call that hangs is given up, and may take effect much later. A power cut
+A write is atomic, as the port demands, but its writer can't always know the outcome. A refused write stores
+nothing. An uncertain write succeeds but raises an error. An unavailable storage refuses all calls for a
+while, a full one all writes. A call that hangs times out, and may take effect much later. A power cut
 strikes in the middle of a write: its writer gets no answer, and unsynced data is lost. A listing of the
-decision log may be an old one, and any listing may leave out the newest names.
+decision log may be outdated, and any listing may leave out the newest names.
 
 `Locations` opens folders of savepoints and of whole jobs as separate storages. They fail whenever the storage
 fails, because they are the same storage.

@@ -1,4 +1,4 @@
-"""Notes restores, damaged files and fallbacks of a run. `RunObserver` is the base of other checks."""
+"""Records of a run's restores, damaged files and fallbacks; and `RunObserver`, the base of other checks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 class Restores:
     """Notes the restores after which two guarantees do not hold, by design.
 
-    In-flight data of a rebalance goes to other subtasks, so its order is lost. The state of a finished
-    subtask has already had its effect. If the subtask runs again because its operator or an upstream one was
-    rescaled, that state is lost.
+    In-flight data of a rebalanced exchange goes to other subtasks, so its order is lost. A finished subtask
+    runs again if its operator or an upstream one was rescaled. Then its state, whose effects are visible
+    already, is lost.
 
     Attributes:
         is_reordered: Whether in-flight data was restored at another parallelism.
@@ -72,10 +72,10 @@ class Fallbacks:
 
     A job continues from its newest completed checkpoint. It may start from an older one only where its user
     allows that and a file was damaged. Then sinks may repeat rows that were committed since. The simulation
-    acts like such a user: it resets the external world, and stops commits of earlier attempts.
+    acts like such a user: it resets the external world, and blocks commits of earlier attempts.
 
-    A slow JobMaster may deploy an attempt after a later attempt has completed checkpoints. It is fenced
-    without knowing it, and its attempts can't commit. So attempts before the newest one that has completed a
+    A slow JobMaster may deploy an attempt after a later attempt has completed checkpoints. It is fenced and
+    does not know that yet, and its attempts can't commit. So attempts before the newest one with a completed
     checkpoint are not checked.
     """
 
@@ -120,7 +120,7 @@ class Fallbacks:
 class RunObserver:
     """Base of a caller's own checks of a run; does nothing by default.
 
-    The observer of the project's tests holds the external system of master hooks (`tests/simulated_jobs`).
+    The project's tests check master hooks with it (`tests/simulated_jobs/observer.py`).
     """
 
     def process_died(self) -> None: ...

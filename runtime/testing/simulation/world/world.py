@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -74,7 +74,7 @@ class World:
 
     Attributes:
         is_calm: Whether no more faults occur.
-        last_arrival: Latest arrival of the messages that were delayed before the world calmed down.
+        last_arrival: Arrival time of the latest message that was delayed before the world calmed down.
         spill_disk: Disk for alignments that don't fit into memory.
         storing: Subtasks whose alignment is stored now.
         captured: Acknowledgements with in-flight data.
@@ -210,6 +210,3 @@ class World:
 
 def _nothing_runs() -> None:
     """Default for code outside of a process, which can't die."""
-
-
-T = TypeVar("T")
