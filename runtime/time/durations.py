@@ -1,7 +1,7 @@
 """Durations and moments given by users, and their conversion to the runtime's units.
 
-Users write every duration as a `timedelta` or in seconds. The runtime uses seconds to wait, and whole
-microseconds of event time. Arguments of type `Duration` are checked first of all.
+Users write every duration as a `timedelta` or in seconds. The runtime waits in seconds, and has event time in
+whole microseconds.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Duration: TypeAlias = timedelta | float
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-#: Largest distance of a moment from the epoch (some 146,000 years); sums with durations fit into 64 bits.
+#: Largest distance of a moment from the epoch (some 146,000 years); its sum with a duration fits 64 bits.
 _FARTHEST: Final = 1 << 62
 
 
 def micros_of(moment: object) -> int:
-    """Microseconds since the epoch of a moment: a `datetime` with a time zone, or already such an `int`.
+    """Convert a moment to microseconds since the epoch; an `int` is taken as such microseconds.
 
-    A `datetime` without a zone is refused, as it is ambiguous across machines.
+    A `datetime` without a time zone is refused, because machines may be in different zones.
 
     Example:
         >>> micros_of(datetime(1970, 1, 1, 0, 1, tzinfo=UTC)), micros_of(60_000_000)
@@ -54,7 +54,7 @@ def is_near(micros: int) -> bool:
 
 
 def seconds_in(name: str, duration: object, *, at_least: float = 0.0, above: float | None = None) -> float:
-    """A user's duration in seconds, checked; `above` replaces `at_least`.
+    """Check a user's duration and convert it to seconds; `above` replaces `at_least`.
 
     Example:
         >>> seconds_in("timeout", timedelta(minutes=1))
@@ -68,7 +68,7 @@ def seconds_in(name: str, duration: object, *, at_least: float = 0.0, above: flo
 
 
 def micros_in(name: str, duration: object, *, at_least: int = 1) -> int:
-    """A user's duration of event time in whole microseconds, checked; `at_least` is in microseconds.
+    """Check a user's duration and convert it to whole microseconds; `at_least` is in microseconds.
 
     Example:
         >>> micros_in("size", timedelta(minutes=1)), micros_in("size", 0.5)
@@ -89,7 +89,7 @@ def micros_in(name: str, duration: object, *, at_least: int = 1) -> int:
 
 
 def as_seconds(duration: Duration) -> float:
-    """A checked duration in seconds."""
+    """Convert a checked duration to seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 

@@ -1,18 +1,19 @@
 """Watermarks: `WatermarkStrategy` makes them, `WatermarkValve` merges the watermarks of several channels.
 
-`WatermarkGenerator` is the base of users' own rules. `WatermarkAlignment` keeps sources of a group together.
-`IdlenessTimer` measures how long a stream has been quiet, on a clock that stands still under back pressure.
+`WatermarkGenerator` is the base of users' own generators. `WatermarkAlignment` makes fast sources of a group
+wait for slow ones. `IdlenessTimer` measures how long a stream has had no records; the time under back
+pressure does not count.
 
-**`WatermarkValve`** (Flink's `StatusWatermarkValve`). The whole input has the event time of the slowest
+**`WatermarkValve`** (Flink's `StatusWatermarkValve`). The input as a whole has the watermark of the slowest
 channel that counts. An idle channel does not count. A channel that becomes active again behind the others
 does not count until it has caught up. When all channels are idle, event time advances to the greatest
 watermark of all. Flink does so only if the last channel to become idle was the slowest, so its result depends
 on the order.
 
-A channel that ends sends the end of event time first, idle or not. Unlike Flink, the valve remembers the
-watermark of an idle channel, so that no end is lost. If some channels have ended and the others are idle, the
-input is idle, but not at the end of time. An ended channel counts with the last watermark before its end.
-Event time reaches its end when all channels have ended.
+Before its end, a channel sends the watermark of the end of time, even if it is idle. Unlike Flink, the valve
+remembers the watermark of an idle channel, so that no end is lost. If some channels have ended and the others
+are idle, the input is idle, but not at the end of time. An ended channel then counts with the last watermark
+before its end. Event time reaches its end when all channels have ended.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from penstock.runtime.time.durations import Duration, micros_in, micros_of, seco
 
 @dataclass(frozen=True, slots=True)
 class WatermarkAlignment:
-    """Group of a source (`WatermarkStrategy.with_alignment`); drift in microseconds, interval in seconds."""
+    """Settings of `WatermarkStrategy.with_alignment`; drift in microseconds, interval in seconds."""
 
     group: str
     max_drift: int
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 
 class WatermarkOutput:
-    """Takes the watermarks of one generator; they are sent behind the batch that is being processed.
+    """Receives the watermarks of one generator; they are sent behind the batch that is being processed.
 
     Attributes:
         reached: The highest watermark so far, in microseconds; `None` before the first one.
@@ -63,9 +64,9 @@ class WatermarkOutput:
         self.is_idle = False
 
     def emit_watermark(self, moment: datetime | int) -> None:
-        """Declare that no record with this timestamp or an older one follows; lower ones are ignored.
+        """Declare that no record with this timestamp or an older one follows; marks the stream active.
 
-        Also marks the stream active.
+        Ignores a moment that is not later than the last watermark.
 
         Args:
             moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
@@ -74,11 +75,11 @@ class WatermarkOutput:
         self.is_idle = False
 
     def mark_idle(self) -> None:
-        """Make no operator wait for this stream until its next record or watermark, or `mark_active`."""
+        """Make no operator wait for this stream until a record, a watermark or `mark_active`."""
         self.is_idle = True
 
     def mark_active(self) -> None:
-        """Make event time wait for this stream again."""
+        """Make operators wait for this stream again."""
         self.is_idle = False
 
     def advance(self, reached: int) -> None:
@@ -88,14 +89,14 @@ class WatermarkOutput:
 
 
 class WatermarkGenerator(Generic[T]):
-    """Base of a user's own generators; see `WatermarkStrategy.for_generator`.
+    """Base of users' own generators; see `WatermarkStrategy.for_generator`.
 
-    Each stream has its own generator: a subtask, or a split if the source has the strategy. Snapshots do not
-    contain it. After a restart event time stands still until the new generator has emitted a watermark.
+    Each subtask has its own generator, or each split if the source has the strategy. Snapshots do not contain
+    it. After a restart event time stands still until the new generator has emitted a watermark.
 
     Example:
         >>> class BehindTheSecondNewest(WatermarkGenerator):
-        ...     '''One record may be far ahead of all others.'''
+        ...     '''Ignores the newest record, which may be far ahead of all others.'''
         ...
         ...     def __init__(self):
         ...         self.newest = [0, 0]
@@ -123,12 +124,12 @@ class WatermarkGenerator(Generic[T]):
         Args:
             value: The record; a dict for a row of an Arrow batch.
             timestamp: Event time in microseconds.
-            output: Takes a watermark, if one is due.
+            output: Receives a watermark if one is due.
         """
         raise NotImplementedError
 
     def on_periodic(self, output: WatermarkOutput) -> None:
-        """Handle the passing of time; called at the interval of the strategy.
+        """Emit a watermark if one is due; called at the interval of the strategy.
 
         Time under back pressure does not count. Not called while the stream is idle by `with_idleness`.
         """
@@ -153,17 +154,18 @@ ALIGNMENT_INTERVAL: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy(Generic[T], metaclass=NearestNames):
-    """Timestamps of records, and the watermarks that follow from them (Flink's `WatermarkStrategy`).
+    """Assigns timestamps to records and makes watermarks of them (Flink's `WatermarkStrategy`).
 
-    Made by `for_bounded_out_of_orderness`, `for_monotonous_timestamps`, `for_punctuated` or `for_generator`.
+    Created by `for_bounded_out_of_orderness`, `for_monotonous_timestamps`, `for_punctuated` or
+    `for_generator`.
 
     Attributes:
         out_of_orderness: Microseconds by which a record may be older than the newest one before it; ignored
             with a generator.
         timestamp_assigner: Returns the moment of a record; `None` keeps its timestamp.
         timestamp_column: Name of the column with the moments, in place of an assigner; `None` for none.
-        generator: Makes a generator for each stream of records; `None` for bounded out-of-orderness.
-        named_by: The user's class or function behind the generator, for messages.
+        generator: Makes the generator of a subtask or split; `None` for bounded out-of-orderness.
+        named_by: The user's class or function that messages about the generator name.
         interval: Seconds between two calls of a generator's `on_periodic`.
         idle_after: Seconds without records after which a stream is idle; `None` for never.
         alignment: The group of sources that wait for each other; `None` for none.
@@ -186,7 +188,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def for_bounded_out_of_orderness(most: Duration) -> WatermarkStrategy[Any]:
-        """Watermarks for records that may be up to `most` (a `timedelta`, or seconds) older than the newest.
+        """Watermarks for records that may be older than the newest one by `most`, a `timedelta` or seconds.
 
         A record that is older than that is late.
         """
@@ -195,18 +197,18 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def for_monotonous_timestamps() -> WatermarkStrategy[Any]:
-        """Watermarks for timestamps that never go back within one subtask."""
+        """Watermarks for timestamps that never decrease within one subtask."""
         return WatermarkStrategy(0)
 
     @staticmethod
     @checked_keywords
     def for_punctuated(watermark_of: Callable[[T, int], datetime | int | None]) -> WatermarkStrategy[T]:
-        """Watermarks that some records carry.
+        """Watermarks that some records contain.
 
         Args:
-            watermark_of: Takes each record and its timestamp in microseconds. Returns the moment up to which
-                all records have come, or `None`. A moment is a `datetime` with a time zone, or microseconds
-                since the epoch as an `int`.
+            watermark_of: Receives each record and its timestamp in microseconds. Returns the moment up to
+                which all records have come, or `None`. A moment is a `datetime` with a time zone, or
+                microseconds since the epoch as an `int`.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -231,20 +233,18 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         """Watermarks of a user's own class; see `WatermarkGenerator`.
 
         Args:
-            make: Called without arguments for each stream of records, for example the class itself.
+            make: Called without arguments for each subtask or split, for example the class itself.
             interval: Time between two calls of `on_periodic`: a `timedelta`, or seconds.
         """
         if isinstance(make, WatermarkGenerator):
-            msg = (
-                f"for_generator needs the class {type(make).__name__} and no object: each stream has its own"
-            )
+            msg = f"for_generator needs the class {type(make).__name__}, not an object: each stream makes one"
             raise ConfigurationError(msg)
         _need_function("for_generator", make)
         seconds = seconds_in("interval", interval, above=0.0)
         return WatermarkStrategy(0, generator=make, named_by=make, interval=seconds)
 
     def with_timestamp_assigner(self, assigner: Callable[[T], datetime | int]) -> WatermarkStrategy[T]:
-        """The same strategy with a function that returns the moment of a record.
+        """Return this strategy with a function that returns the moment of a record.
 
         Args:
             assigner: Returns a `datetime` with a time zone, or microseconds since the epoch as an `int`.
@@ -253,10 +253,10 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return replace(self, timestamp_assigner=assigner, timestamp_column=None)
 
     def with_timestamp_column(self, name: str) -> WatermarkStrategy[Any]:
-        """The same strategy with moments from a column, of Arrow batches or of records that are dicts.
+        """Return this strategy with the moments of a column, of Arrow batches or of records that are dicts.
 
         Args:
-            name: Name of the column. It has timestamps with a time zone, or microseconds since the epoch as
+            name: Name of a column of timestamps with a time zone, or of microseconds since the epoch as
                 integers.
         """
         if not isinstance(name, str):
@@ -265,10 +265,10 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return replace(self, timestamp_assigner=None, timestamp_column=name)
 
     def with_idleness(self, timeout: Duration) -> WatermarkStrategy[T]:
-        """The same strategy, but no operator waits for a stream that has had no record for some time.
+        """Return this strategy with a timeout, after which a stream without records is idle.
 
-        The next record makes it active again. If its timestamp is older than the watermark that the others
-        have reached meanwhile, it is late.
+        No operator waits for an idle stream. The next record makes it active again. This record is late if
+        its timestamp is older than the watermark that the other streams have reached meanwhile.
 
         Args:
             timeout: A `timedelta`, or seconds. Time under back pressure does not count.
@@ -291,15 +291,15 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     def with_alignment(
         self, group: str, max_drift: Duration, interval: Duration = ALIGNMENT_INTERVAL
     ) -> WatermarkStrategy[T]:
-        """The same strategy, but a source that is far ahead of the others of its group waits for them.
+        """Return this strategy with a group of sources; a source that is far ahead of the others waits.
 
         Only for the strategy of a source. A subtask that is ahead reads nothing; a reader that `PausesSplits`
         pauses only the splits that are ahead. A source may exceed the drift by the records that it reads
         until the JobMaster answers.
 
         Args:
-            group: Sources of a job that name the same group wait for each other.
-            max_drift: Maximum lead over the slowest in event time: a `timedelta`, or seconds.
+            group: Name of the group; sources of a job with the same group wait for each other.
+            max_drift: Maximum lead over the slowest source in event time: a `timedelta`, or seconds.
             interval: Time between two reports of a subtask to the JobMaster: a `timedelta`, or seconds.
 
         Example:
@@ -320,7 +320,7 @@ def _need_function(call: str, function: object) -> None:
 
 
 class IdlenessTimer:
-    """Detects that a stream has had no record for `timeout` seconds, maybe a little late, never early.
+    """Detects that a stream has had no record for `timeout` seconds; never early, perhaps a little late.
 
     Example:
         >>> timer = IdlenessTimer(5.0)
@@ -343,7 +343,7 @@ class IdlenessTimer:
         self.is_idle = False
 
     def ask(self, now: float) -> bool:
-        """Whether the stream is idle at `now`, in seconds; call it periodically."""
+        """Return whether the stream is idle at `now`, in seconds; call it periodically."""
         if self._quiet_since is None:
             self._quiet_since = now
         elif now >= self._quiet_since + self._timeout:
@@ -352,7 +352,7 @@ class IdlenessTimer:
 
     @property
     def due_at(self) -> float | None:
-        """Time of the next check; `None` while the stream is idle."""
+        """Time of the next check, in seconds; `None` while the stream is idle."""
         if self.is_idle:
             return None
         return 0.0 if self._quiet_since is None else self._quiet_since + self._timeout
@@ -379,7 +379,7 @@ class WatermarkValve:
         self._emitted = self._highest = _NONE
 
     def watermark(self, channel: int, watermark: Watermark) -> Watermark | None:
-        """Take a channel's watermark; return the watermark of the whole input if it advances."""
+        """Take a channel's watermark; return the watermark of the input as a whole if it advances."""
         if watermark.timestamp <= self._watermarks[channel]:
             return None
         self._watermarks[channel] = watermark.timestamp
@@ -416,14 +416,9 @@ class WatermarkValve:
             return min(counted)
         if all(w == END_OF_TIME for w in self._watermarks):
             return END_OF_TIME
-        return _NONE if any(self._catching_up) else self._highest
-
-    @property
-    def _catching_up(self) -> list[bool]:
-        return [
-            active and reached != END_OF_TIME
-            for active, reached in zip(self._active, self._watermarks, strict=True)
-        ]
+        pairs = zip(self._active, self._watermarks, strict=True)
+        is_catching_up = any(active and reached != END_OF_TIME for active, reached in pairs)
+        return _NONE if is_catching_up else self._highest
 
     def _advance_to(self, timestamp: int) -> Watermark | None:
         if timestamp <= self._emitted:

@@ -233,11 +233,7 @@ class _ProcessingTimeWindows(AlignedWindows):
 
 
 class TumblingProcessingTimeWindows(_ProcessingTimeWindows):
-    """Windows of one size in processing time, side by side: a record is in the window of its arrival.
-
-    Args:
-        size: A `timedelta`, or seconds.
-        offset: Shift of the starts of windows; a `timedelta`, or seconds.
+    """Like `TumblingEventTimeWindows`, but in processing time: a record is in the window of its arrival.
 
     Example:
         >>> TumblingProcessingTimeWindows(10).windows("a", 12_000_000)
@@ -249,13 +245,7 @@ class TumblingProcessingTimeWindows(_ProcessingTimeWindows):
 
 
 class SlidingProcessingTimeWindows(_ProcessingTimeWindows):
-    """Windows of one size in processing time that begin every `slide`.
-
-    Args:
-        size: A `timedelta`, or seconds.
-        slide: A `timedelta`, or seconds; at most the size.
-        offset: Shift of the starts of windows; a `timedelta`, or seconds.
-    """
+    """Like `SlidingEventTimeWindows`, but in processing time."""
 
     def __init__(self, size: Duration, slide: Duration, offset: Duration = 0) -> None:
         super().__init__(SlidingEventTimeWindows(size, slide, offset))
@@ -371,10 +361,6 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
 
 
 class ProcessingTimeSessionWindows(EventTimeSessionWindows[T]):
-    """A window for each session: records less than a gap apart, in processing time.
-
-    Args:
-        gap: A `timedelta`, seconds, or a function from a record to its gap.
-    """
+    """Like `EventTimeSessionWindows`, but in processing time."""
 
     is_event_time = False

@@ -112,11 +112,7 @@ class BatchColumns:
 
 
 class ColumnOperator(Operator):
-    """Aggregates columns; what it holds back leaves before a barrier and at the end.
-
-    Attributes:
-        _flush_at: Time at which `flush` is due, in seconds of the monotonic clock; `None` if nothing is held.
-    """
+    """Aggregates columns; sends everything that it has kept before a barrier and at the end of the data."""
 
     batch_format: ClassVar[BatchFormats] = "both"
 

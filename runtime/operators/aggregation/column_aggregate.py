@@ -107,8 +107,6 @@ class ColumnAggregate(ABC):
 
 
 class PartialAggregate(ColumnAggregate):
-    """A function that merges partial results of batches."""
-
     @abstractmethod
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
         """The groupings that `group_by` computes of the prepared column of a batch."""
@@ -149,11 +147,7 @@ class PartialAggregate(ColumnAggregate):
 
 
 class RowAggregate(ColumnAggregate):
-    """A function that adds rows to its accumulators.
-
-    Attributes:
-        of_new_pairs: Whether it only receives rows whose pair of key and value is new.
-    """
+    """A function that adds rows; if `of_new_pairs`, only rows whose pair of key and value is new."""
 
     of_new_pairs: bool = False
 

@@ -175,8 +175,6 @@ def partials_by_pane(
 
 
 class WindowCombineOperator(Combiner):
-    """Groups records by key and pane before they are sent."""
-
     _reached: ReachedWatermark
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:

@@ -272,12 +272,7 @@ class _KeysWithSessions:
         self._of_slot[slots] = keys
 
     def count(self, keys: Numbers, stay: NDArray[np.bool_]) -> None:
-        """Set the number of sessions of some keys.
-
-        Args:
-            keys: The key of each session.
-            stay: Whether each session is live, not late.
-        """
+        """Set the number of sessions that `stay`, for some keys; `keys` has one entry per session."""
         self._sessions[keys] = 0
         np.add.at(self._sessions, keys, stay)
         self._forget(keys)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any, ClassVar
 
@@ -24,7 +24,6 @@ from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_arrow
 from penstock.runtime.state.column_table import ColumnTable
-from penstock.runtime.state.keyed_states import AggregatingState, ReducingState
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
@@ -109,23 +108,6 @@ class FunctionOperator(Operator):
 
     def _counters(self) -> Mapping[str, int]:
         return {}
-
-
-def functions_of(owner: object, base: type) -> Iterator[Callable[..., Any]]:
-    """The methods of a user's object that process records, and the functions of its declared states."""
-    kind = type(owner)
-    for name in ("process", "on_timer", "snapshot"):
-        if getattr(kind, name, None) is not getattr(base, name, None):
-            yield getattr(owner, name)
-    attributes: dict[str, Any] = {}
-    for base_class in reversed(kind.__mro__):
-        attributes.update(vars(base_class))
-    for state in attributes.values():
-        if isinstance(state, ReducingState):
-            yield state.function
-        elif isinstance(state, AggregatingState):
-            function = state.function
-            yield from (function.create_accumulator, function.add, function.get_result)
 
 
 def _not_made(*_: object) -> None:

@@ -52,14 +52,14 @@ class AggregateFunction(ABC, Generic[T, A, R]):
 
     @abstractmethod
     def add(self, value: T, accumulator: A) -> A:
-        """Return the accumulator with one more record; may change it in place."""
+        """Add a record and return the accumulator; may change it in place."""
 
     @abstractmethod
     def get_result(self, accumulator: A) -> R:
         """Return the record to emit."""
 
     def merge(self, first: A, second: A) -> A:
-        """Merge the accumulators of two windows; `first`, the earlier one's, may be changed and returned.
+        """Merge the accumulators of two windows; may change and return `first`, of the earlier window.
 
         Only windows that merge, such as sessions, need this method.
         """
@@ -110,11 +110,6 @@ REDUCE_STATE: Final = "reduce"
 
 
 class _KeyedFoldOperator(KeyedFunctionOperator):
-    """Folds each record into the value of its key, and emits a record for each.
-
-    Once per batch, the table's dict is looked up and the changed keys are reported to the backend.
-    """
-
     state_name: ClassVar[str]
     owner: ClassVar[str]
     _table: StateTable
@@ -138,14 +133,14 @@ class _KeyedFoldOperator(KeyedFunctionOperator):
     def _folded(
         self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]
     ) -> tuple[list[Any], list[Any]]:
-        """Return the new value of each row's key, and the record to emit."""
+        """Return the new value of each row's key, and the result of each row."""
 
 
 class KeyedReduceOperator(_KeyedFoldOperator):
     """Combines each record with the value of its key and emits the new value (Flink's `StreamGroupedReduce`).
 
-    The first record of a key is its first value. The value of a key is also the record that was last emitted
-    for it. So the value is copied where a function of the subtask could change it or the record.
+    The first record of a key is its first value. The new value is both kept and emitted. So it is copied if a
+    function of the subtask could change it.
 
     Args:
         function: Combines the value so far and a record into the new value; may change and return either.
@@ -180,8 +175,8 @@ class KeyedReduceOperator(_KeyedFoldOperator):
 class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
     """Folds each record into the accumulator of its key and emits the result so far.
 
-    A result may be a part of the accumulator, which the function changes in place. So the result is computed
-    from a copy where a function of the subtask could change it.
+    A result may be a part of the accumulator, which the next record changes in place. So the result is made
+    of a copy if a function of the subtask could change it.
     """
 
     kind: ClassVar[str] = "aggregate"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from types import GeneratorType
@@ -11,30 +12,77 @@ from typing import Any, ClassVar, Final
 from penstock.runtime.operators.functions.function_operator import (
     FunctionOperator,
     KeyedFunctionOperator,
-    functions_of,
     keyed_state_of,
     rows_of,
 )
 from penstock.runtime.operators.functions.process_function import (
     FunctionContext,
+    KeyedProcessFunction,
     ProcessFunction,
     RuntimeContext,
     SideOutputs,
 )
-from penstock.runtime.operators.functions.process_function import KeyedProcessFunction as KeyedProcessFunction
 from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.timers import REACHED, FunctionTimers, FunctionTimerService
 from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.function_class import attributes_of
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, iterable_of
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.state.keyed_states import AggregatingState, ReducingState
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
 
 
-class _HasSideOutputs(FunctionOperator):
+class _FunctionObjectOperator(FunctionOperator):
+    """Runs an object of the user, whose methods have a context."""
+
+    kind: ClassVar[str] = "process"
+    takes_generators = True
+
+    _collector: ResultCollector
     _side: SideOutputs
+
+    def __init__(self, function: ProcessFunction[Any, Any] | KeyedProcessFunction[Any, Any, Any]) -> None:
+        super().__init__(function.process)
+        self._user = function
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._collector = self._collector_of(context)
+        self._side = SideOutputs(type(self._user))
+        self._side.isolates = self.isolates
+
+    @property
+    def _functions(self) -> Iterator[Callable[..., Any]]:
+        """The methods that process records, and the functions of the declared states."""
+        base = KeyedProcessFunction if isinstance(self._user, KeyedProcessFunction) else ProcessFunction
+        for name in ("process", "on_timer", "snapshot"):
+            if getattr(type(self._user), name, None) is not getattr(base, name, None):
+                yield getattr(self._user, name)
+        for state in attributes_of(type(self._user)).values():
+            if isinstance(state, ReducingState):
+                yield state.function
+            elif isinstance(state, AggregatingState):
+                function = state.function
+                yield from (function.create_accumulator, function.add, function.get_result)
+
+    @abstractmethod
+    def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
+        """The results of each row, drawn one after the other."""
+
+    def _open_user(self, context: OperatorContext, own: FunctionContext) -> None:
+        self._made = self._user
+        context.lists.bind_declared(self._user)
+        self._call_beside(self._user, "open", own)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
+        yield from self._counted(collected)
+        self._cursor.done()
 
     def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
         """Count main outputs, and emit side outputs in front of a watermark."""
@@ -49,37 +97,13 @@ class _HasSideOutputs(FunctionOperator):
         yield from self._side.take()
 
 
-class ProcessOperator(_HasSideOutputs):
-    kind: ClassVar[str] = "process"
-    takes_generators = True
-
-    _collector: ResultCollector
+class ProcessOperator(_FunctionObjectOperator):
     _context: FunctionContext
-
-    def __init__(self, function: ProcessFunction[Any, Any]) -> None:
-        super().__init__(function.process)
-        self._user = function
-        self._side = SideOutputs(type(function))
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._collector = self._collector_of(context)
         self._context = FunctionContext(context, FunctionTimerService(context.connector.clock), self._side)
-        self._side.isolates = self.isolates
-        self._made = self._user
-        context.lists.bind_declared(self._user)
-        self._call_beside(self._user, "open", self._context)
-
-    @property
-    def _functions(self) -> Iterable[Callable[..., Any]]:
-        return functions_of(self._user, ProcessFunction)
-
-    def process(self, batch: Batch) -> Iterator[Output]:
-        rows = rows_of(batch)
-        self._records_in += len(rows)
-        collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
-        yield from self._counted(collected)
-        self._cursor.done()
+        self._open_user(context, self._context)
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         self._context.timer_service.advance(watermark.timestamp)
@@ -101,18 +125,14 @@ TIMERS: Final = "timers"
 _MOST_CHECKED: Final = 1 << 16
 
 
-class KeyedProcessOperator(KeyedFunctionOperator, _HasSideOutputs):
+class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     """Runs a `KeyedProcessFunction` record by record with the record's key set.
 
-    The results of one record are consumed before the next record is processed. So a user's generator sees the
+    The results of one record are consumed before the next record is processed. So a user's generator has the
     state of its own key from its first line to its last.
     """
 
-    kind: ClassVar[str] = "process"
-    takes_generators = True
-
     _backend: KeyedStateBackend
-    _collector: ResultCollector
     _context: RuntimeContext
     _sweep: StateSweep
     _timers: FunctionTimers
@@ -120,8 +140,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _HasSideOutputs):
     def __init__(
         self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
     ) -> None:
-        super().__init__(key_selector, function.process)
-        self._user = function
+        super().__init__(key_selector, function)
         self._checked: set[Any] = set()
         self._has_timers = False
         self._firing: tuple[Any, int] | None = None  # key and moment
@@ -129,24 +148,16 @@ class KeyedProcessOperator(KeyedFunctionOperator, _HasSideOutputs):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._backend = backend = keyed_state_of(context)
-        self._collector = self._collector_of(context)
         has_timers = type(self._user).on_timer is not KeyedProcessFunction.on_timer
         self._timers = FunctionTimers(
             context, backend, self._on_timer if has_timers else None, self._collector
         )
-        self._side = SideOutputs(type(self._user))
         self._context = RuntimeContext(context, backend, self._timers.service, self._side)
         self._sweep = StateSweep(backend, context.connector.clock)
         backend.time.record = self._context
-        self._side.isolates = self.isolates
-        self._made, self._has_timers = self._user, has_timers
-        context.requested.bind_declared(self._user, self._backend)
-        context.lists.bind_declared(self._user)
-        self._call_beside(self._user, "open", self._context)
-
-    @property
-    def _functions(self) -> Iterable[Callable[..., Any]]:
-        return functions_of(self._user, KeyedProcessFunction)
+        self._has_timers = has_timers
+        context.requested.bind_declared(self._user, backend)
+        self._open_user(context, self._context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         yield from self._before_batch()
@@ -245,7 +256,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _HasSideOutputs):
 def process_operator(
     function: Any, key_selector: Callable[[Any], Any] | None = None
 ) -> ProcessOperator | KeyedProcessOperator:
-    """Make the operator with a copy of the function object, as if it had been pickled for the subtask.
+    """Make the operator with a copy of the function object.
 
     Subtasks of a simulation share one process, but must not share the object.
     """

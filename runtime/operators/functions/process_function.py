@@ -1,6 +1,6 @@
 """Functions for `process(...)` on a stream, with keys or without, and their contexts.
 
-`SideOutputs` collects the records of side outputs, until they are emitted as batches.
+`SideOutputs` collects the records of side outputs until they are emitted as batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.runtime.state.state_backend import KeyedStateBackend
 
 
 class SideOutputs:
-    """Collects records by tag; with `isolates` mutable records are copied.
+    """Collects records by tag; copies mutable records if `isolates` is set.
 
     Example:
         >>> class Sort:
@@ -59,7 +59,7 @@ class SideOutputs:
         self._count += 1
 
     def take(self) -> Iterator[Tagged]:
-        """The records so far, as one batch a tag; without timestamps if a record has none."""
+        """Remove the records, as one batch per tag; without timestamps if a record of the tag has none."""
         if not self._count:
             return
         taken, stamps = self._rows, self._stamps
@@ -69,7 +69,7 @@ class SideOutputs:
             yield Tagged(name, RowBatch(rows, known if len(known) == len(rows) else None))
 
 
-#: Kinds of time that a timer may have.
+#: Kinds of time of a timer.
 TimeDomain: TypeAlias = Literal["event_time", "processing_time"]
 
 K = TypeVar("K")
@@ -80,7 +80,7 @@ R = TypeVar("R")
 
 
 class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
-    """Context of any process function while it runs; one object for the whole attempt.
+    """Context of a process function while it runs; one object for the whole attempt.
 
     Attributes:
         timestamp: Event time of the current record or timer in microseconds; `None` when the stream has none,
@@ -88,7 +88,7 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
         timer_service: Provides the current watermark, and sets timers for the current key of a keyed stream.
     """
 
-    # Plain slots, because functions read them for every record; an unset one ends up in __getattr__.
+    # Plain slots, because functions read them for every record; Python calls __getattr__ for an unset one.
     __slots__ = ("_connector", "_lists", "_own_metrics", "_side", "timer_service", "timestamp")
 
     timestamp: int | None
@@ -106,7 +106,7 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
 
         def __getattr__(self, name: str) -> NoReturn:
             if name == "current_key":
-                msg = "there is no current key here: a key belongs to a record, ask for it in process"
+                msg = "there is no current key here: a key belongs to a record, read it in process"
                 raise PenstockError(msg)
             raise unknown_attribute(self, name)
 
@@ -114,8 +114,8 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
     def watermark(self) -> int | None:
         """Event time, in microseconds; `None` before the first watermark.
 
-        A record whose timestamp is not greater is late. In `on_timer` it is the watermark that fires the
-        timer, which may be far beyond the timer's moment.
+        A record is late if its timestamp is not greater. In `on_timer` this is the watermark that fires the
+        timer, and may be far ahead of the timer's moment.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -153,7 +153,7 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
 
 
 class RuntimeContext(FunctionContext, AsksForKeyedState):
-    """Context of a keyed function: its key, its state and its timers, too.
+    """Context of a keyed function: also its key, state and timers.
 
     Attributes:
         current_key: Key of the current record or timer; unset in `open` and `close`.
@@ -182,12 +182,20 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
         return self._states, self._backend
 
 
-class ProcessFunction(ABC, Generic[T, R]):
-    """A function of a stream without keys that has a context (Flink's `ProcessFunction`).
+class _FunctionObject:
+    def snapshot(self, checkpoint_id: int) -> None:
+        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 
-    Such a function has side outputs, metrics, and the watermark. Its class may declare lists of the subtask
-    (`OperatorListState`). Timers and all other state belong to keys: see `KeyedProcessFunction`. One object
-    serves a subtask.
+    def close(self) -> None:
+        """Release resources; called once, also after a failure."""
+
+
+class ProcessFunction(_FunctionObject, ABC, Generic[T, R]):
+    """A function with a context, for a stream without keys (Flink's `ProcessFunction`).
+
+    The context has side outputs, metrics, and the watermark. The class may declare lists of the subtask
+    (`OperatorListState`). Timers and all other state belong to keys: see `KeyedProcessFunction`. Each subtask
+    has one object.
 
     Example:
         >>> from penstock import OutputTag
@@ -214,19 +222,14 @@ class ProcessFunction(ABC, Generic[T, R]):
     def process(self, value: T, ctx: FunctionContext) -> Iterable[R] | None:
         """Process one record; return or yield the records to emit, or return `None`."""
 
-    def snapshot(self, checkpoint_id: int) -> None:
-        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
 
-    def close(self) -> None:
-        """Release resources; called once, also after a failure."""
-
-
-class KeyedProcessFunction(ABC, Generic[K, T, R]):
+class KeyedProcessFunction(_FunctionObject, ABC, Generic[K, T, R]):
     """A function with state for each key (Flink's `KeyedProcessFunction`).
 
     The class declares its states: `ValueState`, `ListState`, `MapState`, `ReducingState`, `AggregatingState`.
-    The runtime binds them to the current key before `open`. One object serves all keys of a subtask. Keys
-    share the other attributes of `self`, and a restart loses them. Keep all data of a key in state.
+    Each of them reads and writes the value of the current key. Each subtask has one object, which serves all
+    its keys. Keys share the other attributes of `self`, and a restart loses them. Keep all data of a key in
+    state.
 
     Example:
         >>> from penstock import ValueState
@@ -252,8 +255,8 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[R] | None:
         """Handle a timer that the function has set; the timer's key is the current key.
 
-        Returns records as `process` does. Their timestamp is the moment of an event-time timer; a
-        processing-time timer has none.
+        Return records as `process` does. Their timestamp is the moment of an event-time timer; records of a
+        processing-time timer have none.
 
         Args:
             at: The timer's moment in microseconds since the epoch.
@@ -278,9 +281,3 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
             ['bob is silent']
         """
         return None
-
-    def snapshot(self, checkpoint_id: int) -> None:
-        """Bring the lists of the subtask (`OperatorListState`) up to date for a snapshot; emits nothing."""
-
-    def close(self) -> None:
-        """Release resources; called once, also after a failure."""

@@ -4,13 +4,13 @@ The message names the code that ran, its error, the user's line, and the record.
 innermost frame of the traceback outside of Penstock, of installed packages and of Python's own library.
 `json.loads` may raise deep inside `json`, but the user's line is its caller.
 
-`RecordCursor` knows the current record of a loop over a batch, without any work per record. A fast operator
+`RecordCursor` finds the current record of a loop over a batch, without any work per record. A fast operator
 is one list comprehension; when the user's function fails in it, the message must still show the record. A
-list's iterator knows how many records are left, so keeping that iterator is enough.
+list's iterator can tell how many records are left, so the cursor only keeps that iterator.
 
-`close_all` closes several resources, and loses no failure. A failure to close is often a consequence of an
-earlier one. So the first one is raised; the others are notes of it (`BaseException.add_note`), which
-`failure_details` returns together with the user's traceback.
+`close_all` closes several resources, and loses no failure. A failure to close is often the consequence of an
+earlier failure. So the first failure is raised with the others as notes (`BaseException.add_note`).
+`failure_details` returns these notes together with the user's traceback.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ from penstock.runtime.user_location import file_of
 
 @dataclass(frozen=True, slots=True)
 class CurrentRecord:
-    """A record that is being processed."""
-
     value: Any
 
 
 class RecordCursor:
-    """Iterates over a batch's rows, and knows the current record when a function fails.
+    """Iterates over a batch's rows, and finds the current record when a function fails.
 
     Example:
         >>> cursor = RecordCursor()
@@ -71,26 +69,24 @@ class RecordCursor:
         return None if index < 0 else CurrentRecord(self._rows[index])
 
 
-#: Longest text of a record in a message, in characters.
+#: Maximum length of a record in a message, in characters.
 RECORD_LIMIT: Final = 200
 
 _LIBRARY: Final = traceback.__file__.replace("\\", "/").rpartition("/")[0] + "/"
 
 _REPR: Final = reprlib.Repr()
-
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = RECORD_LIMIT
 
 _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = 20
 
-
-#: Errors that name their operator already: to raise one from itself would hide its origin.
+#: Errors that name their operator already, so that no other error is made of them.
 OPERATOR_ERRORS: Final = (OperatorError, OperatorInterrupt)
 
 
 def operator_error(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError:
-    """The error that the job reports for `error`; a located error stays as it is."""
+    """The error that the job reports for `error`; an error that names its operator stays as it is."""
     if isinstance(error, OperatorInterrupt):
         return error.error
     if isinstance(error, OperatorError):
@@ -107,9 +103,9 @@ def operator_error(
 def error_at(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError | OperatorInterrupt:
-    """The error that an operator raises for `error`: `operator_error`, or an `OperatorInterrupt`.
+    """The error that an operator raises for `error`: `operator_error`, or an `OperatorInterrupt` for Ctrl-C.
 
-    So Ctrl-C ends a program that runs operators in its main thread, such as a test with the harness.
+    The interrupt ends a program that runs operators in its main thread, such as a test with the harness.
     """
     failure = operator_error(location, doing, error, record)
     return OperatorInterrupt(failure) if isinstance(error, KeyboardInterrupt) else failure
@@ -127,7 +123,7 @@ def short_repr(value: Any) -> str:
     try:
         text = _REPR.repr(value)
     except BaseException as error:
-        # Only the text for a message is missing; the failure itself is being reported.
+        # Nothing is lost but a text: the failure itself is being reported.
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     if len(text) > RECORD_LIMIT:
         text = text[: RECORD_LIMIT - 3] + "..."
@@ -136,7 +132,7 @@ def short_repr(value: Any) -> str:
 
 
 def failing_line(trace: TracebackType | None) -> UserLocation | None:
-    """The user's line of a traceback; `None` when it never leaves Penstock."""
+    """The user's line of a traceback; `None` if it has only frames of Penstock."""
     found: UserLocation | None = None
     for frame, line in traceback.walk_tb(trace):
         module = str(frame.f_globals.get("__name__", ""))
@@ -157,7 +153,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Return whether code was installed; compiled code has a source path, and its module a file."""
+    """Return whether code is of an installed package, or of Python's own library."""
     paths = (frame.f_code.co_filename, str(frame.f_globals.get("__file__", "")))
     return any(
         path.startswith((_LIBRARY, "<frozen")) or "/site-packages/" in path
@@ -173,7 +169,7 @@ def _traceback_text(error: BaseException) -> str:
 
 
 def close_all(*closers: Callable[[], None]) -> None:
-    """Call all closers in this order, even if some of them raise.
+    """Call all closers in order, even if some of them raise.
 
     Raises:
         BaseException: The first failure, with the others as notes.
@@ -191,11 +187,10 @@ def close_all(*closers: Callable[[], None]) -> None:
 
 
 def close_after(failure: BaseException | None, close: Callable[[], None]) -> BaseException | None:
-    """Close a resource after a possible failure; an error of `close` is returned, not raised.
+    """Close a resource after a possible failure; return an error of `close` instead of raising it.
 
-    Returns:
-        The failure to raise or report: the earlier one with a note of the error of `close`, else that error.
-        An `OperatorInterrupt` goes before any other failure.
+    If there was a failure before, it is returned, with a note of the error of `close`. An `OperatorInterrupt`
+    is returned instead of any other failure.
     """
     try:
         close()
@@ -209,7 +204,7 @@ def close_after(failure: BaseException | None, close: Callable[[], None]) -> Bas
 
 
 def failure_details(error: OperatorError) -> str:
-    """The user's traceback, and the further errors of closing.
+    """The user's traceback, and the errors while closing.
 
     Example:
         >>> from penstock.runtime.errors import OperatorLocation

@@ -1,7 +1,7 @@
 """Classes of users' functions: their objects, and the side outputs that they declare.
 
-A model takes seconds to load and does not pickle. So the graph carries a `FunctionClass`: the class and the
-arguments of its constructor. Each subtask makes an object of its own before the first record.
+An object with a model takes seconds to load and can't be pickled. So the graph has a `FunctionClass`: the
+class and the arguments of its constructor. Each subtask makes its own object before the first record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FunctionClass:
 
     def make(self) -> Callable[..., Any]:
         """Make an object of the class; it shares nothing with the objects of other subtasks."""
-        # Subtasks of a simulation live in one process. They share no argument, as if it had been pickled.
+        # Subtasks of a simulation are in one process, and must not share arguments either.
         args, kwargs = copy.deepcopy((self.args, dict(self.kwargs)))
         made: Callable[..., Any] = self.kind(*args, **kwargs)
         return made
@@ -50,7 +50,7 @@ class FunctionClass:
 
 
 def is_function_class(value: object) -> bool:
-    """Return whether this is a class of callable objects; conversions such as `str` are not.
+    """Return whether a value is a class of callable objects; conversions such as `str` are not.
 
     Example:
         >>> class Double:
@@ -75,7 +75,7 @@ def check_has_run(name: str, given: Any) -> None:
         penstock.runtime.errors.PenstockError: close yields, so it never runs: write it without `yield`
     """
     if isinstance(given, Coroutine):
-        given.close()  # otherwise Python warns later that it was never awaited
+        given.close()  # otherwise Python warns that it was never awaited
         msg = f"{name} is declared `async def`, so it never runs: declare it `def`"
         raise PenstockError(msg)
     if isinstance(given, Generator | AsyncGenerator):
@@ -89,7 +89,7 @@ T = TypeVar("T")
 class OutputTag(Generic[T]):
     """A side output, declared as an attribute of the function's class (Flink's `OutputTag`).
 
-    Give `ctx.output` the tag and a record, and `side_output` of the resulting stream the tag.
+    Pass the tag and a record to `ctx.output`, and the tag to `side_output` of the resulting stream.
 
     Args:
         name: Name of the side output; by default the attribute's name.
@@ -131,14 +131,19 @@ def tags_of(kind: type) -> Mapping[str, OutputTag[Any]]:
         ['odd']
     """
     found: dict[str, OutputTag[Any]] = {}
+    for attribute, tag in attributes_of(kind).items():
+        if isinstance(tag, OutputTag) and found.setdefault(tag.name, tag) is not tag:
+            msg = f"{kind.__name__}.{attribute} is a second side output called {tag.name!r}; rename it"
+            raise ConfigurationError(msg)
+    return found
+
+
+def attributes_of(kind: type) -> dict[str, Any]:
+    """The attributes of a class and its bases, without a call of descriptors."""
     attributes: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         attributes.update(vars(base))
-    for attribute, tag in attributes.items():
-        if isinstance(tag, OutputTag) and found.setdefault(tag.name, tag) is not tag:
-            msg = f"{kind.__name__}.{attribute} is a second side output called {tag.name!r}"
-            raise ConfigurationError(msg)
-    return found
+    return attributes
 
 
 def declared_name(tag: OutputTag[Any] | str, declared: Mapping[str, object], owner: str) -> str:

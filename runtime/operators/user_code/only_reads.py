@@ -1,17 +1,18 @@
 """`only_reads`: whether a function can neither change its arguments nor keep them.
 
-A record is copied where it is emitted, because a function could change it later. Most small functions can't:
-`lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a local variable. In a
-subtask whose functions all only read, nothing is copied.
+A record is copied when it is emitted, because a function could change it later. Most small functions can't:
+`lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a local variable. If
+all functions of a subtask only read, nothing is copied.
 
 The bytecode is examined. Every instruction must be known as harmless: loads, locals, arithmetic, comparisons,
-literals, comprehensions, `yield`. Harmless calls are those of the builtin functions and methods below, of
-plain record classes, and of other functions that only read. A store into an object, an assignment with `+=`,
-an import, a `try` or any other call may do more. The answer is then no, which costs only time.
+literals, comprehensions, `yield`. A call is harmless if it calls one of the builtin functions and methods
+below, a plain record class, or another function that only reads. A store into an object, an assignment with
+`+=`, an import, a `try` or any other call may change something. The answer is then no, which only costs time.
 
 Operators, properties and hashes of users' classes are assumed to change nothing.
 
-It must never say yes to a function that appends to a list, sets an attribute or makes an unknown call.
+The answer must never be yes for a function that appends to a list, sets an attribute or makes an unknown
+call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import partial
@@ -54,7 +55,7 @@ _INSTRUCTIONS_TEXT: Final = """
 """
 _INSTRUCTIONS: Final = frozenset(_INSTRUCTIONS_TEXT.split())
 
-#: Number of the last operation like `a + b`; larger ones, like `a += b`, change a list in place.
+#: Number of the last operation like `a + b`; the operations like `a += b` have larger numbers.
 _LAST_BINARY: Final = 12
 
 _BUILTINS_TEXT: Final = """
@@ -77,7 +78,7 @@ _METHODS_TEXT: Final = """
 """
 _METHODS: Final = frozenset(_METHODS_TEXT.split())
 
-#: Methods of a context that take a record or a moment; the runtime copies records if necessary.
+#: Methods of a context that receive a record or a moment; the runtime copies records if necessary.
 _CONTEXT_METHODS: Final = frozenset(
     {
         "output",
@@ -113,7 +114,7 @@ _UNSAFE_ARGUMENTS: Final = frozenset(
     }
 )
 
-#: Maximum size and depth of data that is searched.
+#: Maximum number of parts, and depth, of data that is examined.
 _MOST_PARTS: Final = 10_000
 _DEPTH: Final = 4
 
@@ -122,7 +123,7 @@ _SILENT: Final = frozenset({"CACHE", "NOP", "RESUME", "EXTENDED_ARG"})
 
 
 def only_reads(function: Callable[..., Any]) -> bool:
-    """Return whether calls of a function change nothing but its local variables, and keep nothing.
+    """Return whether a function changes nothing but its local variables, and keeps nothing.
 
     Example:
         >>> only_reads(lambda row: (row["user"], len(row["items"])))
@@ -168,39 +169,33 @@ def _is_filled(cell: Any) -> bool:
         return False
 
 
+@dataclass(frozen=True)
 class _Names:
     """Values of the names in a function; `owner` is the object whose method it is, or `None`."""
 
-    def __init__(self, scope: Mapping[str, Any], cells: Mapping[str, Any], owner: object) -> None:
-        self._scope, self._cells, self._owner = scope, cells, owner
+    scope: Mapping[str, Any]
+    cells: Mapping[str, Any]
+    owner: object
 
     def of(self, name: str) -> Any:
-        return self._scope.get(name, getattr(builtins, name, None))
-
-    def of_cell(self, name: str) -> Any:
-        """The value of a name of an enclosing function; `None` for a local variable of the function."""
-        return self._cells.get(name)
-
-    @property
-    def has_owner(self) -> bool:
-        return self._owner is not None
+        return self.scope.get(name, getattr(builtins, name, None))
 
     def of_owner(self, attribute: str) -> Any:
-        found = inspect.getattr_static(type(self._owner), attribute, None)
-        return MethodType(found, self._owner) if isinstance(found, FunctionType) else found
+        found = inspect.getattr_static(type(self.owner), attribute, None)
+        return MethodType(found, self.owner) if isinstance(found, FunctionType) else found
 
 
 def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
     if _has_unsafe_argument(code):
         return False
     arguments = code.co_varnames[: code.co_argcount]
-    owner = arguments[0] if names.has_owner and arguments else None
+    owner = arguments[0] if names.owner is not None and arguments else None
     context = arguments[-1] if owner and len(arguments) > 2 else None
     steps = [step for step in _instructions(code) if step.opname not in _SILENT]
     for place, step in enumerate(steps):
         name, value = step.opname, step.argval
         if name == "BINARY_OP":
-            # Larger numbers are operations like `a += b`, which changes a list in place.
+            # `a += b` changes a list in place.
             if (step.arg or 0) > _LAST_BINARY and not _counts(steps, place, owner):
                 return False
         elif name == "STORE_ATTR":
@@ -217,7 +212,7 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
             if not _is_safe_name(names.of(value), method, seen):
                 return False
         elif name in ("LOAD_DEREF", "LOAD_CLOSURE"):
-            if not _is_safe_name(names.of_cell(value), None, seen):
+            if not _is_safe_name(names.cells.get(value), None, seen):
                 return False
         elif name == "LOAD_CONST" and isinstance(value, CodeType):
             if not _code_reads(value, names, seen):
@@ -234,7 +229,7 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
 
 
 def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool:
-    """Return whether the `+=` at a place is `self.count += 1`, on a number and not on part of a record."""
+    """Return whether the `+=` at this place adds a number to an attribute, as `self.count += 1` does."""
     if owner is None or place < 4 or len(steps) < place + 3:
         return False
     loads, copies, attribute, constant, changes, swaps, stores = steps[place - 4 : place + 3]
@@ -250,7 +245,7 @@ def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool
 
 
 def _puts_into_map(before: list[dis.Instruction], names: _Names, owner: str) -> bool:
-    """Return whether this is `self.state[key] = value`; the key is a name, a constant or `row["name"]`."""
+    """Return whether a store is `self.state[key] = value`; the key is a name, a constant or `row["name"]`."""
     for key in (["LOAD_FAST"], ["LOAD_CONST"], ["LOAD_FAST", "LOAD_CONST", "BINARY_SUBSCR"]):
         *_, first, second = [None, None, *before[: len(before) - len(key)]]
         if first is None or second is None or [step.opname for step in before[-len(key) :]] != key:
@@ -279,7 +274,7 @@ def _reads_owner(behind: list[dis.Instruction], names: _Names, seen: set[Any]) -
 def _is_known_method(
     method: str, before: list[dis.Instruction], names: _Names, owner: str | None, context: str | None
 ) -> bool:
-    """Return whether a method belongs to a context, a state, a module, or the owner, all examined."""
+    """Return whether a method belongs to a context, a state, a module, or the owner."""
     *_, first, last = (None, None, *before)
     if last is None:
         return False
@@ -304,7 +299,7 @@ def _has_unsafe_argument(code: CodeType) -> bool:
     for step in dis.get_instructions(code):
         if step.opname == "KW_NAMES" and _UNSAFE_ARGUMENTS & set(code.co_consts[step.arg or 0]):
             return True
-        # Since Python 3.13 the constant before the call holds the names.
+        # Since Python 3.13 the constant before the call has the names.
         names = step.argval if step.opname == "LOAD_CONST" and isinstance(step.argval, tuple) else ()
         if any(isinstance(name, str) and name in _UNSAFE_ARGUMENTS for name in names):
             return True
@@ -317,7 +312,7 @@ def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
 
 
 def _own_handlers(code: CodeType) -> float:
-    """Offset of a generator's final handler, where Python 3.12 converts a `StopIteration`."""
+    """Offset of the handler at a generator's end, where Python 3.12 converts a `StopIteration`."""
     steps = list(dis.get_instructions(code))
     for place, step in enumerate(steps[:-1]):
         if step.opname == "CALL_INTRINSIC_1" and steps[place + 1].opname == "RERAISE":
@@ -327,7 +322,7 @@ def _own_handlers(code: CodeType) -> float:
 
 def _is_method(step: dis.Instruction) -> bool:
     return step.opname == "LOAD_METHOD" or (
-        # The lowest bit is that flag since Python 3.12.
+        # Since Python 3.12 the lowest bit marks methods.
         step.opname == "LOAD_ATTR" and _HAS_METHOD_BIT and bool((step.arg or 0) & 1)
     )
 
@@ -363,7 +358,7 @@ def _is_plain_record(kind: type) -> bool:
 
 
 def _is_data(value: Any, depth: int = 0) -> bool:
-    """Return whether a value is no code and holds none, so that reading it has no effect."""
+    """Return whether a value is plain data without code, so that reading it has no effect."""
     kind = type(value)
     if kind in LEAVES or kind in (datetime, time):
         return True

@@ -3,13 +3,14 @@
 The result of a function may be a list, `None`, or a generator that never ends. So results are consumed
 lazily: `itertools.chain` joins them, and rows are drawn from it in chunks at C speed. A batch is emitted when
 it has `OUTPUT_SLICE` rows, or after about ten milliseconds, so that a slow generator does not delay control
-messages. The clock is read once a chunk; chunks shrink where rows are slow and grow where they are fast.
+messages. The clock is read once per chunk. Chunks become smaller if rows are slow, and larger if they are
+fast.
 
-`Emission` decides when emitted records are copied. A record keeps the value that it had when it was emitted.
-But a function may keep the record, and change it in its next call or after its `yield`. So each mutable
-record is copied before the function continues (`own_copy`). A function that only reads changes nothing
-between two records, so all records of a batch are examined at once, which is several times faster. In a
-subtask whose functions all only read, nothing is copied.
+`Emission` decides when emitted records are copied. A record must keep the value that it had when it was
+emitted. But a function may keep the record, and change it in its next call or after its `yield`. So each
+mutable record is copied before the function continues (`own_copy`). A function that only reads changes no
+record, so all records of a batch are copied together, which is several times faster. If all functions of a
+subtask only read, nothing is copied.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.runtime.state.own_copy import LEAVES, draw_copies, own_copies, own
 
 
 def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that receives a copy of each record, unless it only reads.
+    """Wrap a function so that it receives a copy of each record, unless it only reads.
 
     Example:
         >>> row = {"at": 5}
@@ -39,7 +40,7 @@ def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Emission(Enum):
-    """Time at which records are copied: `NEVER`, `BY_BATCH` after the last one, or each `AT_ONCE`."""
+    """Moment at which records are copied: `NEVER`, `BY_BATCH` after the batch's last one, or `AT_ONCE`."""
 
     NEVER = "never"
     BY_BATCH = "by batch"
@@ -52,7 +53,7 @@ class Emission(Enum):
         return Emission.BY_BATCH if all(map(only_reads, functions)) else Emission.AT_ONCE
 
     def mapped(self, function: Callable[[Any], Any], rows: Iterator[Any]) -> list[Any]:
-        """Results of a function for each row.
+        """Results of a function for each row, copied if necessary.
 
         Example:
             >>> row = []
@@ -81,10 +82,10 @@ OUTPUT_SLICE: Final = 4096
 PATIENCE: Final = 0.01
 
 _FIRST_CHUNK: Final = 64
-
 _LARGEST_CHUNK: Final = 1024
 
-_NOT_MANY: Final = (str, bytes, bytearray, dict)
+#: Iterable types that are a single record, probably by mistake.
+_SINGLE_RECORDS: Final = (str, bytes, bytearray, dict)
 
 
 class ResultCollector:
@@ -105,12 +106,12 @@ class ResultCollector:
     def collect(
         self, results: Iterable[Any], timestamps: Iterable[int] | None, *, are_iterable: bool = False
     ) -> Iterator[RowBatch]:
-        """Unroll results into batches, in order.
+        """Flatten results into batches, in order.
 
         Args:
-            results: One result for each input record, drawn when the one before is consumed.
+            results: One result for each input record; a result is drawn when the one before is consumed.
             timestamps: Timestamps of the input records, each drawn right after its result; `None` for none.
-            are_iterable: Whether `iterable_of` was called for each result, so that no result needs a check.
+            are_iterable: Whether all results are iterable already (`iterable_of`), so that none is checked.
         """
         stamps: list[int] = []
         if timestamps is None:
@@ -179,7 +180,7 @@ def iterable_of(result: Any) -> Iterable[Any]:
 
 
 def iterator_of(result: Any) -> Iterator[Any]:
-    """The records of a result; refuses values such as a `str`, which is probably one record.
+    """Iterate over the records of a result; refuses values such as a `str`, which is probably one record.
 
     Example:
         >>> iterator_of("abc")
@@ -187,7 +188,7 @@ def iterator_of(result: Any) -> Iterator[Any]:
         ...
         penstock.runtime.errors.PenstockError: it returned a str, did you mean ['abc']?
     """
-    if isinstance(result, _NOT_MANY):
+    if isinstance(result, _SINGLE_RECORDS):
         msg = f"it returned a {type(result).__name__}, did you mean [{short_repr(result)}]?"
         raise PenstockError(msg)
     try:

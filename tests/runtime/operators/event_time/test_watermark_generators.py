@@ -220,7 +220,7 @@ def test_what_is_no_generator_is_refused_when_the_subtask_opens() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: WatermarkStrategy.for_generator(Newest()), "needs the class Newest and no object"),  # type: ignore[arg-type]
+        (lambda: WatermarkStrategy.for_generator(Newest()), "needs the class Newest, not an object"),  # type: ignore[arg-type]
         (lambda: WatermarkStrategy.for_generator("Newest"), "for_generator needs a function, not 'Newest'"),  # type: ignore[arg-type]
         (lambda: WatermarkStrategy.for_generator(Newest, 0), "interval=0: give a finite duration"),
         (lambda: WatermarkStrategy.for_punctuated(5), "for_punctuated needs a function, not 5"),  # type: ignore[arg-type]
