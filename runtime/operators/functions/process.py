@@ -41,12 +41,9 @@ class _FunctionObjectOperator(FunctionOperator):
     kind: ClassVar[str] = "process"
     takes_generators = True
 
+    _user: Any
     _collector: ResultCollector
     _side: SideOutputs
-
-    def __init__(self, function: ProcessFunction[Any, Any] | KeyedProcessFunction[Any, Any, Any]) -> None:
-        super().__init__(function.process)
-        self._user = function
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -100,6 +97,10 @@ class _FunctionObjectOperator(FunctionOperator):
 class ProcessOperator(_FunctionObjectOperator):
     _context: FunctionContext
 
+    def __init__(self, function: ProcessFunction[Any, Any]) -> None:
+        super().__init__(function.process)
+        self._user = function
+
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._context = FunctionContext(context, FunctionTimerService(context.connector.clock), self._side)
@@ -140,7 +141,8 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     def __init__(
         self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
     ) -> None:
-        super().__init__(key_selector, function)
+        super().__init__(key_selector, function.process)
+        self._user = function
         self._checked: set[Any] = set()
         self._has_timers = False
         self._firing: tuple[Any, int] | None = None  # key and moment
