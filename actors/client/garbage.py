@@ -34,17 +34,15 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import ray
-from ray.experimental import internal_kv
-from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.actors.client.logs import alive_nodes
+from penstock.actors.shared import registry
 from penstock.actors.shared.archive import list_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.output_capture import LOG_FILES, job_of_log_file, log_file_pattern, logs_folder
-from penstock.actors.shared.registry import NAMESPACE, job_in, master_name, process_name
+from penstock.actors.shared.registry import job_in, master_name, process_name
 
-_NAMESPACE: Final = b"penstock"
 _NODE_TIMEOUT: Final = 30.0
 #: Prefixes of the ids of nodes that did not answer.
 _Silent: TypeAlias = tuple[str, ...]
@@ -172,25 +170,20 @@ def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collecte
     keys = garbage.keys if silent else (*garbage.keys, *garbage.reports)
     if not dry_run:
         for key in keys:
-            internal_kv._internal_kv_del(key.encode(), namespace=_NAMESPACE)
+            registry.delete(key)
     size = sum(map(int, found.values()))
     return CollectedGarbage(garbage.jobs, len(keys), len(found), size, silent, unknown)
 
 
 def _records() -> Records:
-    keys = [key.decode() for key in internal_kv._internal_kv_list(b"", namespace=_NAMESPACE)]
     values: dict[str, bytes] = {}
-    for key in keys:
-        kind = key.partition(":")[0]
-        value = b""
-        if kind in ("master-of", "job-of-master"):
-            value = internal_kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+    for key in registry.keys(""):
+        is_read = key.startswith(("master-of:", "job-of-master:"))
+        value = registry.get(key) if is_read else b""
         if value is not None:
             values[key] = value
     reports = {report.job_id: report for report in list_cluster()[0]}
-    named: list[dict[str, str]] = list_named_actors(all_namespaces=True)
-    actors = frozenset(actor["name"] for actor in named if actor["namespace"] == NAMESPACE)
-    return Records(values, reports, actors)
+    return Records(values, reports, registry.living_actors())
 
 
 def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[dict[str, float], _Silent]:

@@ -26,7 +26,13 @@ from penstock.actors.shared.archive import (
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import find_master, has_master, jobs_with_master
 from penstock.runtime.config.checks import Location, location
-from penstock.runtime.errors import ConfigurationError, DeploymentError, ObjectNotFoundError, StorageError
+from penstock.runtime.errors import (
+    ConfigurationError,
+    CorruptSnapshotError,
+    DeploymentError,
+    ObjectNotFoundError,
+    StorageError,
+)
 from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.io.storage import ObjectStorage, absolute_location, list_folders, open_location
 from penstock.runtime.names import checked_keywords, nearest_name, normal_name
@@ -289,7 +295,10 @@ def _nobody_knows(storage: Location | None) -> str:
 
 
 def _by_id(text: str, storage: Location | None) -> KnownJob | None:
-    report = load_from_cluster(text) if ray.is_initialized() else None
+    try:
+        report = load_from_cluster(text) if ray.is_initialized() else None
+    except CorruptSnapshotError:
+        return None  # the list of all jobs says whether the job has a JobMaster
     if report is not None and (storage is None or report.status.is_terminal or has_master(text)):
         return KnownJob(report, has_master=True)
     if storage is None:

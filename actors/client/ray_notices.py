@@ -19,7 +19,6 @@ process get the same lines. An error of a file must not reach Ray's thread: it w
 from __future__ import annotations
 
 import logging
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +26,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import ray
 from ray._private import state as ray_state
 from ray._private import worker as ray_worker
 
-from penstock.actors.shared.output_capture import RAY, LogFile, log_file_name, logs_folder
+from penstock.actors.shared.output_capture import RAY, LogFile, logs_folder, open_log_file, this_process
 from penstock.actors.shared.registry import process_of, process_of_master
 
 #: Gets every notice as INFO.
@@ -90,17 +88,8 @@ class NoticeFiles:
             file.close()
 
     def _open(self, job_id: str) -> LogFile:
-        node, key = ray.get_runtime_context().get_node_id(), self._keys.get(job_id, b"")
-        incarnation = f"{node[:8]}-{os.getpid()}"
-        header = {
-            "job_id": job_id,
-            "vertex": RAY,
-            "index": None,
-            "incarnation": incarnation,
-            "node_id": node,
-            "pid": os.getpid(),
-        }
-        return LogFile(self._folder() / log_file_name(job_id, RAY, None, incarnation), header, key=key)
+        key = self._keys.get(job_id, b"")
+        return open_log_file(self._folder(), job_id, RAY, None, this_process(), key)
 
 
 #: The files of this process.

@@ -11,8 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ray.experimental import internal_kv
-
+from penstock.actors.shared import registry
 from penstock.actors.shared.job_report import FORMAT, JobReport
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.slots import Fenced
@@ -24,11 +23,9 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 
 logger = logging.getLogger(__name__)
 
-_NAMESPACE: Final = b"penstock"
+_PREFIX: Final = "job:"
 
-_PREFIX: Final = b"job:"
-
-_CANCELLED: Final = b"cancelled:"
+_CANCELLED: Final = "cancelled:"
 #: Path of the report in a checkpoint storage, below the job's folder.
 _FILE: Final = "status.json"
 
@@ -50,30 +47,29 @@ class UnreadableReport:
 
 
 def save_to_cluster(report: JobReport) -> None:
-    internal_kv._internal_kv_put(
-        _PREFIX + report.job_id.encode(),
-        json.dumps(_to_keep(report)).encode(),
-        overwrite=True,
-        namespace=_NAMESPACE,
-    )
+    registry.put(_PREFIX + report.job_id, json.dumps(_to_keep(report)).encode())
 
 
 def load_from_cluster(job_id: str) -> JobReport | None:
-    """The last report of a job; `None` when the cluster has none."""
-    data = internal_kv._internal_kv_get(_PREFIX + job_id.encode(), namespace=_NAMESPACE)
-    return None if data is None else report_from(json.loads(data))
+    """The last report of a job; `None` when the cluster has none.
+
+    Raises:
+        CorruptSnapshotError: The report can't be read: another version may have written it.
+    """
+    data = registry.get(_PREFIX + job_id)
+    return None if data is None else _decoded(data, job_id, f"the cluster's report of job {job_id}")
 
 
 def list_cluster() -> tuple[list[JobReport], list[UnreadableReport]]:
     """The last report of every job that this cluster has run, oldest first, and the unreadable ones."""
     reports: list[JobReport] = []
     unreadable: list[UnreadableReport] = []
-    for key in internal_kv._internal_kv_list(_PREFIX, namespace=_NAMESPACE):
-        data = internal_kv._internal_kv_get(key, namespace=_NAMESPACE)
-        job_id = key.removeprefix(_PREFIX).decode("utf-8", "replace")
+    for key in registry.keys(_PREFIX):
+        job_id = key.removeprefix(_PREFIX)
         try:
-            if data is not None:
-                reports.append(_decoded(data, job_id, f"the cluster's report of job {job_id}"))
+            report = load_from_cluster(job_id)
+            if report is not None:  # deleted meanwhile
+                reports.append(report)
         except CorruptSnapshotError as error:
             unreadable.append(UnreadableReport(job_id, str(error)))
     return sorted(reports, key=lambda report: report.submitted_at), unreadable
@@ -81,11 +77,11 @@ def list_cluster() -> tuple[list[JobReport], list[UnreadableReport]]:
 
 def remember_cancellation(job_id: str) -> None:
     """Record permanently in the cluster that a job is to be cancelled; later reports do not erase this."""
-    internal_kv._internal_kv_put(_CANCELLED + job_id.encode(), b"", overwrite=True, namespace=_NAMESPACE)
+    registry.put(_CANCELLED + job_id, b"")
 
 
 def is_to_be_cancelled(job_id: str) -> bool:
-    return internal_kv._internal_kv_get(_CANCELLED + job_id.encode(), namespace=_NAMESPACE) is not None
+    return registry.get(_CANCELLED + job_id) is not None
 
 
 def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:

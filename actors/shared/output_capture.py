@@ -38,9 +38,9 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import ray
-from ray.experimental import internal_kv
 from ray.util.annotations import RayDeprecationWarning
 
+from penstock.actors.shared import registry
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -82,8 +82,6 @@ def job_of_log_file(name: str) -> str | None:
         return None
 
 
-_NAMESPACE: Final = b"penstock"
-
 _PREFIX: Final = "log-key:"
 #: Bytes of a key, and of a signature in front of each line.
 _KEY: Final = 16
@@ -95,8 +93,7 @@ def log_key(job_id: str) -> bytes:
     """The key of a job's lines; makes it if there is none yet. Blocks."""
     found = known_log_key(job_id)
     if found is None:
-        name, key = (_PREFIX + job_id).encode(), secrets.token_bytes(_KEY)
-        internal_kv._internal_kv_put(name, key, overwrite=False, namespace=_NAMESPACE)
+        registry.put(_PREFIX + job_id, secrets.token_bytes(_KEY), overwrite=False)
         found = known_log_key(job_id)  # another process may have been faster
     assert found is not None, "Ray's key-value store has lost what was just put"
     return found
@@ -104,8 +101,7 @@ def log_key(job_id: str) -> bytes:
 
 def known_log_key(job_id: str) -> bytes | None:
     """The key of a job's lines; `None` for a job that has written none in this cluster. Blocks."""
-    key: bytes | None = internal_kv._internal_kv_get((_PREFIX + job_id).encode(), namespace=_NAMESPACE)
-    return key
+    return registry.get(_PREFIX + job_id)
 
 
 def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
@@ -183,6 +179,26 @@ class LogFile:
         if self._size == 0:
             self._file.write(self._header)
             self._size = len(self._header)
+
+
+def open_log_file(
+    folder: Path, job_id: str, vertex: str, index: int | None, incarnation: str, key: bytes
+) -> LogFile:
+    """Open this process's file of a job, with the header that names the actor."""
+    header = {
+        "job_id": job_id,
+        "vertex": vertex,
+        "index": index,
+        "incarnation": incarnation,
+        "node_id": ray.get_runtime_context().get_node_id(),
+        "pid": os.getpid(),
+    }
+    return LogFile(folder / log_file_name(job_id, vertex, index, incarnation), header, key=key)
+
+
+def this_process() -> str:
+    """The incarnation in the files of a process that is no subtask: its node and its process id."""
+    return f"{ray.get_runtime_context().get_node_id()[:8]}-{os.getpid()}"
 
 
 def own_file(path: str, flags: int) -> int:
@@ -314,9 +330,7 @@ def capture_job_master(job_id: str, key: bytes | None) -> OutputCapture | None:
     """Capture this process's output as a JobMaster's; `None` outside of a Ray actor, or without a key."""
     if not _is_actor():
         return None
-    node = ray.get_runtime_context().get_node_id()
-    incarnation = f"{node[:8]}-{os.getpid()}"
-    return _capture(job_id, JOB_MASTER, None, incarnation, key)
+    return _capture(job_id, JOB_MASTER, None, this_process(), key)
 
 
 def capture_subtask(job_id: str, subtask: SubtaskId, key: bytes | None) -> OutputCapture | None:
@@ -350,16 +364,8 @@ def _capture(
 ) -> OutputCapture | None:
     if key is None:
         return None
-    header = {
-        "job_id": job_id,
-        "vertex": vertex,
-        "index": index,
-        "incarnation": incarnation,
-        "node_id": ray.get_runtime_context().get_node_id(),
-        "pid": os.getpid(),
-    }
     try:
-        file = LogFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header, key=key)
+        file = open_log_file(logs_folder(), job_id, vertex, index, incarnation, key)
     except OSError as error:
         logging.getLogger(__name__).warning("`penstock logs` gets nothing of this process: %s", error)
         return None

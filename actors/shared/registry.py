@@ -70,7 +70,8 @@ def process_of(actor_name: str) -> str | None:
     return actor_name.removeprefix(_PROCESS_PREFIX) if actor_name.startswith(_PROCESS_PREFIX) else None
 
 
-_NAMESPACE: Final = b"penstock"
+#: Namespace of all keys in Ray's key-value store.
+_KEYS: Final = b"penstock"
 
 _MASTER_OF: Final = "master-of:"
 
@@ -98,15 +99,15 @@ class SubmittedJob:
 
 
 def set_master(job_id: str, process: str) -> None:
-    _put(_MASTER_OF + job_id, process.encode())
+    put(_MASTER_OF + job_id, process.encode())
 
 
 def remove_master(job_id: str) -> None:
-    _delete(_MASTER_OF + job_id)
+    delete(_MASTER_OF + job_id)
 
 
 def is_master(job_id: str, process: str) -> bool:
-    return _get(_MASTER_OF + job_id) == process.encode()
+    return get(_MASTER_OF + job_id) == process.encode()
 
 
 def find_master(job_id: str) -> Any:
@@ -115,7 +116,7 @@ def find_master(job_id: str) -> Any:
     Raises:
         ValueError: The job has no JobMaster; Ray's error for an unknown actor.
     """
-    process = _get(_MASTER_OF + job_id)
+    process = get(_MASTER_OF + job_id)
     if process is None:
         msg = f"job {job_id} has no JobMaster"
         raise ValueError(msg)
@@ -123,30 +124,30 @@ def find_master(job_id: str) -> Any:
 
 
 def has_master(job_id: str) -> bool:
-    process = _get(_MASTER_OF + job_id)
+    process = get(_MASTER_OF + job_id)
     # A handle would load the actor's class, and all that it imports, into this process.
-    return process is not None and master_name(process.decode()) in _living()
+    return process is not None and master_name(process.decode()) in living_actors()
 
 
 def jobs_with_master() -> set[str]:
-    jobs = {key.removeprefix(_MASTER_OF): _get(key) for key in _keys(_MASTER_OF)}
-    living = _living()
+    jobs = {key.removeprefix(_MASTER_OF): get(key) for key in keys(_MASTER_OF)}
+    living = living_actors()
     return {job for job, process in jobs.items() if process and master_name(process.decode()) in living}
 
 
 def keep_job(process: str, job: SubmittedJob | None) -> None:
     """Record the job that a process has accepted, in case Ray restarts it; `None` for no job."""
     data = b"" if job is None else _packed(job)
-    _put(_JOB_OF + process, data)
+    put(_JOB_OF + process, data)
 
 
 def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
     """The job of a process that Ray has restarted; `None` when it waited for one, or had not accepted it."""
-    data = _get(_JOB_OF + process)
+    data = get(_JOB_OF + process)
     if data is None:
         return first
     job = _unpacked(data) if data else None
-    return None if job is None or _get(_GIVEN + job.job_id) is not None else job
+    return None if job is None or get(_GIVEN + job.job_id) is not None else job
 
 
 def job_in(data: bytes) -> str | None:
@@ -155,35 +156,35 @@ def job_in(data: bytes) -> str | None:
 
 
 def give_job(job_id: str) -> None:
-    _put(_GIVEN + job_id, b"")
+    put(_GIVEN + job_id, b"")
 
 
 def accept_job(job_id: str) -> bool:
     """Accept a given job, or take it back; return `False` if the other side was faster."""
-    return _delete(_GIVEN + job_id)
+    return delete(_GIVEN + job_id)
 
 
 def offer_master(process: str) -> None:
-    _put(_WARM + process, b"")
+    put(_WARM + process, b"")
 
 
 def claim_master(process: str) -> bool:
     """Claim a process, or withdraw its offer; return `False` if it is not offered, or already claimed."""
-    return _delete(_WARM + process)
+    return delete(_WARM + process)
 
 
 def forget_process(process: str) -> None:
-    _delete(_JOB_OF + process)
-    _delete(_WARM + process)
+    delete(_JOB_OF + process)
+    delete(_WARM + process)
 
 
 def warm_masters() -> Sequence[str]:
     """The processes of JobMasters that wait for a job; some may have ended."""
-    return sorted(key.removeprefix(_WARM) for key in _keys(_WARM))
+    return sorted(key.removeprefix(_WARM) for key in keys(_WARM))
 
 
 def living_masters() -> set[str]:
-    return {process for name in _living() if (process := process_of_master(name)) is not None}
+    return {process for name in living_actors() if (process := process_of_master(name)) is not None}
 
 
 def _packed(job: SubmittedJob) -> bytes:
@@ -196,37 +197,37 @@ def _unpacked(data: bytes) -> SubmittedJob:
     return SubmittedJob(job_id, name, submitted_at, tuple(chunks), *more)
 
 
-def _living() -> set[str]:
+def living_actors() -> set[str]:
+    """The names of Penstock's actors, those that Ray is restarting included."""
     actors: list[dict[str, str]] = list_named_actors(all_namespaces=True)
     return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
 
 
-def _keys(prefix: str) -> list[str]:
-    return [key.decode() for key in internal_kv._internal_kv_list(prefix.encode(), namespace=_NAMESPACE)]
+def keys(prefix: str) -> list[str]:
+    return [key.decode() for key in internal_kv._internal_kv_list(prefix.encode(), namespace=_KEYS)]
 
 
-def _get(key: str) -> bytes | None:
-    data: bytes | None = internal_kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+def get(key: str) -> bytes | None:
+    data: bytes | None = internal_kv._internal_kv_get(key.encode(), namespace=_KEYS)
     return data
 
 
-def _put(key: str, value: bytes) -> None:
-    internal_kv._internal_kv_put(key.encode(), value, overwrite=True, namespace=_NAMESPACE)
+def put(key: str, value: bytes, *, overwrite: bool = True) -> None:
+    internal_kv._internal_kv_put(key.encode(), value, overwrite=overwrite, namespace=_KEYS)
 
 
-def _delete(key: str) -> bool:
-    return bool(internal_kv._internal_kv_del(key.encode(), namespace=_NAMESPACE))
+def delete(key: str) -> bool:
+    """Delete a key; return `False` if it does not exist, for example because another process was faster."""
+    return bool(internal_kv._internal_kv_del(key.encode(), namespace=_KEYS))
 
 
 def add_to_job(job_id: str, process: str, calls: int) -> None:
     """Note that a process of this job can hold `calls` calls at the same time."""
-    internal_kv._internal_kv_put(
-        _of_job(job_id, process), str(calls).encode(), overwrite=True, namespace=_NAMESPACE
-    )
+    put(_of_job(job_id, process), str(calls).encode())
 
 
 def remove_from_job(job_id: str, process: str) -> None:
-    internal_kv._internal_kv_del(_of_job(job_id, process), namespace=_NAMESPACE)
+    delete(_of_job(job_id, process))
 
 
 def processes_of_job(job_id: str) -> Sequence[str]:
@@ -241,21 +242,21 @@ def offer(job_id: str, process: str) -> None:
     caller dies between the two steps.
     """
     record = _of_job(job_id, process)
-    calls = internal_kv._internal_kv_get(record, namespace=_NAMESPACE)
-    if calls is not None and _delete_record(record):
-        internal_kv._internal_kv_put(_warm(process, int(calls)), b"", overwrite=True, namespace=_NAMESPACE)
+    calls = get(record)
+    if calls is not None and delete(record):
+        put(_warm(process, int(calls)), b"")
 
 
 def withdraw(process: str, calls: int) -> bool:
     """Withdraw an offer; return `False` if a JobMaster has claimed the process, or it was not offered."""
-    return _delete_record(_warm(process, calls))
+    return delete(_warm(process, calls))
 
 
 def claim(job_id: str, calls: int) -> str | None:
     """Claim a warm process of this program for a job; `None` when none can hold `calls` calls."""
-    for key in internal_kv._internal_kv_list(_warm_prefix(), namespace=_NAMESPACE):
-        _, _, holds, process = key.decode().split(":")
-        if int(holds) >= calls and _delete_record(key):
+    for key in keys(_warm_prefix()):
+        _, _, holds, process = key.split(":")
+        if int(holds) >= calls and delete(key):
             add_to_job(job_id, process, int(holds))
             return process
     return None
@@ -266,25 +267,20 @@ def warm_processes() -> Sequence[str]:
     return _processes(_warm_prefix())
 
 
-def _of_job(job_id: str, process: str) -> bytes:
-    return f"process-of:{job_id}:{process}".encode()
+def _of_job(job_id: str, process: str) -> str:
+    return f"process-of:{job_id}:{process}"
 
 
-def _warm_prefix() -> bytes:
+def _warm_prefix() -> str:
     context = ray.get_runtime_context()
     environment: str = context.get_runtime_env_string()  # type: ignore[no-untyped-call]
     mark = hashlib.sha256(environment.encode()).hexdigest()[:12]
-    return f"warm:{context.get_job_id()}-{mark}:".encode()
+    return f"warm:{context.get_job_id()}-{mark}:"
 
 
-def _warm(process: str, calls: int) -> bytes:
-    return _warm_prefix() + f"{calls}:{process}".encode()
+def _warm(process: str, calls: int) -> str:
+    return f"{_warm_prefix()}{calls}:{process}"
 
 
-def _processes(prefix: bytes) -> Sequence[str]:
-    keys = internal_kv._internal_kv_list(prefix, namespace=_NAMESPACE)
-    return sorted(key.decode().rpartition(":")[2] for key in keys)
-
-
-def _delete_record(key: bytes) -> bool:
-    return bool(internal_kv._internal_kv_del(key, namespace=_NAMESPACE))
+def _processes(prefix: str) -> Sequence[str]:
+    return sorted(key.rpartition(":")[2] for key in keys(prefix))

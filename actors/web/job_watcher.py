@@ -197,7 +197,15 @@ class JobWatcher:
             asked, version = time.monotonic(), self.version
             self._wanted.set()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._newer_than(version, asked), _FRESH)
+                await asyncio.wait_for(
+                    self._changed_to(
+                        lambda: (
+                            (self._asked_at >= asked and (self.version > version or self.error is not None))
+                            or self.has_ended
+                        )
+                    ),
+                    _FRESH,
+                )
         if self.report is None:
             if self.error is not None:
                 raise self.error
@@ -235,18 +243,14 @@ class JobWatcher:
     async def wait_for_change(self, version: int, at_most: float) -> bool:
         """Wait up to `at_most` seconds for a report newer than `version`; return whether it arrived."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._newer_than(version, 0.0), at_most)
+            await asyncio.wait_for(
+                self._changed_to(lambda: self.version > version or self.has_ended), at_most
+            )
         return self.version > version
 
-    async def _newer_than(self, version: int, asked: float) -> None:
+    async def _changed_to(self, has_happened: Callable[[], bool]) -> None:
         async with self._changed:
-            await self._changed.wait_for(
-                lambda: (
-                    (self.version > version and self._asked_at >= asked)
-                    or self.has_ended
-                    or self.error is not None
-                )
-            )
+            await self._changed.wait_for(has_happened)
 
     async def _watch(self) -> None:
         while not self.has_ended:

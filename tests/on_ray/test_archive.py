@@ -18,7 +18,7 @@ from penstock import Checkpointing, DiscardSink, JobStatus, StreamEnvironment
 from penstock import job as find_job
 from penstock.actors.client.jobs import short_ids
 from penstock.actors.shared.archive import load_from_cluster
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, StorageError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -109,3 +109,12 @@ def test_a_program_finds_the_job_in_its_storage(storage: Path, gone: str) -> Non
     found = find_job("gone", storage=storage)
     assert (found.job_id, found.status()) == (gone, JobStatus.FINISHED)
     assert found.wait(1.0).statistics.operators["text"].records_in == 100
+
+
+def test_a_report_in_the_cluster_that_cannot_be_read_is_an_error_with_the_reason() -> None:
+    internal_kv._internal_kv_put(b"job:damaged-1", b'{"format": 99}', overwrite=True, namespace=b"penstock")
+    try:
+        with pytest.raises(StorageError, match=r"report of job damaged-1 is no report .*format 99"):
+            find_job("damaged-1")
+    finally:
+        internal_kv._internal_kv_del(b"job:damaged-1", namespace=b"penstock")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,6 @@ import ray
 from ray._private import state as ray_state
 from ray._private import worker as ray_worker
 
-from penstock.actors.client import ray_notices
 from penstock.actors.client.logs import LogLine, LogReader, read_files
 from penstock.actors.client.ray_notices import (
     NoticeFiles,
@@ -91,7 +91,7 @@ def test_only_the_newest_jobs_are_followed(tmp_path: Path, files: NoticeFiles) -
 def test_a_job_whose_file_can_not_be_written_is_left_with_a_warning(
     tmp_path: Path, files: NoticeFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / log_file_name("words-1", RAY, None, f"01234567-{ray_notices.os.getpid()}")).mkdir()
+    (tmp_path / log_file_name("words-1", RAY, None, f"01234567-{os.getpid()}")).mkdir()
     files.follow("words-1")
     files.follow("words-2")
     files.add("first")

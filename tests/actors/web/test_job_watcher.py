@@ -78,3 +78,25 @@ def test_who_wants_a_report_of_a_job_that_was_never_reached_is_told_why(
         await watcher.end()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_page_waits_for_the_next_report_while_every_poll_fails() -> None:
+    job = acting_job()
+    questions = Questions(job.current)
+    questions.error = DeploymentError("no JobMaster answers")
+    watcher = JobWatcher(job, questions)  # type: ignore[arg-type]
+
+    async def scenario() -> None:
+        with pytest.raises(DeploymentError):
+            await watcher.fresh()
+        page = asyncio.ensure_future(watcher.wait_for_change(watcher.version, 60.0))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not page.done()
+
+        questions.error = None
+        assert await watcher.fresh() is job.current
+        assert await page
+        await watcher.end()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
