@@ -13,7 +13,7 @@ from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
 from penstock.runtime.operators.row_expressions import RowExpressions
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.record.row_columns import dicts_of_lists
+from penstock.runtime.record.row_columns import dicts_of_rows
 
 
 class ExpressionOperator(Operator):
@@ -123,7 +123,7 @@ class SelectOperator(ExpressionOperator):
 
     def _of_rows(self, batch: RowBatch) -> RowBatch:
         computed = self._on_rows.values(batch.rows, self.kind)
-        additions = dicts_of_lists(list(computed), list(computed.values())) if computed else None
+        additions = dicts_of_rows(list(computed), zip(*computed.values(), strict=True)) if computed else None
         kept = self._names
         rows: Sequence[dict[str, Any]] = batch.rows
         if kept is not None:

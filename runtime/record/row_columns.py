@@ -5,9 +5,9 @@ never depends on its neighbours (`arrow_types.py`). So the result of a row depen
 the cut into batches, the parallelism and the restarts. Rows of the same types, nearly all rows, stay together
 and cost one check of the types.
 
-**Columns as rows**: one dict a row, made by a literal that is compiled for the names of the columns.
-`dict(zip(names, values))` makes an iterator and a growing dict for each row. A literal `{'k': a, 'v': b}` in
-a list comprehension is one instruction a row. It is compiled once for each list of names.
+**Columns as rows**: one dict a row. A literal `{'k': a, 'v': b}` in a list comprehension is one instruction a
+row, and is compiled once for each list of names. `dict(zip(names, values))` makes an iterator and a growing
+dict for each row, which is faster only with many columns.
 
 Times without a zone, and in zones of a fixed offset, are made by numpy. Arrow makes Python objects one by
 one, with some microseconds for each time in a zone.
@@ -16,7 +16,7 @@ one, with some microseconds for each time in a zone.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
@@ -203,12 +203,12 @@ def _at(error: NoColumnTypeError, place: int) -> NoColumnTypeError:
     return error
 
 
-_Literal: TypeAlias = Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]]
+_Literal: TypeAlias = Callable[[Iterable[Sequence[Any]]], list[dict[str, Any]]]
 
 #: Before this version Arrow makes a scalar object of every value, and numpy is several times as fast.
 _LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
-#: Maximum number of columns for which compiling saves time.
-_MOST_COMPILED: Final = 256
+#: Maximum number of columns for which a compiled literal saves time, as measured.
+_MOST_COMPILED: Final = 32
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -239,24 +239,23 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         msg = f"column {twice!r} is there twice, and a row can hold one of them: rename or drop the other"
         raise NoPythonValueError(msg)
     columns = [values_of_column(name, column) for name, column in zip(names, batch.columns, strict=True)]
-    return dicts_of_lists(names, columns)
+    return dicts_of_rows(names, zip(*columns, strict=True))
 
 
-def dicts_of_lists(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """One dict per row of columns that are lists of one length; there is at least one column."""
+def dicts_of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """One dict per row; each row has a value for each name, and there is at least one name."""
     if len(names) > _MOST_COMPILED:
-        return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
-    return _literal(tuple(names))(columns)
+        return [dict(zip(names, row, strict=False)) for row in rows]
+    return _literal(tuple(names))(rows)
 
 
 @lru_cache(maxsize=512)
 def _literal(names: tuple[str, ...]) -> _Literal:
     variables = [f"v{index}" for index in range(len(names))]
     pairs = ", ".join(f"{name!r}: {variable}" for name, variable in zip(names, variables, strict=True))
-    rows = "columns[0]" if len(names) == 1 else "zip(*columns)"
     # Column names are written as string literals, so that nothing in them is executed.
-    code = f"lambda columns: [{{{pairs}}} for {', '.join(variables)} in {rows}]"
-    return eval(code, {"zip": zip})  # type: ignore[no-any-return]
+    code = f"lambda rows: [{{{pairs}}} for [{', '.join(variables)}] in rows]"
+    return eval(code, {})  # type: ignore[no-any-return]
 
 
 def values_of_column(name: str, column: pa.Array) -> list[Any]:

@@ -22,7 +22,7 @@ from penstock.runtime.io.connectors.formats.csv_dialect import (
     without_texts,
 )
 from penstock.runtime.io.connectors.formats.line_blocks import UTF8_BOM
-from penstock.runtime.record.row_columns import dicts_of_lists
+from penstock.runtime.record.row_columns import dicts_of_rows
 
 
 class BadRowError(ValueError):
@@ -131,13 +131,16 @@ class ColumnPlan(RowPlan):
         self._converters = tuple(CONVERTERS.get(kind, kind) for kind in chosen)
         nulls = frozenset(null_values)
         self._nulls = tuple(nulls if convert is None else nulls | {""} for convert in self._converters)
+        self._is_plain = self._fields is None and not any(self._converters) and not any(self._nulls)
 
     def _converted(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        if self._is_plain:
+            return dicts_of_rows(self._names, rows)
         columns: list[Sequence[Any]] = list(zip(*rows, strict=False))
         if self._fields is not None:
             columns = [columns[field] for field in self._fields]
         columns = list(map(_values, columns, self._converters, self._nulls))
-        return dicts_of_lists(self._names, columns) if columns else [{} for _ in rows]
+        return dicts_of_rows(self._names, zip(*columns, strict=True)) if columns else [{} for _ in rows]
 
     def _reason(self, row: Sequence[str], error: Exception) -> tuple[str, Exception]:
         texts = row if self._fields is None else [row[field] for field in self._fields]
