@@ -30,7 +30,9 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.registry import has_master
 from penstock.bridge.arrow import ReadableBatches, arrow_schema_of, readable_schema, spark_schema_of
 from penstock.runtime.config.checks import Location
+from penstock.runtime.error_text import cause_text
 from penstock.runtime.errors import (
+    CodecError,
     ConfigurationError,
     ConnectorError,
     DeploymentError,
@@ -50,6 +52,7 @@ from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.trust.data import read_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,8 +175,16 @@ def _for_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
-    schema = pa.ipc.read_schema(pa.py_buffer(storage.get(name)))
-    return schema.remove_metadata(), schema.metadata[_JOB].decode()
+    try:
+        # The folder is the user's output, where others may write, too.
+        schema = read_schema(storage.get(name))
+        return schema.remove_metadata(), (schema.metadata or {})[_JOB].decode()
+    except (CodecError, KeyError, UnicodeDecodeError) as error:
+        msg = (
+            f"{storage.url}/{name} is no record of a table's columns as a job writes it: "
+            f"{cause_text(error)}. Put the file back as it was, or write to another path"
+        )
+        raise ConnectorError(msg) from error
 
 
 _OWN_CATALOG: Final = "spark_catalog"

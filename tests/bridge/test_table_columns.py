@@ -12,6 +12,7 @@ import pytest
 
 from penstock.bridge import spark_table
 from penstock.bridge.spark_table import SparkTable, TableWriter, columns_of
+from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -130,3 +131,41 @@ def test_the_catalog_may_change_the_columns_of_a_table_that_it_has(tmp_path: Pat
         commit(named)
     assert columns_of(str(tmp_path)) == wider
     assert len(list((tmp_path / "_penstock" / "schemas").iterdir())) == 2
+
+
+class Loaded(pa.ExtensionType):  # type: ignore[misc]
+    """Runs code of this class when a schema is read."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "test.loaded")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Loaded:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (pa.schema({"id": Loaded()}, {"penstock.job": "one"}), r"extension type 'test\.loaded'"),
+        (NUMBERS, r"KeyError: b'penstock\.job'"),
+        (None, "7 bytes .* damaged"),
+    ],
+    ids=["runs code", "names no job", "damaged"],
+)
+def test_columns_that_another_user_recorded_run_no_code(
+    tmp_path: Path, schema: pa.Schema | None, reason: str
+) -> None:
+    write(writer(SparkTable(tmp_path)), {"id": 1})
+    record = tmp_path / "_penstock/schemas/00000000"
+    record.write_bytes(b"strange" if schema is None else schema.serialize().to_pybytes())
+    pa.register_extension_type(Loaded())
+    try:
+        for read in (lambda: columns_of(str(tmp_path)), lambda: writer(SparkTable(tmp_path), "two")):
+            with pytest.raises(ConnectorError, match=rf"{record} is no record of .*{reason}"):
+                read()
+    finally:
+        pa.unregister_extension_type("test.loaded")
