@@ -148,9 +148,11 @@ class ScratchFolder:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_abandoned(root, kind)
             self.path = Path(tempfile.mkdtemp(prefix=f"{_name(kind)}-{os.getpid()}-", dir=root))
-            lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            new = self.path / f"{_LOCK}.new"
+            lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
             self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
             fcntl.flock(lock, fcntl.LOCK_EX)
+            new.rename(self.path / _LOCK)  # other owners see no lock that is still free
         except OSError as error:
             owner = "RocksDB" if kind == _STATE else kind
             msg = f"there is no scratch space for {owner} in {root}: {error}. {remedy}"
@@ -171,7 +173,7 @@ def remove_abandoned(root: Path, kind: str = _STATE) -> int:
     """Delete this user's folders whose owners are dead; return their number."""
     removed = 0
     for folder in root.glob(f"{_name(kind)}-*"):
-        with suppress(OSError):  # it is being removed, or its owner has just started
+        with suppress(OSError):  # it is being removed, or its owner lives
             lock = _lock_of(folder)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

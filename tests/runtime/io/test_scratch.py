@@ -1,7 +1,8 @@
-"""A spill file gives back what was written, leaves no name behind, and fails whole."""
+"""Scratch folders and spill files: private, and removed with their owner."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.errors import StorageError
-from penstock.runtime.io.scratch import TemporarySpillFile, open_spill_file
+from penstock.runtime.io.scratch import ScratchFolder, TemporarySpillFile, open_spill_file, remove_abandoned
 
 LARGEST = 4096
 
@@ -103,3 +104,19 @@ def test_a_file_that_lost_bytes_is_not_read_as_if_it_were_whole(tmp_path: Path) 
         os.truncate(tmp_path / "named", 50)
         with pytest.raises(StorageError, match=r"could not be read .*ends after 50 of 100 bytes.*Check the"):
             file.read(100)
+
+
+def test_a_new_folder_is_not_taken_for_abandoned_before_its_owner_has_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+
+    def after_a_sweep(fd: int, kind: int) -> None:
+        if kind == fcntl.LOCK_EX:
+            assert remove_abandoned(tmp_path) == 0
+        lock(fd, kind)
+
+    monkeypatch.setattr(fcntl, "flock", after_a_sweep)
+    folder = ScratchFolder(tmp_path)
+    assert folder.path.is_dir()
+    folder.remove()
