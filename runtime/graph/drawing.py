@@ -33,7 +33,7 @@ from penstock.runtime.graph.graph_info import (
     edge_label,
     graph_head,
     graph_info,
-    vertex_head,
+    vertex_lines,
 )
 from penstock.runtime.graph.job_graph import JobGraph
 
@@ -327,11 +327,8 @@ def draw_graph(graph: GraphInfo) -> str:
 
 
 def _lines(vertex: VertexInfo) -> list[str]:
-    column = max(len(operator.id) for operator in vertex.operators)
-    return [
-        vertex_head(vertex),
-        *(_cut(f"{operator.id:<{column}}  {operator.name}") for operator in vertex.operators),
-    ]
+    head, *operators = vertex_lines(vertex)
+    return [head, *map(_cut, operators)]
 
 
 def _box(vertex: VertexInfo, box: Box, lines: list[str]) -> Iterator[str]:

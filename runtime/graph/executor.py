@@ -278,18 +278,14 @@ class HoldsInterrupts(Protocol):
         ...
 
 
-def find_executor() -> Executor:
+def find_executor(installed: Iterable[EntryPoint] | None = None) -> Executor:
     """The only installed executor, or `ray` among several.
 
     Raises:
         ConfigurationError: No executor is installed, none of several is `ray`, or its `submit` is missing.
     """
-    return load_executor(entry_points(group=EXECUTOR_GROUP))
-
-
-def load_executor(installed: Iterable[EntryPoint]) -> Executor:
-    """See `find_executor`."""
-    points = {point.name: point for point in installed}
+    found = entry_points(group=EXECUTOR_GROUP) if installed is None else installed
+    points = {point.name: point for point in found}
     if not points:
         msg = (
             f"nothing is installed that can run a job: no entry point in the group {EXECUTOR_GROUP!r}. "

@@ -173,6 +173,15 @@ def vertex_head(vertex: VertexInfo) -> str:
     return head
 
 
+def vertex_lines(vertex: VertexInfo) -> list[str]:
+    """The head of a vertex, and a line with id and name for each operator."""
+    column = max(len(operator.id) for operator in vertex.operators)
+    return [
+        vertex_head(vertex),
+        *(f"{operator.id:<{column}}  {operator.name}" for operator in vertex.operators),
+    ]
+
+
 def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo | None) -> bool:
     if following is None or len(leaving) != 1 or leaving[0].side_output is not None:
         return False
@@ -181,9 +190,7 @@ def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo 
 
 
 def _box(vertex: VertexInfo) -> Iterator[str]:
-    head = vertex_head(vertex)
-    column = max(len(operator.id) for operator in vertex.operators)
-    rows = [head, *(f"{operator.id:<{column}}  {operator.name}" for operator in vertex.operators)]
+    rows = vertex_lines(vertex)
     width = max(map(len, rows))
     rule = f"+{'-' * (width + 2)}+"
     yield rule

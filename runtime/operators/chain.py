@@ -137,26 +137,15 @@ class OperatorChain:
             return
         yield from self._drive(0, lambda operator: operator.process(batch))
 
-    def process_watermark(self, watermark: Watermark) -> Work:
-        """Pass event time to the operators in order; the outputs of each go down before the next one.
+    def process_time(self, passing: Watermark | StreamStatus) -> Work:
+        """Pass a watermark or status to the operators in order; the outputs of each go down first.
 
-        The watermark leaves the chain at the end, unless an operator makes its own: then only the end of
-        time does.
+        It leaves the chain at the end. If an operator makes watermarks of its own, only the end of time does.
         """
         if self._last < 0:
-            self._emit_time(watermark)
+            self._emit_time(passing)
             return
-        yield from self._drive(0, partial(_process_time, watermark), watermark)
-
-    def process_status(self, status: StreamStatus) -> Work:
-        """Pass an idle or active status to the operators in order; each one's outputs go down first.
-
-        The status leaves the chain at the end, unless an operator makes watermarks of its own.
-        """
-        if self._last < 0:
-            self._emit_time(status)
-            return
-        yield from self._drive(0, partial(_process_time, status), status)
+        yield from self._drive(0, partial(_process_time, passing), passing)
 
     def end_of_data(self) -> Work:
         """End the input of the operators in order; the outputs of each go down before the next one."""
@@ -213,7 +202,7 @@ class OperatorChain:
     def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, SavedList]]:
         """The list states of all operators, by operator id; nothing may be in progress in the chain."""
         if self.is_busy:
-            msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
+            msg = f"checkpoint {checkpoint_id} was taken in the middle of a batch"
             raise RuntimeError(msg)
         taken: dict[str, Mapping[str, SavedList]] = {}
         if self._source is not None:
@@ -286,7 +275,7 @@ class OperatorChain:
         `passing` is the watermark or status that the first operator receives, if any.
         """
         if self.is_busy:
-            msg = "the chain was given work before the last was finished"
+            msg = "the chain got new work before the last was finished"
             raise RuntimeError(msg)
         self.is_busy = True
         stack: list[_Running] = []

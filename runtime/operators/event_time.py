@@ -81,18 +81,20 @@ def _micros(column: pa.Array, name: str) -> pa.Int64Array:
         if kinds.is_integer(kind):
             return column.cast(pa.int64())
     except pa.ArrowInvalid as error:
-        msg = f"the timestamp column {name!r} of type {kind} holds moments that are too far: {error}"
+        msg = (
+            f"the timestamp column {name!r} of type {kind} holds a timestamp too far from the epoch: {error}"
+        )
         raise PenstockError(msg) from error
     what = "has no time zone; cast it to one, for example pa.timestamp('us', 'UTC')"
     if not kinds.is_timestamp(kind):
-        what = "holds no moments; it takes timestamps with a time zone, or integers of microseconds"
+        what = "holds no timestamps; it takes timestamps with a time zone, or integers of microseconds"
     msg = f"the timestamp column {name!r} of type {kind} {what}"
     raise PenstockError(msg)
 
 
 _TOO_FAR = (
-    "which is too far from the epoch for microseconds; is it in nanoseconds, or does it stand for no time? "
-    "Give the strategy with_timestamp_assigner(function), which knows better"
+    "which is too far from the epoch for microseconds; is it in nanoseconds, or a placeholder for no time? "
+    "Convert it in a timestamp assigner: with_timestamp_assigner(function)"
 )
 
 

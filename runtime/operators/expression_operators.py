@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.runtime.operators.expressions import ExpressionError, as_mask, compute, rows_where, shown
+from penstock.runtime.operators.expressions import (
+    ExpressionError,
+    as_mask,
+    batch_of,
+    compute,
+    rows_where,
+    shown,
+)
 from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
 from penstock.runtime.operators.row_expressions import RowExpressions
@@ -118,8 +125,8 @@ class SelectOperator(ExpressionOperator):
             else:
                 fields.append(field)
             columns[name] = column
-        made = pa.schema(fields, schema.metadata)
-        return ArrowBatch(_record_batch(list(columns.values()), made, len(batch)), batch.timestamps)
+        made = batch_of(columns, len(batch), pa.schema(fields, schema.metadata))
+        return ArrowBatch(made, batch.timestamps)
 
     def _of_rows(self, batch: RowBatch) -> RowBatch:
         computed = self._on_rows.values(batch.rows, self.kind)
@@ -131,12 +138,6 @@ class SelectOperator(ExpressionOperator):
         if additions is not None:
             rows = [{**row, **added} for row, added in zip(rows, additions, strict=True)]
         return RowBatch(rows, batch.timestamps)
-
-
-def _record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    if columns:
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
 class SplitExpressionsOperator(ExpressionOperator):

@@ -148,7 +148,7 @@ def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -
         table = plan.to_table(use_threads=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise ExpressionError(_explained(expressions, columns.schema, error)) from error
-    return [_whole(column) for column in table.columns]
+    return [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
 
 
 def columns_of_expression(expression: pc.Expression, schema: pa.Schema) -> tuple[str, ...] | None:
@@ -160,22 +160,14 @@ def columns_of_expression(expression: pc.Expression, schema: pa.Schema) -> tuple
         ('a', 'c')
     """
     fields = fields_of(expression)
-    if fields is None or not _is_computable(expression, pa.RecordBatch.from_pylist([], schema)):
+    if fields is None:
+        return None
+    try:
+        compute({"": expression}, pa.RecordBatch.from_pylist([], schema))
+    except ExpressionError:
         return None
     used = {path[0] for path in fields}
     return tuple(name for name in dict.fromkeys(schema.names) if name in used)
-
-
-def _is_computable(expression: pc.Expression, columns: pa.RecordBatch) -> bool:
-    try:
-        compute({"": expression}, columns)
-    except ExpressionError:
-        return False
-    return True
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def shown(expressions: Mapping[str, pc.Expression]) -> str:
@@ -192,11 +184,19 @@ def _explained(expressions: Mapping[str, pc.Expression], schema: pa.Schema, erro
     missing = _MISSING.search(str(error))
     if missing is not None:
         return (
-            f"the expression {shown(expressions)} names the column {missing[1]!r}, and a batch has none: "
-            f"it has {', '.join(map(repr, schema.names))}"
+            f"the expression {shown(expressions)} names the column {missing[1]!r}, which a batch does not "
+            f"have: it has {', '.join(map(repr, schema.names))}"
         )
     types = ", ".join(f"{field.name}: {field.type}" for field in schema)
     return f"the expression {shown(expressions)} can't be computed: {error}; the columns are {types}"
+
+
+def batch_of(columns: Mapping[str, pa.Array], rows: int, schema: pa.Schema | None = None) -> pa.RecordBatch:
+    """A batch of columns; `rows` is its length if there are none."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    names = list(columns) if schema is None else None
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=names, schema=schema)
 
 
 def as_mask(result: pa.Array, kind: str) -> pa.BooleanArray:
@@ -209,7 +209,7 @@ def as_mask(result: pa.Array, kind: str) -> pa.BooleanArray:
     if kinds.is_null(result.type):
         result = result.cast(pa.bool_())
     if not kinds.is_boolean(result.type):
-        msg = f"the expression is of type {result.type}; {kind} needs one that is true or false"
+        msg = f"the expression is of type {result.type}; {kind} needs a Boolean"
         raise ExpressionError(msg)
     return result.fill_null(False) if result.null_count else result
 

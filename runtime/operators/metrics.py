@@ -292,7 +292,7 @@ already; give one of them another name
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             msg = (
                 f"{call}: a metric's name has up to 100 letters, digits and '_', and begins with no digit, "
-                "as Prometheus wants it"
+                "as Prometheus requires"
             )
             if isinstance(name, str) and name:
                 fitting = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -300,7 +300,7 @@ already; give one of them another name
             raise ConfigurationError(msg)
         if kind is Histogram and name.endswith(_PARTS_OF_HISTOGRAM):
             msg = (
-                f"{call}: Prometheus would take it for a part of the histogram {name.rpartition('_')[0]!r}; "
+                f"{call}: Prometheus would read it as a part of the histogram {name.rpartition('_')[0]!r}; "
                 f"a histogram's name does not end in {', '.join(_PARTS_OF_HISTOGRAM)}"
             )
             raise ConfigurationError(msg)
@@ -309,8 +309,8 @@ already; give one of them another name
             raise ConfigurationError(msg)
         if len(self._metrics) >= MOST_METRICS:
             msg = (
-                f"{call}: the operator has {MOST_METRICS:,} metrics already. A metric is for something that "
-                "the program knows beforehand; what belongs to a key is state"
+                f"{call}: the operator has {MOST_METRICS:,} metrics already. Use metrics for names that the "
+                "program knows in advance, and state for values of a key"
             )
             raise ConfigurationError(msg)
 

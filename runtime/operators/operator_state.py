@@ -88,7 +88,7 @@ class ListStates:
         if saved is not None and saved[0] is not wanted.mode:
             msg = (
                 f"list state {wanted.name!r} was saved with the mode {saved[0].value!r} and can't have "
-                f"{wanted.mode.value!r}: ask for it with its old mode, or give the new list another name"
+                f"{wanted.mode.value!r}: request it with its old mode, or give the new list another name"
             )
             raise StateMismatchError(msg)
         state = self._states[wanted.name] = OperatorListView(wanted, self._restored.pop(name, ()))
@@ -200,8 +200,8 @@ class RestoredRawState:
         both = sorted(set(self._raw.keyed).intersection(given.keyed))
         if both:
             msg = (
-                f"snapshot_raw gives raw keyed state of key group {both[0]}, but the operator never read "
-                "what was restored of it, which would be lost: read context.raw in open"
+                f"snapshot_raw returned raw keyed state of key group {both[0]}, but the operator has not "
+                "read the restored state of this group, which would be lost: read context.raw in open"
             )
             raise PenstockError(msg)
         return RawState((*self._raw.operator, *given.operator), {**self._raw.keyed, **given.keyed})

@@ -29,6 +29,7 @@ from penstock.runtime.operators.expressions import (
     FieldPath,
     as_mask,
     as_plain_field,
+    batch_of,
     compute,
     fields_of,
     shown,
@@ -123,7 +124,7 @@ class RowExpressions:
         known = [path for some in paths.values() for path in some or ()]
         columns = _columns_of(rows, list(dict.fromkeys(known)))
         if None not in paths.values() and all(column.codes is None for column in columns.values()):
-            batch = _batch({name: column.array_of(None) for name, column in columns.items()}, len(rows))
+            batch = batch_of({name: column.array_of(None) for name, column in columns.items()}, len(rows))
             if not any(map(_has_null_type, batch.schema.types)):
                 wanted = {name: self._expressions[name] for name in names}
                 arrays = compute(wanted, batch)
@@ -137,7 +138,7 @@ class RowExpressions:
 
     def _by_type(self, name: str, columns: Mapping[str, RowColumn], rows: int) -> list[_Answer]:
         return [
-            _Answer(places, self._on(name, _batch(arrays, rows if places is None else len(places))))
+            _Answer(places, self._on(name, batch_of(arrays, rows if places is None else len(places))))
             for places, arrays in uniform_rows(columns, rows)
         ]
 
@@ -310,12 +311,6 @@ def _as_list(name: str, answers: Sequence[_Answer], rows: int) -> list[Any]:
         for place, value in zip(places.tolist(), part, strict=True):
             values[place] = value
     return values
-
-
-def _batch(columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
-    if columns:
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
 def _refuse_others(rows: Sequence[Any], kind: str) -> None:

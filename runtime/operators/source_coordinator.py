@@ -323,9 +323,9 @@ class SourceCoordinatorProvider:
         """Refuse a checkpoint that was taken when the source had no enumerator."""
         if checkpoint_id is not None and state is None:
             msg = (
-                f"{self._location}: the checkpoint was taken when this source gave out all its splits at "
-                "the start, so what is left to read is not known. Start with the source as it was, or from "
-                "nothing"
+                f"{self._location}: when the checkpoint was taken, this source had no enumerator: all splits "
+                "were assigned at the start of the job, so the unread ones are not known. Start with the "
+                "source as it was, or without a snapshot"
             )
             raise PenstockError(msg)
 

@@ -246,8 +246,8 @@ class KeyedTimerService(FunctionTimerService):
             raise PenstockError(msg)
         if floor is not None and at <= floor:
             msg = (
-                f"a timer of {domain} time at {at} for key {key!r:.100} is in the past: it must lie behind "
-                f"{floor} (microseconds since the epoch). Deal with a late record at once, or drop it"
+                f"a timer of {domain} time at {at} for key {key!r:.100} is in the past: it must be later "
+                f"than {floor} (microseconds since the epoch). Handle a late record at once, or drop it"
             )
             raise PenstockError(msg)
         queue.register(key, at)
@@ -256,8 +256,8 @@ class KeyedTimerService(FunctionTimerService):
         key = self._owner.current_key
         if key is NO_KEY:
             msg = (
-                f"a timer of {domain} time was touched where no record is processed; a timer belongs to the "
-                "key of a record: set it in process or on_timer"
+                f"a timer of {domain} time was set or deleted where no record is processed. A timer belongs "
+                "to the key of a record: set and delete it in process or on_timer"
             )
             raise PenstockError(msg)
         return key

@@ -128,8 +128,8 @@ class UserOperator(Operator):
                 else f"returned {short_repr(given)}"
             )
             msg = (
-                f"handle_event {what}. It emits nothing: keep what it wants to emit, and emit it in "
-                "process or prepare_snapshot_pre_barrier"
+                f"handle_event {what}. It can't emit: keep the records, and emit them in process or "
+                "prepare_snapshot_pre_barrier"
             )
             raise PenstockError(msg)
 
@@ -268,7 +268,7 @@ class UserOperator(Operator):
             msg += "the function of key_by must give a record the same key in every process"
         else:
             self._at = at
-            msg += "give by_key rows that process got"
+            msg += "give by_key the rows that process received"
         raise PenstockError(msg)
 
 

@@ -50,12 +50,12 @@ class EventTime:
         The status `ACTIVE` goes in front of the watermark, `IDLE` behind it.
         """
         if status is StreamStatus.ACTIVE:
-            yield from self._chain.process_status(status)
+            yield from self._chain.process_time(status)
         if watermark is not None and (self._reached is None or watermark > self._reached):
             self._reached = watermark
-            yield from self._chain.process_watermark(watermark)
+            yield from self._chain.process_time(watermark)
         if status is StreamStatus.IDLE:
-            yield from self._chain.process_status(status)
+            yield from self._chain.process_time(status)
 
 
 class Phase(Enum):

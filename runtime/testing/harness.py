@@ -197,13 +197,13 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             timestamp: Event time in microseconds.
             stop_after: Number of output rows after which the rest is dropped, as for `push`.
         """
-        return self._drain(self._chain.process_watermark(Watermark(timestamp)), stop_after)
+        return self._drain(self._chain.process_time(Watermark(timestamp)), stop_after)
 
     @checked_keywords
     def push_status(self, *, idle: bool) -> list[Any]:
         """Make the input idle or active, and return the emitted rows."""
         status = StreamStatus.IDLE if idle else StreamStatus.ACTIVE
-        return self._drain(self._chain.process_status(status))
+        return self._drain(self._chain.process_time(status))
 
     @checked_keywords
     def advance(self, duration: Duration) -> list[Any]:

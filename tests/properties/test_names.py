@@ -78,7 +78,7 @@ def test_what_can_not_be_a_name_is_refused_with_the_reason_everywhere(name: Any)
 
 def test_a_resource_that_ray_would_not_take_is_refused() -> None:
     stream = StreamEnvironment().from_collection("in", [1])
-    with pytest.raises(GraphError, match="Ray takes ASCII characters alone"):
+    with pytest.raises(GraphError, match="Ray takes only ASCII characters"):
         stream.map(abs, resources={"Übung": 1})
     stream.map(abs, resources={"host-1/a b": 1})
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast, get_args
 
-from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
     check_flag,
     need_object,
+    refusals,
     refuse,
 )
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
@@ -105,10 +105,8 @@ def add_aggregate(
 ) -> DataStream[Any]:
     key = _column_key(key_selector)
     aggregation = _checked_aggregation(call.columns, key)
-    try:
+    with refusals("aggregate"):
         every = None if call.emit_every is None else seconds_in("emit_every", call.emit_every, above=0.0)
-    except ConfigurationError as error:
-        refuse(f"aggregate: {error}")
     has_combiner = call.combine and aggregation.combines
     if has_combiner:
         factory = partial(CombineOperator, key, aggregation)
@@ -229,10 +227,8 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
         for column in function.columns:
             if not isinstance(column, str):
                 refuse(f"aggregate: {name} reads {column!r}, which is no name of a column")
-    try:
+    with refusals("aggregate"):
         aggregation = Aggregation(key.state_names, functions)
-    except ConfigurationError as error:
-        refuse(f"aggregate: {error}")
     _check_key_names(aggregation, key)
     return aggregation
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn, ParamSpec, TypedDict, TypeVar, get_args
 
 from penstock.runtime.config.job_config import HeapState, StateBackend
-from penstock.runtime.errors import GraphError
+from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.names import nearest_name, problem_with_name
 from penstock.runtime.user_location import user_location
@@ -27,6 +27,19 @@ def refuse(what: str) -> NoReturn:
     """Raise a `GraphError` that begins with the user's line."""
     msg = f"{user_location()}: {what}"
     raise GraphError(msg)
+
+
+class refusals:
+    """Context that raises a `ConfigurationError` of its block as a `GraphError` with the user's line."""
+
+    def __init__(self, call: str = "") -> None:
+        self._start = f"{call}: " if call else ""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ConfigurationError):
+            refuse(f"{self._start}{error}")
 
 
 def need_function(call: str, function: object) -> None:
@@ -132,6 +145,11 @@ class OperatorOptions(TypedDict, total=False):
 _OWN_OPTIONS: Final = {"CPU": "num_cpus", "GPU": "num_gpus"}
 OPTION_NAMES: Final = tuple(OperatorOptions.__annotations__)
 
+#: `checked_call` for methods without operator options, with them, and with keywords that they check.
+checked = checked_call()
+checked_with_options = checked_call(OPTION_NAMES)
+checked_with_keywords = checked_call(takes_others=True)
+
 
 def check_options(call: str, options: OperatorOptions) -> None:
     """Refuse invalid values; `None` is the same as not given."""
@@ -155,9 +173,9 @@ def _check_resources(call: str, resources: object) -> None:
     for name, amount in resources.items():
         problem = problem_with_name(name)
         if problem is None and not str(name).isascii():
-            problem = "Ray takes ASCII characters alone for them: give the nodes another name"
+            problem = "Ray takes only ASCII characters: give the resource of the nodes another name"
         if problem is not None:
-            refuse(f"{call}: resources have names of Ray's: {problem} ({name!r:.80})")
+            refuse(f"{call}: resources: {problem} ({name!r:.80})")
         if name in _OWN_OPTIONS:
             refuse(f"{call}: give {_OWN_OPTIONS[name]}={amount!r:.80} instead of resources={{{name!r}: ...}}")
         if not _is_amount(amount):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack, overloa
 
 import pyarrow.compute as pc
 
-from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import TakesSchema, Upstream
 from penstock.runtime.graph.streams.checked_call import (
-    OPTION_NAMES,
     OperatorOptions,
     WrongStreamError,
-    checked_call,
+    checked,
+    checked_with_options,
     need_function,
     need_object,
+    refusals,
     refuse,
 )
 from penstock.runtime.graph.streams.record_operations import RecordOperations
@@ -63,7 +63,7 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
         if problem is not None:
             refuse(f"split: {problem} ({name!r:.80})")
         if name == REST:
-            refuse("split: 'rest' is the stream of what no predicate takes; choose another name")
+            refuse("split: 'rest' is the stream of the records that no predicate takes; choose another name")
         if not isinstance(predicate, pc.Expression):
             need_function(f"split: {name!r}", predicate)
         if inspect.isclass(predicate):
@@ -78,11 +78,6 @@ def _split(predicates: Any) -> tuple[str, dict[str, Any], OperatorFactory]:
         return shown(predicates), by_tag, partial(SplitExpressionsOperator, by_tag)
     names = ", ".join(map(function_name, predicates.values()))
     return names, by_tag, partial(SplitOperator, by_tag)
-
-
-_options = checked_call(OPTION_NAMES)
-_plain = checked_call()
-_columns = checked_call(takes_others=True)
 
 
 class DataStream(RecordOperations[T_co]):
@@ -102,7 +97,7 @@ class DataStream(RecordOperations[T_co]):
         """The environment of the stream's job."""
         return self._builder.environment
 
-    @_options
+    @checked_with_options
     def process(
         self, id: str, function: ProcessFunction[T_co, R], **options: Unpack[OperatorOptions]
     ) -> DataStream[R]:
@@ -120,7 +115,7 @@ class DataStream(RecordOperations[T_co]):
             "process", what, factory, self._inputs, id, options, stateful=True, function=function
         )
 
-    @_options
+    @checked_with_options
     def transform(self, id: str, operator: Operator, **options: Unpack[OperatorOptions]) -> DataStream[Any]:
         """Run an operator of your own; see `Operator`.
 
@@ -131,7 +126,7 @@ class DataStream(RecordOperations[T_co]):
         """
         return self._transformed(id, operator, options)
 
-    @_options
+    @checked_with_options
     def assign_timestamps_and_watermarks(
         self,
         strategy: WatermarkStrategy[T_co],
@@ -149,8 +144,7 @@ class DataStream(RecordOperations[T_co]):
                 column or assigner unless the source gives timestamps.
             **options: See `OperatorOptions`.
         """
-        if not isinstance(strategy, WatermarkStrategy):
-            refuse(f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {strategy!r:.80}")
+        need_object("assign_timestamps_and_watermarks", strategy, WatermarkStrategy)
         if strategy.alignment is not None:
             refuse(
                 "assign_timestamps_and_watermarks: only a source can wait for others, so a strategy "
@@ -171,7 +165,7 @@ class DataStream(RecordOperations[T_co]):
     @overload
     def key_by(self, key: str | list[str] | tuple[str, ...]) -> KeyedStream[T_co, Any]: ...
 
-    @_plain
+    @checked
     def key_by(
         self, key: Callable[[T_co], Any] | str | list[str] | tuple[str, ...]
     ) -> KeyedStream[T_co, Any]:
@@ -192,7 +186,7 @@ class DataStream(RecordOperations[T_co]):
         keyed = self._partitioned(Partitioner(Partitioning.KEY_GROUP, selector))
         return KeyedStream(keyed._builder, keyed._inputs, selector)
 
-    @_plain
+    @checked
     def window_all(self, assigner: WindowAssigner | RecordWindowAssigner[T_co]) -> AllWindowedStream[T_co]:
         """Group all records by windows, without keys, in one subtask.
 
@@ -201,7 +195,7 @@ class DataStream(RecordOperations[T_co]):
         """
         return self._all_windowed(WindowSettings.of("window_all", assigner))
 
-    @_plain
+    @checked
     def count_window_all(self, size: int, slide: int | None = None) -> AllWindowedStream[T_co]:
         """Group all records by count, without keys, in one subtask.
 
@@ -211,7 +205,7 @@ class DataStream(RecordOperations[T_co]):
         """
         return self._all_windowed(WindowSettings.of_counts("count_window_all", size, slide))
 
-    @_plain
+    @checked
     def union(self: DataStream[U], *others: DataStream[U]) -> DataStream[U]:
         """Merge streams; the order of records of different streams is not defined."""
         inputs = list(self._inputs)
@@ -224,17 +218,17 @@ class DataStream(RecordOperations[T_co]):
             inputs += other._inputs
         return DataStream(self._builder, tuple(inputs))
 
-    @_plain
+    @checked
     def rebalance(self) -> DataStream[T_co]:
         """Spread the records evenly over the subtasks of the next operator."""
         return self._partitioned(Partitioner(Partitioning.REBALANCE))
 
-    @_plain
+    @checked
     def broadcast(self) -> DataStream[T_co]:
         """Send every record to all subtasks of the next operator."""
         return self._partitioned(Partitioner(Partitioning.BROADCAST))
 
-    @_options
+    @checked_with_options
     def split(
         self,
         predicates: Mapping[str, Callable[[T_co], object] | pc.Expression],
@@ -265,7 +259,7 @@ class DataStream(RecordOperations[T_co]):
         rest = self._builder.add("split", what, factory, self._inputs, id, options, side_outputs=tags)
         return {name: rest.side_output(name) for name in predicates} | {REST: rest}
 
-    @_plain
+    @checked
     def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:
         """Return a side output of the operator that emits this stream.
 
@@ -287,7 +281,7 @@ class DataStream(RecordOperations[T_co]):
             refuse(f"side_output: {producer.operator.name} has no side output {name!r}; {has}")
         return DataStream(self._builder, (replace(self._inputs[0], tag=name),))
 
-    @_plain
+    @checked
     def dead_letters(self) -> DataStream[DeadLetter]:
         """Return the records that the source could not read, with the reasons.
 
@@ -295,13 +289,10 @@ class DataStream(RecordOperations[T_co]):
         """
         return self.side_output(DEAD_LETTERS)
 
-    @_options
+    @checked_with_options
     def sink(self, id: str, sink: Sink[T_co], **options: Unpack[OperatorOptions]) -> None:
         """Write every record to `sink`; the id must stay the same when the program changes."""
-        if isinstance(sink, type):
-            refuse(f"sink: give an object, {sink.__name__}(...), not the class {sink.__name__}")
-        if not isinstance(sink, Sink):
-            refuse(f"sink: {sink!r:.80} has no method `writer(context)`, so it is no Sink")
+        need_object("sink", sink, Sink, ": it has no method `writer(context)`")
         what, factory = type(sink).__name__, partial(SinkOperator, sink)
         self._builder.add("sink", what, factory, self._inputs, id, options, stateful=True, is_sink=True)
         if isinstance(sink, TakesSchema):
@@ -336,10 +327,8 @@ class DataStream(RecordOperations[T_co]):
 
 
 def _key_selector(key: Any) -> Callable[[Any], Any]:
-    try:
+    with refusals("key_by"):
         named = as_column_key(key)
-    except ConfigurationError as error:
-        refuse(f"key_by: {error}")
     if named is not None:
         return named
     need_function("key_by", key)

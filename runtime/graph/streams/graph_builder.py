@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
-from penstock.runtime.graph.streams.checked_call import OperatorOptions, check_options, refuse
+from penstock.runtime.graph.streams.checked_call import OperatorOptions, check_options, refusals, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.source import Source
@@ -118,10 +117,8 @@ def _declared_states(
     kind: str, function: object, operator_id: str | None, *, keyed: bool
 ) -> tuple[StateInfo, ...]:
     declaring = function.kind if isinstance(function, FunctionClass) else type(function)
-    try:
+    with refusals(kind):
         states = infos_of(declaring)
-    except ConfigurationError as error:
-        refuse(f"{kind}: {error}")
     of_keys = ", ".join(repr(state.name) for state in states if state.is_keyed)
     if of_keys and not keyed:
         refuse(
@@ -137,7 +134,5 @@ def _declared_states(
 
 
 def _side_outputs(kind: str, function: object) -> tuple[str, ...]:
-    try:
+    with refusals(kind):
         return tuple(tags_of(type(function)))
-    except ConfigurationError as error:
-        refuse(f"{kind}: {error}")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.graph.streams.aggregate import add_aggregate, function_or_columns
 from penstock.runtime.graph.streams.checked_call import (
-    OPTION_NAMES,
     OperatorOptions,
-    checked_call,
+    checked,
+    checked_with_keywords,
+    checked_with_options,
     need_function,
     need_object,
 )
@@ -38,10 +39,6 @@ K = TypeVar("K")
 R = TypeVar("R")
 A = TypeVar("A")
 
-_options = checked_call(OPTION_NAMES)
-_plain = checked_call()
-_any = checked_call(takes_others=True)
-
 
 class KeyedStream(GroupedStream, Generic[T, K]):
     """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
@@ -55,7 +52,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         "process(id, function) first"
     )
 
-    @_options
+    @checked_with_options
     def reduce(
         self, id: str, function: Callable[[T, T], T], **options: Unpack[OperatorOptions]
     ) -> DataStream[T]:
@@ -96,7 +93,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         **functions: AnyAggregate,
     ) -> DataStream[dict[str, Any]]: ...
 
-    @_any
+    @checked_with_keywords
     def aggregate(self, id: str, function: Any = None, **named: Any) -> DataStream[Any]:
         """Fold all records of a key into an accumulator, and emit its result so far.
 
@@ -122,7 +119,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             "aggregate", what, factory, self._inputs, id, call.options, stateful=True, keyed=True
         )
 
-    @_options
+    @checked_with_options
     def process(
         self, id: str, function: KeyedProcessFunction[K, T, R], **options: Unpack[OperatorOptions]
     ) -> DataStream[R]:
@@ -149,7 +146,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             function=function,
         )
 
-    @_options
+    @checked_with_options
     def transform(self, id: str, operator: Operator, **options: Unpack[OperatorOptions]) -> DataStream[Any]:
         """Run an operator of your own with state for each key; see `Operator`.
 
@@ -160,7 +157,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """
         return self._transformed(id, operator, options, self._key_selector)
 
-    @_plain
+    @checked
     def window(self, assigner: WindowAssigner | RecordWindowAssigner[T]) -> WindowedStream[T, K]:
         """Group each key's records by windows.
 
@@ -173,7 +170,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         settings = WindowSettings.of("window", assigner)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
 
-    @_plain
+    @checked
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream[T, K]:
         """Group each key's records by count, in the order of arrival.
 

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
-    checked_call,
+    checked_with_keywords,
+    checked_with_options,
     need_function,
     refuse,
 )
@@ -139,10 +140,6 @@ def _check_constructor(call: str, kind: type, args: tuple[Any, ...], kwargs: Map
         )
 
 
-_options = checked_call(OPTION_NAMES)
-_columns = checked_call(takes_others=True)
-
-
 class RecordOperations(QuickLooks[T_co]):
     """Methods of a `DataStream` that work on each record or batch alone."""
 
@@ -162,7 +159,7 @@ class RecordOperations(QuickLooks[T_co]):
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]: ...
 
-    @_options
+    @checked_with_options
     def map(
         self,
         function: Callable[..., Any],
@@ -200,7 +197,7 @@ class RecordOperations(QuickLooks[T_co]):
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]: ...
 
-    @_options
+    @checked_with_options
     def flat_map(
         self,
         function: Callable[..., Any],
@@ -238,7 +235,7 @@ class RecordOperations(QuickLooks[T_co]):
         **options: Unpack[OperatorOptions],
     ) -> DataStream[T_co]: ...
 
-    @_options
+    @checked_with_options
     def filter(
         self,
         function: Callable[..., object] | pc.Expression,
@@ -266,7 +263,7 @@ class RecordOperations(QuickLooks[T_co]):
         given = _given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("filter", given, partial(FilterOperator, given), id, options)
 
-    @_columns
+    @checked_with_keywords
     def select(
         self,
         *names: str,
@@ -285,7 +282,7 @@ class RecordOperations(QuickLooks[T_co]):
         """
         return self._selected("select", names, columns, id, others)
 
-    @_columns
+    @checked_with_keywords
     def with_columns(
         self,
         columns: Mapping[str, pc.Expression] | None = None,
@@ -350,7 +347,7 @@ class RecordOperations(QuickLooks[T_co]):
         **options: Unpack[OperatorOptions],
     ) -> DataStream[dict[str, Any]]: ...
 
-    @_options
+    @checked_with_options
     def map_batches(
         self,
         function: Callable[..., Any],

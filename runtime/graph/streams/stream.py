@@ -29,7 +29,7 @@ from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.drawing import graph_page
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
-from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked_call, need_object, refuse
+from penstock.runtime.graph.streams.checked_call import OperatorOptions, checked, need_object, refuse
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import BatchFormats, Operator
 from penstock.runtime.operators.sinks import Sink, SinkOperator
@@ -170,7 +170,7 @@ class Stream:
 class QuickLooks(Stream, Generic[T_co]):
     """Methods of a `DataStream` that return its rows to the program."""
 
-    @checked_call()
+    @checked
     def take(self, limit: int = 20, *, timeout: Duration | None = None) -> list[T_co]:
         """Run the part of the graph that leads to this stream, and return its first records.
 
@@ -187,7 +187,7 @@ class QuickLooks(Stream, Generic[T_co]):
         """
         return self._look(limit, timeout)
 
-    @checked_call()
+    @checked
     def collect(self, *, timeout: Duration | None = None) -> list[T_co]:
         """Run the part of the graph that leads to this stream to its end, and return all records.
 
@@ -202,13 +202,13 @@ class QuickLooks(Stream, Generic[T_co]):
         """
         return self._look(None, timeout)
 
-    @checked_call()
+    @checked
     def show(self, limit: int = 20, *, timeout: Duration | None = None) -> None:
         """Print the records of `take`, one a line; `take` describes the arguments."""
         for row in self._look(limit, timeout):
             print(row)
 
-    @checked_call()
+    @checked
     def to_pandas(self, limit: int | None = None, *, timeout: Duration | None = None) -> DataFrame:
         """The records of `collect`, or of `take(limit)`, as a `pandas.DataFrame`.
 
@@ -228,15 +228,15 @@ class QuickLooks(Stream, Generic[T_co]):
 
     def _look(self, limit: int | None, timeout: Duration | None) -> list[T_co]:
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-            refuse(f"a quick look needs a number of rows from 0 on, not {limit!r:.80}")
+            refuse(f"a quick look needs a number of rows of at least 0, not {limit!r:.80}")
         if timeout is not None:
             seconds_in("timeout", timeout)
         environment = self._builder.environment
         executor = environment.executor
         if not isinstance(executor, BringsRows):
             msg = (
-                f"{type(executor).__name__} has no method `rows(job, config, limit, timeout)`, so it brings "
-                "no rows back; write them with a sink"
+                f"{type(executor).__name__} has no method `rows(job, config, limit, timeout)`, so it can't "
+                "return rows; write them with a sink"
             )
             raise ConfigurationError(msg)
         config = replace(environment.config, checkpointing=None, restart=NoRestart())

@@ -11,7 +11,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checks import Location, location
 from penstock.runtime.config.job_config import AllowPickle, JobConfig, StateBackend
 from penstock.runtime.config.restart import RestartConfig
-from penstock.runtime.errors import ConfigurationError, GraphError
+from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.drawing import graph_page
@@ -26,11 +26,13 @@ from penstock.runtime.graph.executor import (
 from penstock.runtime.graph.graph_info import describe, graph_info
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, JobGraph
 from penstock.runtime.graph.streams.checked_call import (
-    OPTION_NAMES,
     OperatorOptions,
     check_flag,
     check_parallelism,
-    checked_call,
+    checked,
+    checked_with_options,
+    need_object,
+    refusals,
     refuse,
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
@@ -75,7 +77,7 @@ class StreamEnvironment(NearestMembers):
         DataStream(filter(lambda))
     """
 
-    @checked_call()
+    @checked
     def __init__(
         self,
         name: str = "job",
@@ -104,11 +106,10 @@ class StreamEnvironment(NearestMembers):
             "state_backend": state_backend,
         }
         changes = {setting: value for setting, value in given.items() if value is not None}
-        if config is not None and not isinstance(config, JobConfig):
-            refuse(f"StreamEnvironment: config must be a JobConfig, not {config!r:.80}")
-        if executor is not None and (isinstance(executor, type) or not isinstance(executor, Executor)):
-            what = f"{executor!r:.80} has no method `submit(job, config)`, so it is no Executor"
-            refuse(f"StreamEnvironment: {what}")
+        if config is not None:
+            need_object("StreamEnvironment: config", config, JobConfig)
+        if executor is not None:
+            need_object("StreamEnvironment", executor, Executor, ": it has no method `submit(job, config)`")
         check_flag("StreamEnvironment", "chaining", chaining)
         self._config = replace(config if config is not None else JobConfig(), **changes)
         self._chaining = chaining
@@ -139,7 +140,7 @@ class StreamEnvironment(NearestMembers):
         """Whether operators run in chains."""
         return self._chaining
 
-    @checked_call(OPTION_NAMES)
+    @checked_with_options
     def from_source(
         self,
         id: str,
@@ -160,15 +161,10 @@ class StreamEnvironment(NearestMembers):
         Raises:
             GraphError: An argument is invalid; the message names the user's line.
         """
-        if isinstance(source, type):
-            refuse(f"from_source: give an object, {source.__name__}(...), not the class itself")
-        if not isinstance(source, Source):
-            refuse(
-                f"from_source: {source!r:.80} has no methods `splits(parallelism)` and "
-                "`reader(context, splits)`, so it is no Source"
-            )
-        if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
-            refuse(f"from_source: watermarks must be a WatermarkStrategy, not {watermarks!r:.80}")
+        methods = "methods `splits(parallelism)` and `reader(context, splits)`"
+        need_object("from_source", source, Source, f": it has no {methods}")
+        if watermarks is not None:
+            need_object("from_source: watermarks", watermarks, WatermarkStrategy)
         what = type(source).__name__
         return self._builder.add(
             "source",
@@ -183,7 +179,7 @@ class StreamEnvironment(NearestMembers):
             side_outputs=(DEAD_LETTERS,),
         )
 
-    @checked_call(OPTION_NAMES)
+    @checked_with_options
     def from_collection(
         self, id: str, values: Iterable[T], **options: Unpack[OperatorOptions]
     ) -> DataStream[T]:
@@ -217,7 +213,7 @@ class StreamEnvironment(NearestMembers):
         finally:
             graph.shrink_to(before)
 
-    @checked_call()
+    @checked
     def build(self, *, chaining: bool | None = None) -> JobGraph:
         """Chain the operators into the job graph that would be deployed.
 
@@ -259,7 +255,7 @@ class StreamEnvironment(NearestMembers):
         graph, name, chaining = self._builder.graph, self._name, self._chaining
         return graph_page(repr(self), lambda: build_job_graph(graph, name, chaining=chaining), note)
 
-    @checked_call()
+    @checked
     def submit(
         self,
         name: str | None = None,
@@ -287,17 +283,15 @@ class StreamEnvironment(NearestMembers):
             job = replace(job, name=_checked_name(name))
         check_flag("submit", "allow_non_restored_state", allow_non_restored_state)
         if restore_from is not None:
-            try:
+            with refusals():
                 start = location("restore_from", restore_from)
-            except ConfigurationError as error:
-                refuse(str(error))
             job = replace(job, restore_from=start, allow_non_restored_state=allow_non_restored_state)
         elif allow_non_restored_state:
             refuse("allow_non_restored_state=True has no effect without restore_from=...")
         check_state_backends(job, self._config)
         return self.executor.submit(job, self._config)
 
-    @checked_call()
+    @checked
     def run(
         self,
         name: str | None = None,
@@ -340,7 +334,5 @@ class StreamEnvironment(NearestMembers):
 
 
 def _checked_name(name: object) -> str:
-    try:
+    with refusals():
         return checked_name("the name of the job", name)
-    except ConfigurationError as error:
-        refuse(str(error))

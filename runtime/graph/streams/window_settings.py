@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.graph.streams.checked_call import refusals, refuse
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.operators.windows.trigger import Trigger
@@ -93,7 +93,7 @@ class WindowSettings:
         if self.records.is_merging and not trigger.can_merge:
             refuse(
                 f"trigger: windows of {self.assigner!r} merge, and {trigger!r} can't: "
-                "write on_merge(window, ctx), which sets the timers of the window that was made of several"
+                "write on_merge(window, ctx), which sets the timers of the merged window"
             )
         self._check_time_of(trigger)
         return replace(self, own_trigger=trigger)
@@ -106,10 +106,8 @@ class WindowSettings:
     def with_lateness(self, lateness: Duration) -> WindowSettings:
         if not self.records.is_event_time:
             refuse(f"allowed_lateness: {self.assigner!r} are not of event time, so no record is late")
-        try:
+        with refusals("allowed_lateness"):
             return replace(self, lateness=micros_in("lateness", lateness, at_least=0))
-        except ConfigurationError as error:
-            refuse(f"allowed_lateness: {error}")
 
     def with_late_tag(self, tag: object) -> WindowSettings:
         if not isinstance(tag, OutputTag):
@@ -122,8 +120,8 @@ class WindowSettings:
         trigger = self.own_trigger
         if self.own_evictor is not None and call != "apply":
             refuse(
-                f"{call}: an evictor takes records out of a window, and {call} does not keep them; "
-                "use apply, which gets the records that are left"
+                f"{call}: an evictor removes records from a window, and {call} does not keep them; "
+                "use apply, which receives the remaining records"
             )
         if trigger is None and self.records.is_endless:
             refuse(f"{call}: {self.assigner!r} never end; say when they emit: .trigger(CountTrigger(100))")

@@ -22,10 +22,11 @@ from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.aggregate import add_windowed_aggregate, function_or_columns
 from penstock.runtime.graph.streams.checked_call import (
-    OPTION_NAMES,
     OperatorOptions,
     WrongStreamError,
-    checked_call,
+    checked,
+    checked_with_keywords,
+    checked_with_options,
     need_function,
     refuse,
 )
@@ -61,10 +62,6 @@ V = TypeVar("V")
 R = TypeVar("R")
 #: Arguments of window functions before the window: the key, or none.
 Keys = TypeVarTuple("Keys")
-
-_options = checked_call(OPTION_NAMES)
-_plain = checked_call()
-_any = checked_call(takes_others=True)
 
 
 class GroupedStream(Stream):
@@ -109,7 +106,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         super().__init__(builder, inputs, key_selector)
         self._settings = settings
 
-    @_plain
+    @checked
     def trigger(self, trigger: Trigger[T]) -> Self:
         """Replace the assigner's trigger, which decides when windows emit.
 
@@ -118,7 +115,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """
         return self._with(self._settings.with_trigger(trigger))
 
-    @_plain
+    @checked
     def evictor(self, evictor: Evictor[T]) -> Self:
         """Remove records from a window when it emits; only `apply` supports this.
 
@@ -127,7 +124,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """
         return self._with(self._settings.with_evictor(evictor))
 
-    @_plain
+    @checked
     def allowed_lateness(self, lateness: Duration) -> Self:
         """Keep event-time windows for a while after their end, and emit again for each late record.
 
@@ -136,7 +133,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         """
         return self._with(self._settings.with_lateness(lateness))
 
-    @_plain
+    @checked
     def side_output_late_data(self, tag: OutputTag[T]) -> Self:
         """Give the side output of late records a tag of your own, instead of the name `late_records`.
 
@@ -159,7 +156,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]: ...
 
-    @_options
+    @checked_with_options
     def reduce(
         self,
         id: str,
@@ -211,7 +208,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         **functions: AnyAggregate,
     ) -> DataStream[dict[str, Any]]: ...
 
-    @_any
+    @checked_with_keywords
     def aggregate(
         self, id: str, function: Any = None, window_function: Any = None, **named: Any
     ) -> DataStream[Any]:
@@ -247,7 +244,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         contents = partial(AggregatedContents, call.function)
         return self._add(id, "aggregate", what, contents, call.options, window_function)
 
-    @_options
+    @checked_with_options
     def apply(
         self,
         id: str,

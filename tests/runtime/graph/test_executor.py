@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.executor import EXECUTOR_GROUP, Executor, load_executor
+from penstock.runtime.graph.executor import EXECUTOR_GROUP, Executor, find_executor
 
 
 class NullExecutor:
@@ -29,26 +29,26 @@ def plugin(name: str, attribute: str = "NullExecutor") -> EntryPoint:
 
 
 def test_the_only_installed_executor_is_taken_whatever_its_name() -> None:
-    executor = load_executor([plugin("mine")])
+    executor = find_executor([plugin("mine")])
     assert isinstance(executor, NullExecutor)
     assert isinstance(executor, Executor)
 
 
 def test_ray_is_taken_among_several() -> None:
     broken = EntryPoint("other", "no_such_module:x", EXECUTOR_GROUP)
-    assert isinstance(load_executor([broken, plugin("ray")]), NullExecutor)
+    assert isinstance(find_executor([broken, plugin("ray")]), NullExecutor)
 
 
 def test_with_none_installed_the_error_says_what_to_do() -> None:
     with pytest.raises(ConfigurationError, match=r"pip install penstock.*executor="):
-        load_executor([])
+        find_executor([])
 
 
 def test_several_executors_without_ray_are_refused_by_their_names() -> None:
     with pytest.raises(ConfigurationError, match="no executor 'ray' is installed; there are: dask, mine"):
-        load_executor([plugin("mine"), plugin("dask")])
+        find_executor([plugin("mine"), plugin("dask")])
 
 
 def test_something_else_than_an_executor_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'mine' .*has no method `submit"):
-        load_executor([plugin("mine", "nothing")])
+        find_executor([plugin("mine", "nothing")])

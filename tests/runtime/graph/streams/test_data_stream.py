@@ -183,7 +183,10 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.split({"a": 3}), "split: 'a' needs a function, not 3"),
         (lambda s, sink: s.split({"a": Seen}), "split: 'a' needs a function, not the class Seen"),
         (lambda s, sink: s.split({7: abs}), "split: a name must be a string"),
-        (lambda s, sink: s.split({"rest": abs}), "split: 'rest' is the stream of what no predicate takes"),
+        (
+            lambda s, sink: s.split({"rest": abs}),
+            "split: 'rest' is the stream of the records that no",
+        ),
         (
             lambda s, sink: s.split({"\u00e9": abs, "e\u0301": abs}),
             "split: two names are the same in Unicode's normal form C",

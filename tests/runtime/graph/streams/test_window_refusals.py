@@ -155,15 +155,15 @@ def test_windows_and_triggers_that_do_not_fit_are_refused_where_they_are_written
         ),
         (
             lambda s: s.key_by(abs).window(TEN).evictor(CountEvictor(3)).reduce("most", max),
-            "reduce: an evictor takes records out of a window, and reduce does not keep them; use apply",
+            "reduce: an evictor removes records from a window, and reduce does not keep them; use apply",
         ),
         (
             lambda s: s.key_by(abs).window(TEN).evictor(CountEvictor(3)).aggregate("sum", Total()),
-            "aggregate: an evictor takes records out of a window, and aggregate does not .*; use apply",
+            "aggregate: an evictor removes records from a window, and aggregate does not .*; use apply",
         ),
         (
             lambda s: s.window_all(TEN).evictor(CountEvictor(3)).reduce("most", max),
-            "reduce: an evictor takes records out of a window",
+            "reduce: an evictor removes records from a window",
         ),
         (
             lambda s: s.key_by(abs).window(GlobalWindows()).reduce("most", max),

@@ -136,7 +136,7 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
         ),
         (
             lambda s, w: s.environment.from_source("other", CollectionSource([1]), watermarks=5),
-            "from_source: watermarks must be a WatermarkStrategy, not 5",
+            "from_source: watermarks: 5 is no WatermarkStrategy",
         ),
         (
             lambda s, w: s.assign_timestamps_and_watermarks(STRATEGY.with_alignment("all", 5)),
@@ -144,7 +144,7 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
         ),
         (
             lambda s, w: s.assign_timestamps_and_watermarks(abs),
-            "assign_timestamps_and_watermarks needs a WatermarkStrategy, not <built-in function abs>",
+            "assign_timestamps_and_watermarks: <built-in function abs> is no WatermarkStrategy",
         ),
         (lambda s, w: s.assign_timestamps_and_watermarks(), "missing a required argument: 'strategy'"),
         (lambda s, w: s.assign_timestamps_and_watermarks(STRATEGY, id=""), "id must not be empty"),

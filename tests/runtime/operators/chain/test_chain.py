@@ -93,7 +93,7 @@ def test_an_empty_chain_passes_batches_on_as_the_source_before_it():
     emitted = []
     chain = OperatorChain([], lambda *emission: emitted.append(emission), emitted.append, source=a_source())
     batch = RowBatch([1])
-    assert [*chain.process(batch), *chain.process_watermark(Watermark(1)), *chain.end_of_data()] == [None]
+    assert [*chain.process(batch), *chain.process_time(Watermark(1)), *chain.end_of_data()] == [None]
     assert emitted == [(0, None, batch), Watermark(1)]
 
 
@@ -128,7 +128,7 @@ def test_side_outputs_leave_with_the_index_of_their_operator(open_chain):
 
 def test_a_watermark_reaches_an_operator_after_what_it_fired_above():
     chain, log, emitted = two()
-    list(chain.process_watermark(Watermark(7)))
+    list(chain.process_time(Watermark(7)))
     assert log == ["first watermark 7", "second row first@7", "second watermark 7", "7 left"]
     assert emitted == [(1, "first@7"), (1, "second@7")]
 
@@ -198,7 +198,7 @@ def test_only_operators_whose_open_was_tried_are_closed():
 def test_a_failure_below_is_not_blamed_on_the_operator_above():
     chain, _, _ = two(fail_on="row first@3")
     with pytest.raises(OperatorError) as raised:
-        list(chain.process_watermark(Watermark(3)))
+        list(chain.process_time(Watermark(3)))
     assert raised.value.location.operator == "second"
     assert not chain.is_busy
 
@@ -207,7 +207,7 @@ def test_no_snapshot_is_taken_in_the_middle_of_a_batch():
     chain, _, _ = two()
     work = chain.process(RowBatch([1, 2]))
     next(work)
-    with pytest.raises(RuntimeError, match="checkpoint 9 was asked for in the middle of a batch"):
+    with pytest.raises(RuntimeError, match="checkpoint 9 was taken in the middle of a batch"):
         chain.snapshot(9)
     with pytest.raises(RuntimeError, match="before the last was finished"):
         next(chain.process(RowBatch([3])))

@@ -83,13 +83,13 @@ def test_the_chain_can_be_left_in_the_middle_of_what_a_made_watermark_fires(open
 
 def test_watermarks_from_above_end_where_others_are_made(open_chain):
     running, log = marked(open_chain)
-    list(running.chain.process_watermark(Watermark(7)))
+    list(running.chain.process_time(Watermark(7)))
     assert (log, running.watermarks) == ([], [])
 
 
 def test_only_the_end_of_time_passes_an_operator_that_makes_watermarks(open_chain):
     running, log = marked(open_chain)
-    list(running.chain.process_watermark(Watermark(END_OF_TIME)))
+    list(running.chain.process_time(Watermark(END_OF_TIME)))
     assert log == [f"below watermark {END_OF_TIME}"]
     assert running.watermarks == [Watermark(END_OF_TIME)]
     assert running.rows() == [f"below@{END_OF_TIME}"]
@@ -107,7 +107,7 @@ def test_the_end_of_time_comes_behind_what_it_fires_above(open_chain):
     below = Recorder("below", log)
     running = open_chain(above, Numbers(), below)
     log.clear()
-    list(running.chain.process_watermark(Watermark(END_OF_TIME)))
+    list(running.chain.process_time(Watermark(END_OF_TIME)))
     assert log == [
         f"above watermark {END_OF_TIME}",
         f"below row above@{END_OF_TIME}",
@@ -161,7 +161,7 @@ def test_windows_fire_in_the_chain_that_makes_their_watermarks(open_chain):
     assert running.watermarks == [Watermark(9 * 1_000_000 - 1), Watermark(15 * 1_000_000 - 1)]
     list(running.chain.process(RowBatch([("a", 3)])))
     assert running.rows("late_records") == [("a", 3)]
-    list(running.chain.process_watermark(Watermark(END_OF_TIME)))
+    list(running.chain.process_time(Watermark(END_OF_TIME)))
     assert running.rows()[1:] == [("sum", "a", 11), ("sum", "b", 15)]
 
 
@@ -203,8 +203,8 @@ def with_statuses(open_chain: Callable[..., Any], *operators: Operator) -> tuple
 def test_what_is_kept_back_leaves_in_front_of_idle(open_chain):
     chain, told = with_statuses(open_chain, KeepsBack(), MapOperator(lambda n: -n))
     list(chain.process(RowBatch([1, 2])))
-    list(chain.process_status(StreamStatus.ACTIVE))
-    list(chain.process_status(StreamStatus.IDLE))
+    list(chain.process_time(StreamStatus.ACTIVE))
+    list(chain.process_time(StreamStatus.IDLE))
     assert told == [StreamStatus.ACTIVE, [-1, -2], StreamStatus.IDLE]
 
 
@@ -217,11 +217,11 @@ def test_a_status_made_in_the_chain_passes_the_operators_below(open_chain):
 def test_a_status_from_above_ends_where_watermarks_are_made(open_chain):
     chain, told = with_statuses(open_chain, KeepsBack(), Marker())
     list(chain.process(RowBatch([5])))
-    list(chain.process_status(StreamStatus.IDLE))
+    list(chain.process_time(StreamStatus.IDLE))
     assert told == [[5], Watermark(5)], "what was kept back goes on"
 
 
 def test_a_chain_without_operators_passes_statuses_on(open_chain):
     chain, told = with_statuses(open_chain)
-    list(chain.process_status(StreamStatus.IDLE))
+    list(chain.process_time(StreamStatus.IDLE))
     assert told == [StreamStatus.IDLE]

@@ -82,8 +82,8 @@ def test_moments_and_whole_numbers_become_microseconds(column: pa.Array, micros:
     ("column", "message"),
     [
         (pa.array([1], pa.timestamp("us")), r"'at' of type timestamp\[us\] has no time zone"),
-        (pa.array([1.5]), "'at' of type double holds no moments"),
-        (pa.array(["2024"]), "'at' of type string holds no moments"),
+        (pa.array([1.5]), "'at' of type double holds no timestamps"),
+        (pa.array(["2024"]), "'at' of type string holds no timestamps"),
         (pa.array([1, None], pa.timestamp("us", "UTC")), "'at' is null in row 1"),
         (pa.array([1 << 60], pa.timestamp("s", "UTC")), "too far"),
         (pa.array([(1 << 64) - 1], pa.uint64()), "too far"),

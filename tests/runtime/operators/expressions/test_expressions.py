@@ -139,8 +139,8 @@ def test_metadata_of_columns_that_are_kept_stays() -> None:
     ("operator", "message"),
     [
         (FilterExpressionOperator(pc.field("x") > 1), r"filter \(x > 1\) failed: .*names the column 'x'"),
-        (FilterExpressionOperator(pc.field("x") > 1), r"and a batch has none: it has 'k', 'v'"),
-        (FilterExpressionOperator(V + 1), r"the expression is of type int64; filter needs one that is true"),
+        (FilterExpressionOperator(pc.field("x") > 1), r"which a batch does not have: it has 'k', 'v'"),
+        (FilterExpressionOperator(V + 1), r"the expression is of type int64; filter needs a Boolean"),
         (FilterExpressionOperator(K > 1), r"computed: .*no kernel .*columns are k: string, v: int64"),
         (SelectOperator(["x"], {}), r"select .*failed: .*no column 'x': it has 'k', 'v'"),
         (SelectOperator(None, {"w": V / 0}), r"with_columns divide_checked\(v, 0\) failed: .*divide by zero"),

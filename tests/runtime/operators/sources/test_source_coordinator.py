@@ -235,7 +235,7 @@ def test_an_on_error_that_raises_fails_the_job_and_its_source_is_named(monkeypat
 
 
 def test_a_checkpoint_of_the_time_when_splits_were_given_out_at_the_start_is_refused():
-    with pytest.raises(PenstockError, match="gave out all its splits at the start"):
+    with pytest.raises(PenstockError, match="this source had no enumerator"):
         Run().begin(7, None)
 
 

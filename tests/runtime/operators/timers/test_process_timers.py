@@ -119,7 +119,7 @@ def test_timer_behind_which_event_time_has_come_is_refused_by_name(at: int) -> N
 def test_timer_that_sets_itself_again_is_refused_instead_of_firing_for_ever() -> None:
     with every(0) as harness:
         harness.push([5])
-        with pytest.raises(OperatorError, match="is in the past: it must lie behind 5 "):
+        with pytest.raises(OperatorError, match="is in the past: it must be later than 5 "):
             harness.push_watermark(9)
 
 
@@ -150,7 +150,7 @@ def test_timer_without_a_key_or_without_on_timer_is_refused() -> None:
     def harness(*, in_open: bool) -> OperatorHarness:
         return OperatorHarness.of(lambda s: s.key_by(str).process("touches", Touches(in_open)))
 
-    with pytest.raises(OperatorError, match="a timer belongs to the key of a record"):
+    with pytest.raises(OperatorError, match="A timer belongs to the key of a record"):
         harness(in_open=True)
     with harness(in_open=False) as running, pytest.raises(OperatorError, match="has no method `on_timer"):
         running.push(["a"])
@@ -191,7 +191,7 @@ def test_interval_of_processing_time_makes_up_for_a_standstill() -> None:
 def test_timer_of_processing_time_in_the_past_is_refused() -> None:
     with (
         alarms(clock=ManualClock(start=100.0)) as harness,
-        pytest.raises(OperatorError, match="is in the past: it must lie behind 99999999 "),
+        pytest.raises(OperatorError, match="is in the past: it must be later than 99999999 "),
     ):
         harness.push(sets(("a", 99 * SECOND), what="set clock"))
 

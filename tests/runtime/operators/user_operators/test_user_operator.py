@@ -245,7 +245,7 @@ def test_by_key_refuses_rows_of_another_subtasks_keys_at_the_line_that_gave_them
         foreign = next(number for number in range(20) if not harness.owns(number))
         message = (
             rf"operator Keeps.process \(.*_operator.py:\d+\) failed: key {foreign} belongs to another "
-            r"subtask, where its state would not be found: give by_key rows that process got, "
+            r"subtask, where its state would not be found: give by_key the rows that process received, "
             rf"at .*test_user_operator.py:\d+ in process, on record \({foreign}, 1\)"
         )
         with pytest.raises(OperatorError, match=message):
@@ -426,7 +426,7 @@ def test_raw_state_of_a_key_group_is_not_replaced_unread() -> None:
     with (
         OperatorHarness.of(keyed(Forgets([2])), max_parallelism=6, restored=[first]) as harness,
         pytest.raises(
-            OperatorError, match=r"key group 2, but the operator never read .*: read context.raw in open"
+            OperatorError, match=r"key group 2, but the operator has not read .*: read context.raw in open"
         ),
     ):
         harness.snapshot()
@@ -547,8 +547,8 @@ def test_an_event_handler_that_yields_or_returns_is_refused_because_what_it_emit
 
     for operator, what in [(Emits(), "yields, so it never runs"), (Returns(), r"returned \[RowBatch.*")]:
         message = (
-            rf"\.handle_event \(.*_operator.py:\d+\) failed: handle_event {what}. It emits nothing: keep "
-            "what it wants to emit, and emit it in process or prepare_snapshot_pre_barrier"
+            rf"\.handle_event \(.*_operator.py:\d+\) failed: handle_event {what}. It can't emit: keep "
+            "the records, and emit them in process or prepare_snapshot_pre_barrier"
         )
         with (
             OperatorHarness.of(plain(operator)) as harness,
