@@ -45,40 +45,40 @@ class JobMaster:
 
     async def ready(self, job_id: str) -> None:
         """Return when the job's scheduler has started, or could not be made."""
-        await self._process.runner(job_id).ready()
+        await self._process.runner.running(job_id).ready()
 
     async def status(self, job_id: str, fresh: bool = True) -> JobReport:
         """The job's report; without `fresh` no subtask is asked for its counters."""
-        return await self._process.runner(job_id).status(fresh)
+        return await self._process.runner.running(job_id).status(fresh)
 
     async def wait_end(self, job_id: str, seconds: float) -> JobReport:
-        return await self._process.runner(job_id).wait_end(seconds)
+        return await self._process.runner.running(job_id).wait_end(seconds)
 
     async def cancel(self, job_id: str) -> None:
         """Cancel the job; does nothing when it has ended. A cancellation outlives this process."""
-        await self._process.runner(job_id).cancel()
+        await self._process.runner.running(job_id).cancel()
 
     async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:
         """Take a checkpoint now; return its outcome, or the reason of its failure."""
-        return await self._process.runner(job_id).requests.checkpoint(full)
+        return await self._process.runner.running(job_id).requests.checkpoint(full)
 
     async def savepoint(self, job_id: str, target: str | None) -> SavepointAnswer:
         """Take a savepoint; return its outcome, or the reason of its failure."""
-        return await self._process.runner(job_id).requests.savepoint(target)
+        return await self._process.runner.running(job_id).requests.savepoint(target)
 
     async def stop(self, job_id: str, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; return when it has ended, or the reason why it continues."""
-        return await self._process.runner(job_id).requests.stop(drain, target)
+        return await self._process.runner.running(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
         """Change the parallelism; return when the subtasks are redeployed, or the reason of a refusal."""
-        return await self._process.runner(job_id).requests.rescale(parallelism)
+        return await self._process.runner.running(job_id).requests.rescale(parallelism)
 
     async def checkpoints(
         self, job_id: str, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
         """The last checkpoints with each subtask's measurements, oldest first; only those with a given id."""
-        return await self._process.runner(job_id).checkpoints(checkpoint_id)
+        return await self._process.runner.running(job_id).checkpoints(checkpoint_id)
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good. Its own process calls this; `False` when another incarnation answers."""
@@ -91,7 +91,7 @@ class JobMaster:
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take a subtask's report; the scheduler ignores reports of old attempts."""
-        runner = self._process.current
+        runner = self._process.runner.current
         if runner is not None and (scheduler := runner.scheduler_of(role)) is not None:
             with runner.guard():
                 scheduler.report(role.attempt, report)

@@ -10,7 +10,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.snapshot_answers import (
@@ -29,6 +30,8 @@ from penstock.runtime.job.scheduler import JobScheduler
 #: Seconds that a request waits for a job that starts or restarts, and seconds between two checks.
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
+
+T = TypeVar("T")
 
 #: Context manager around each use of the scheduler.
 Guard: TypeAlias = Callable[[], AbstractContextManager[None]]
@@ -61,21 +64,18 @@ class JobRequests:
         scheduler = await self._settled()
         if scheduler is None:
             return reply_of_report(self._report())
-        answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-        with self._guard():
-            scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full)
-        if not await self._is_answered(answered):
-            return reply_of_report(self._report())
-        return checkpoint_reply(answered.result(), self._storage_url)
+        answer = await self._ask(
+            lambda on_answer: scheduler.trigger_checkpoint(on_answer=on_answer, full=full)
+        )
+        return (
+            reply_of_report(self._report()) if answer is None else checkpoint_reply(answer, self._storage_url)
+        )
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         scheduler = await self._settled()
         if scheduler is None:
             return answer_of_report(self._report())
-        answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-        with self._guard():
-            scheduler.take_savepoint(target, answered.set_result)
-        return await self._saved(answered)
+        return self._saved(await self._ask(partial(scheduler.take_savepoint, target)))
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; return when it has ended, or the reason why it continues.
@@ -98,10 +98,8 @@ class JobRequests:
 
     async def _stop_once(self, scheduler: JobScheduler, request: StopRequest) -> SavepointAnswer:
         try:
-            answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-            with self._guard():
-                scheduler.stop_with_savepoint(request, answered.set_result)
-            answer = await self._saved(answered, drain=request.drain)
+            saved = await self._ask(partial(scheduler.stop_with_savepoint, request))
+            answer = self._saved(saved, drain=request.drain)
             # A stop that is repeated after the JobMaster's death may arrive when the job has ended.
             if isinstance(answer, SnapshotRefused) and not scheduler.state.is_terminal:
                 return answer
@@ -115,14 +113,8 @@ class JobRequests:
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
         scheduler = await self._settled()
-        if scheduler is None:
-            return RescaleRefused(f"the job has ended: {self._report().status.value}")
-        answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
-        with self._guard():
-            scheduler.rescale(parallelism, answered.set_result)
-        if not await self._is_answered(answered):
-            return RescaleRefused(f"the job has ended: {self._report().status.value}")
-        return answered.result()
+        answer = None if scheduler is None else await self._ask(partial(scheduler.rescale, parallelism))
+        return answer or RescaleRefused(f"the job has ended: {self._report().status.value}")
 
     async def _settled(self) -> JobScheduler | None:
         """Wait while the job starts, because the scheduler refuses requests then; `None` after the end."""
@@ -132,21 +124,22 @@ class JobRequests:
             await asyncio.sleep(_POLL)
         return None if self._ended.is_set() else scheduler
 
-    async def _saved(
-        self, answered: asyncio.Future[CheckpointAnswer], *, drain: bool = False
-    ) -> SavepointAnswer:
-        if not await self._is_answered(answered):
+    def _saved(self, answer: CheckpointAnswer | None, *, drain: bool = False) -> SavepointAnswer:
+        if answer is None:
             return answer_of_report(self._report(), drain=drain)
-        return savepoint_answer(answered.result(), self._storage_url)
+        return savepoint_answer(answer, self._storage_url)
 
-    async def _is_answered(self, answered: asyncio.Future[Any]) -> bool:
-        """Wait for the scheduler's answer; `False` when the job has ended without one."""
+    async def _ask(self, request: Callable[[Callable[[T], None]], None]) -> T | None:
+        """Make a request to the scheduler; return `None` when the job has ended without an answer."""
+        answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        with self._guard():
+            request(answered.set_result)
         ended = asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait({answered, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
-        return answered.done()
+        return answered.result() if answered.done() else None
 
 
 def _is_stopped_already(request: StopRequest) -> str:

@@ -61,34 +61,24 @@ class MasterProcess:
         self._log_key = b""
         is_restart: bool = ray.get_runtime_context().was_current_actor_reconstructed
         timers = LoopTimers(self._loop, self._decide)
-        self._runner: MasterRunner[SubmittedJob, JobRunner] = MasterRunner(
-            self, timers, is_restart=is_restart
-        )
+        self.runner: MasterRunner[SubmittedJob, JobRunner] = MasterRunner(self, timers, is_restart=is_restart)
         if not is_restart:
             # An error of these calls reaches the program that submits the job.
             self._register(first)
-            self._runner.begin(first)
+            self.runner.begin(first)
             return
         try:
             job = registry.kept_job(process, first)
             if job is not None:
                 self._register(job)
-            self._runner.begin(job)
+            self.runner.begin(job)
         except Exception:  # Ray's error when its store can't be reached
             logger.exception("this JobMaster can't find its job")
             self.die("it does not know its job")
 
-    @property
-    def current(self) -> JobRunner | None:
-        return self._runner.current
-
-    def runner(self, job_id: str) -> JobRunner:
-        """Return the runner of a job; see `MasterRunner.running`."""
-        return self._runner.running(job_id)
-
     async def take(self, job: SubmittedJob) -> bool:
         answered: asyncio.Future[bool] = self._loop.create_future()
-        self._decide(partial(self._runner.take, job, answered.set_result))
+        self._decide(partial(self.runner.take, job, answered.set_result))
         return await answered
 
     def leave_if(self, incarnation: str) -> bool:
@@ -106,8 +96,8 @@ class MasterProcess:
             is_restart,
             self._cluster,
             self._log_key,
-            on_over=self._runner.job_over,
-            on_fenced=lambda: self._runner.fenced(job.job_id),
+            on_over=self.runner.job_over,
+            on_fenced=lambda: self.runner.fenced(job.job_id),
         )
 
     def accept(self, job: SubmittedJob, answer: Callable[[bool | None], None]) -> None:
@@ -192,7 +182,7 @@ class MasterProcess:
         self._log_key = log_key(job.job_id)
 
     def _collect(self) -> None:
-        if self.current is None:
+        if self.runner.current is None:
             collect_what_has_ended()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -201,7 +191,7 @@ class MasterProcess:
         task.add_done_callback(self._tasks.discard)
 
     async def _leave(self) -> None:
-        job = None if self.current is None else self.current.job_id
+        job = None if self.runner.current is None else self.runner.current.job_id
         try:
             left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
         except ray.exceptions.RayActorError:

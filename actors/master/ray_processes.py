@@ -21,12 +21,11 @@ from penstock.actors.shared import node_processes, registry
 from penstock.actors.shared.node_processes import on_node, own_place
 from penstock.actors.shared.registry import NAMESPACE, process_name
 from penstock.actors.shared.system_ports import GuardedLoop
-from penstock.actors.subtask.gateway import RemotePeer
+from penstock.actors.subtask.gateway import RemotePeer, settled
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.failure_causes import cause_of
 from penstock.runtime.execution.processes import (
-    Away,
     CallFailure,
     Counters,
     CurrentRole,
@@ -58,8 +57,6 @@ _Handle: TypeAlias = "ActorHandle[Any] | ClusterCall[ActorHandle[Any]]"
 _CONTROL_CALLS: Final = 1_000
 #: Maximum number of warm processes of one program; each has about 70 MB.
 _MOST_WARM: Final = 16
-#: Assumed warm processes when the cluster does not answer: the maximum, so no other one stays.
-_NOBODY_STAYS: Final[Sequence[str]] = ("",) * _MOST_WARM
 #: Seconds for the cluster to list the processes of a job.
 _FINDING: Final = 30.0
 #: Barriers, markers and ends in flight on one channel besides its credits.
@@ -228,8 +225,10 @@ class RayProcesses:
     def _may_leave_warm(self) -> bool:
         """Whether one more of this job's processes may wait for another job."""
         if self._left_warm is None:
-            warm = registry.warm_processes
-            self._left_warm = len(self._cluster.at_once("count warm processes", warm, _NOBODY_STAYS))
+            # Without an answer, assume the maximum, so that no process stays.
+            self._left_warm = self._cluster.at_once(
+                "count warm processes", lambda: len(registry.warm_processes()), _MOST_WARM
+            )
         self._left_warm += 1
         return self._left_warm <= _MOST_WARM
 
@@ -311,20 +310,3 @@ def _find(process: ProcessId) -> ActorHandle[Any] | None:
         return ray.get_actor(process_name(process), namespace=NAMESPACE)
     except ValueError:
         return None
-
-
-async def settled(call: Awaitable[T]) -> T | CallFailure:
-    """Return the answer of an actor's call; Ray's errors become values."""
-    try:
-        return await call
-    except ray.exceptions.ActorUnavailableError:
-        return Away()
-    except ray.exceptions.RayActorError as error:
-        return Died(first_line(error))
-    except Exception as error:  # the call's own error
-        return Raised(cause_of(error))
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

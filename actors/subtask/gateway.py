@@ -166,7 +166,10 @@ class RemoteChannels:
 
 
 def _failure(error: BaseException) -> Died | Away:
-    return Away() if isinstance(error, ray.exceptions.ActorUnavailableError) else Died(str(error))
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return Away()
+    text = str(error).strip()
+    return Died(text.splitlines()[0] if text else type(error).__name__)
 
 
 def _raise(error: BaseException) -> None:
@@ -269,6 +272,16 @@ class MasterLink:
 T = TypeVar("T")
 
 
+async def settled(call: Awaitable[T]) -> T | CallFailure:
+    """Return the answer of an actor's call; Ray's errors become values."""
+    try:
+        return await call
+    except ray.exceptions.RayActorError as error:
+        return _failure(error)
+    except Exception as error:  # the call's own error
+        return Raised(cause_of(error))
+
+
 class RayMaster:
     """The `GuardedMaster` of a process; `handle` is `None` until the JobMaster deploys here."""
 
@@ -318,13 +331,4 @@ async def _end(place: Place) -> None:
 
 
 async def _reply(call: Awaitable[T], reply: Reply[T]) -> None:
-    answer: T | CallFailure
-    try:
-        answer = await call
-    except ray.exceptions.ActorUnavailableError:
-        answer = Away()
-    except ray.exceptions.RayActorError as error:
-        answer = Died(str(error))
-    except Exception as error:  # an error of the node or of the call
-        answer = Raised(cause_of(error))
-    reply(answer)
+    reply(await settled(call))

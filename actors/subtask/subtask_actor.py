@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -183,7 +184,7 @@ class RayHost:
         return Attempt(role, descriptor, master, events, self._pool, self._metrics, self._loop)
 
     def new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
-        timers = LoopTimers(self._loop, _run)
+        timers = LoopTimers(self._loop, operator.call)
         return MasterGuard(limits, self.clock, timers, self._master, self._master.fell_silent)
 
     def refuses(self) -> str | None:
@@ -256,7 +257,3 @@ async def _log_key(job_id: str) -> bytes | None:
 
 def _upload_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
-
-
-def _run(callback: Callable[[], None]) -> None:
-    callback()

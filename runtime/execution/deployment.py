@@ -8,6 +8,7 @@ process may die during any call. The outcome is reported once, unless the deploy
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -39,33 +40,17 @@ DescribeTasks: TypeAlias = Callable[
 OnDeployed: TypeAlias = Callable[[FailureCause | None], None]
 
 
+@dataclass(frozen=True, slots=True)
 class Deployer:
-    def __init__(
-        self,
-        graph: CurrentGraph,
-        config: JobConfig,
-        fleet: Fleet,
-        processes: Processes,
-        timers: TimerService,
-        runner: AsyncRunner,
-        describe: DescribeTasks,
-    ) -> None:
-        self.graph = graph
-        self.config = config
-        self.fleet = fleet
-        self.processes = processes
-        self.timers = timers
-        self.runner = runner
-        self.describe = describe
+    """The collaborators of all deployments of a job; also stops subtasks."""
 
-    def deploy(
-        self,
-        attempt: int,
-        subtasks: Collection[SubtaskId],
-        restore: CompletedCheckpoint | None,
-        then: OnDeployed,
-    ) -> Deployment:
-        return Deployment(self, attempt, subtasks, restore, then)
+    graph: CurrentGraph
+    config: JobConfig
+    fleet: Fleet
+    processes: Processes
+    timers: TimerService
+    runner: AsyncRunner
+    describe: DescribeTasks
 
     def stop(self, attempt: int, subtasks: Collection[SubtaskId], then: Callable[[], None]) -> Cancellable:
         """Stop subtasks of this attempt and older ones; end the process of a subtask that does not stop."""
@@ -94,7 +79,7 @@ class Deployer:
 
 
 class Deployment:
-    """A deployment in progress, made by `Deployer.deploy`; calls `then` once, unless cancelled."""
+    """A deployment in progress; calls `then` once, unless cancelled."""
 
     def __init__(
         self,

@@ -264,35 +264,23 @@ class Fleet:
             as_seconds(self._config.deployment_timeout),
             lambda answers: then(self._placed(chosen, answers)),
         )
+        placement = Placement(self._processes, chosen, replies)
         for subtask, spec in missing.items():
             warm = self.spares.take(spec) or self._processes.claim(spec)
             if warm is None:
-                self._start(subtask, spec, chosen, replies)
+                self._start(placement, subtask, spec)
             else:
-                self._try(subtask, spec, warm, chosen, replies)
-        return Placement(self._processes, chosen, replies)
+                self._try(placement, subtask, spec, warm)
+        return placement
 
-    def _start(
-        self,
-        subtask: SubtaskId,
-        spec: ProcessSpec,
-        chosen: dict[SubtaskId, Member],
-        replies: Replies[SubtaskId, Place | Stale],
-    ) -> None:
-        member = chosen[subtask] = self._new_member(subtask, spec, self._processes.start(spec))
-        self._processes.take(member.process, member.role, replies.reply(subtask))
+    def _start(self, placement: Placement, subtask: SubtaskId, spec: ProcessSpec) -> None:
+        member = placement.chosen[subtask] = self._new_member(subtask, spec, self._processes.start(spec))
+        self._processes.take(member.process, member.role, placement.replies.reply(subtask))
 
-    def _try(
-        self,
-        subtask: SubtaskId,
-        spec: ProcessSpec,
-        warm: ProcessId,
-        chosen: dict[SubtaskId, Member],
-        replies: Replies[SubtaskId, Place | Stale],
-    ) -> None:
+    def _try(self, placement: Placement, subtask: SubtaskId, spec: ProcessSpec, warm: ProcessId) -> None:
         """Let a warm process take the role; start another one when it does not."""
+        chosen, reply = placement.chosen, placement.replies.reply(subtask)
         member = chosen[subtask] = self._new_member(subtask, spec, warm)
-        reply = replies.reply(subtask)
 
         def answered(answer: Place | Stale | CallFailure) -> None:
             timer.cancel()
@@ -304,7 +292,7 @@ class Fleet:
         def replace() -> None:
             if chosen.get(subtask) is member:
                 self._processes.end(warm)
-                self._start(subtask, spec, chosen, replies)
+                self._start(placement, subtask, spec)
 
         timer = self._timers.call_later(WARM_TIMEOUT, replace)
         self._processes.take(warm, member.role, answered)

@@ -179,16 +179,15 @@ class JobExecution:
             else:
                 self.listener.on_deployment_failed(attempt, cause)
 
-        self._deployment = self._deployer.deploy(attempt, subtasks, restore, deployed)
+        self._deployment = Deployment(self._deployer, attempt, subtasks, restore, deployed)
 
     def start(self, attempt: int) -> None:
         self.start_region(attempt, self._graph.subtasks)
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Start these subtasks; the scheduler is notified when the `run` calls were made."""
-        started = {
-            s: self._fleet.members.get(s) for s in self._graph.subtasks if s in subtasks
-        }  # always in one order
+        # The order of the graph, because the order of a set differs by process.
+        started = {s: self._fleet.members.get(s) for s in self._graph.subtasks if s in subtasks}
         self._runs.update({s: OpenRun(member) for s, member in started.items() if member is not None})
         for subtask, member in started.items():
             if member is None:
@@ -202,8 +201,7 @@ class JobExecution:
 
     def stop_all(self, attempt: int) -> None:
         """Stop all subtasks; the scheduler is notified when all of this attempt have stopped."""
-        if self._deployment is not None:
-            self._deployment.cancel()
+        self.call_off()
         self._stop(attempt, self._graph.subtasks, lambda: self.listener.on_all_stopped(attempt))
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
@@ -211,7 +209,7 @@ class JobExecution:
         self._stop(attempt, subtasks, lambda: self.listener.on_region_stopped(attempt))
 
     def call_off(self) -> None:
-        """Cancel a deployment in progress, because this JobMaster leaves."""
+        """Cancel a deployment in progress."""
         if self._deployment is not None:
             self._deployment.cancel()
 
@@ -230,7 +228,7 @@ class JobExecution:
             if arrived:
                 answer.sent()
             else:
-                answer.failed(DeploymentError(f"{subtask} is gone, and an event for it with it"))
+                answer.failed(DeploymentError(f"{subtask} no longer runs in attempt {attempt}"))
 
         message = EventForOperator(operator_id, self._lanes.next_number(subtask), event)
         self._lanes.put(attempt, subtask, message, answered)
@@ -239,13 +237,13 @@ class JobExecution:
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
         for subtask in subtasks:
-            self._send_control(attempt, subtask, NotifyComplete(checkpoint_id), _nobody_waits)
+            self._send_control(attempt, subtask, NotifyComplete(checkpoint_id), _ignore)
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
         for subtask in subtasks:
-            self._send_control(attempt, subtask, NotifyAborted(checkpoint_id), _nobody_waits)
+            self._send_control(attempt, subtask, NotifyAborted(checkpoint_id), _ignore)
 
     # -- implementation -------------------------------------------------------------------------------------
 
@@ -317,5 +315,5 @@ class JobExecution:
         send()
 
 
-def _nobody_waits(arrived: bool) -> None:
-    """Ignore the answer: the next notification makes up for a lost one."""
+def _ignore(arrived: bool) -> None:
+    """Ignore whether a notification arrived: the next one makes up for a lost one."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
@@ -12,7 +14,7 @@ from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.end_of_job import EndOfJob
 from penstock.runtime.job.failover import FailureCause, FailureHistory, Region
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, JobLedger
-from penstock.runtime.job.job_state import JobState, RescaleHistory, Transition, TransitionHistory
+from penstock.runtime.job.job_state import JobState, RescaleHistory, Transition
 from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from penstock.runtime.job.end_of_job import UncoveredOutput
     from penstock.runtime.job.job_operators import JobOperators
     from penstock.runtime.job.states.base import State
+
+
+#: Maximum number of changes of a job's state that are remembered.
+_MOST_TRANSITIONS: Final = 200
 
 
 class ExecutionGateway(Protocol):
@@ -89,14 +95,15 @@ class ExecutionGateway(Protocol):
         ...
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class JobContext:
     """A job and its current state; only the scheduler and the states call it.
 
-    Args:
+    Attributes:
         deployment_timeout: Seconds within which an attempt must be deployed.
         running: Factory of the running state; takes the subtasks that have reported the end of their data.
-
-    Attributes:
+        operators: The parts of operators in the JobMaster; set by the scheduler before any event.
+        uncovered: Uncommitted output of the sinks; set by the scheduler before any event.
         attempt: The current or last attempt; 0 before the first.
         restarts: Restarts during the job's life, from the log; rescales don't count.
         new_parallelism: Replaces `graph.parallelism` in the next attempt; `None` for no change.
@@ -107,53 +114,37 @@ class JobContext:
         is_fenced: Whether another JobMaster owns the job, so that this one changes nothing any more.
     """
 
-    attempt = 0
-    restarts = 0
+    graph: CurrentGraph
+    gateway: ExecutionGateway
+    ledger: JobLedger
+    planner: CheckpointPlanner
+    regions_of: Callable[[ExecutionGraph], Mapping[SubtaskId, Region]]
+    restart: RestartStrategy
+    clock: Clock
+    timers: TimerService
+    runner: AsyncRunner
+    user_runner: AsyncRunner
+    deployment_timeout: float
+    created: InitVar[Callable[[JobContext], State]]
+    beginning: Callable[[JobContext], State]
+    running: Callable[[JobContext, Iterable[SubtaskId]], State]
+    operators: JobOperators = field(init=False)
+    uncovered: UncoveredOutput = field(init=False)
+    coordinator: CheckpointCoordinator | None = None
+    attempt: int = 0
+    restarts: int = 0
     new_parallelism: Mapping[str, int] | None = None
     restored_id: int | None = None
     warning: str | None = None
     stopped_with: CompletedCheckpoint | None = None
     ended: EndedBefore | None = None
-    is_fenced = False
-    coordinator: CheckpointCoordinator | None = None
-    operators: JobOperators | None = None
-    uncovered: UncoveredOutput | None = None
+    is_fenced: bool = False
 
-    def __init__(
-        self,
-        *,
-        graph: CurrentGraph,
-        gateway: ExecutionGateway,
-        ledger: JobLedger,
-        planner: CheckpointPlanner,
-        regions_of: Callable[[ExecutionGraph], Mapping[SubtaskId, Region]],
-        restart: RestartStrategy,
-        clock: Clock,
-        timers: TimerService,
-        runner: AsyncRunner,
-        user_runner: AsyncRunner,
-        deployment_timeout: float,
-        created: Callable[[JobContext], State],
-        beginning: Callable[[JobContext], State],
-        running: Callable[[JobContext, Iterable[SubtaskId]], State],
-    ) -> None:
-        self.graph = graph
-        self.gateway = gateway
-        self.ledger = ledger
-        self.planner = planner
-        self._regions_of = regions_of
-        self.restart = restart
-        self.clock = clock
-        self.timers = timers
-        self.runner = runner
-        self.user_runner = user_runner
-        self.deployment_timeout = deployment_timeout
+    def __post_init__(self, created: Callable[[JobContext], State]) -> None:
         self.failures = FailureHistory()
-        self.transitions = TransitionHistory()
+        self.transitions: deque[Transition] = deque(maxlen=_MOST_TRANSITIONS)
         self.rescales = RescaleHistory()
-        self.state: State = created(self)
-        self._beginning = beginning
-        self._running = running
+        self.state = created(self)
         self._end = EndOfJob(self)
         self._before_end: dict[object, Callable[[], None]] = {}
 
@@ -161,16 +152,13 @@ class JobContext:
         if self.is_fenced:
             return
         if state.name is not self.state.name:  # states of one name are one state for users
-            self.transitions.add(Transition(self.state.name, state.name, self.clock.now(), cause))
+            self.transitions.append(Transition(self.state.name, state.name, self.clock.now(), cause))
         self.state.leave()
         self.state = state
         state.enter()
 
     def deploy_again(self) -> None:
-        self.enter(self._beginning(self))
-
-    def running(self, reported: Iterable[SubtaskId]) -> State:
-        return self._running(self, reported)
+        self.enter(self.beginning(self))
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """Take over a new attempt from the log; return when to deploy it, if at all."""
@@ -201,7 +189,7 @@ class JobContext:
         self._begin(start)
         if self.coordinator is not None:
             self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
-        failure = None if self.operators is None else self.operators.come_back(sorted(region), start.restore)
+        failure = self.operators.come_back(sorted(region), start.restore)
         if failure is not None or start.restore is None:
             return failure
         self.planner.restored(start.restore.operators, region)
@@ -219,7 +207,7 @@ class JobContext:
         """Return the region that a failure restarts; `None` for the whole job, or when no restart helps."""
         if cause.subtask is None or not cause.recoverable:
             return None
-        region = self._regions_of(self.graph.execution).get(cause.subtask)
+        region = self.regions_of(self.graph.execution).get(cause.subtask)
         return None if region is None or len(region) == len(self.graph.subtasks) else region
 
     def leave_out(self, region: Region, detail: str) -> None:
@@ -227,9 +215,8 @@ class JobContext:
         self.planner.leave_out(region)
         if self.coordinator is not None:
             self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
-        if self.operators is not None:
-            # Sorted, because the order of a set differs by process, and splits are given back in this order.
-            self.operators.failed(sorted(region), detail)
+        # Sorted, because the order of a set differs by process, and splits are given back in this order.
+        self.operators.failed(sorted(region), detail)
 
     def _begin(self, start: AttemptStart, *, is_rescale: bool = False) -> None:
         self.attempt = start.attempt
@@ -254,37 +241,6 @@ class JobContext:
             return False
         return self.ledger.give_up_damaged(self.restored_id, str(cause))
 
-    def restore_operators(
-        self, checkpoint: CompletedCheckpoint | None, then: Callable[[FailureCause | None], None]
-    ) -> None:
-        """Restore operator coordinators and master hooks, before the subtasks are deployed.
-
-        Args:
-            then: Called with `None` when they are restored, or with the failure.
-
-        Raises:
-            PenstockError: The checkpoint does not fit.
-        """
-        if self.operators is None:
-            then(None)
-        else:
-            self.operators.restore(checkpoint, then)
-
-    def start_operators(self) -> None:
-        if self.operators is not None:
-            self.operators.start()
-
-    def close_operators(self, then: Callable[[str], None]) -> None:
-        """Close coordinators and hooks after the job's end; `then` gets a description of all errors."""
-        if self.operators is None:
-            then("")
-        else:
-            self.operators.close(then)
-
-    def were_started(self, subtasks: Collection[SubtaskId]) -> None:
-        if self.operators is not None:
-            self.operators.started(subtasks)
-
     def subtask_finished(self, subtask: SubtaskId) -> None:
         if self.coordinator is None:
             self.planner.finished(subtask)
@@ -297,8 +253,7 @@ class JobContext:
         Args:
             for_good: Whether the job has done its work; `detail` then also answers later requests.
         """
-        if self.operators is not None:
-            self.operators.attempt_ended()
+        self.operators.attempt_ended()
         if self.coordinator is not None:
             shutdown, failure = (
                 CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN,

@@ -164,7 +164,7 @@ class EndOfJob:
             ended("operators", problems)
 
         delete(lambda note: ended("files", note))
-        job.close_operators(closed)
+        job.operators.close(closed)
 
     def _remove_uncovered(self, state: JobState, then: Callable[[str], None]) -> None:
         """Remove uncommitted output, before the deletion of the checkpoints that say what is covered.
@@ -175,7 +175,7 @@ class EndOfJob:
         job = self._job
         output = job.uncovered
         is_clean = state is JobState.FINISHED and job.attempt == 1
-        if is_clean or output is None or not output.is_known:
+        if is_clean or not output.is_known:
             self._delete_files(state, then)
             return
 

@@ -327,7 +327,7 @@ class JobOperators:
         if answer is None:
             return False
         attempt = self._job.planner.attempt_of(subtask)
-        self._job.gateway.send_operator_event(attempt, subtask, operator_id, answer, _NOBODY_ASKS)
+        self._job.gateway.send_operator_event(attempt, subtask, operator_id, answer, _IGNORED)
         return True
 
     def _add_hook(self, vertex: JobVertex) -> None:
@@ -404,7 +404,7 @@ class JobOperators:
 def _nothing(*_: object) -> None: ...
 
 
-_NOBODY_ASKS: Final = EventCallbacks(_nothing, _nothing)
+_IGNORED: Final = EventCallbacks(_nothing, _nothing)
 
 
 def _not_restored(spec: OperatorSpec, checkpoint_id: int | None, error: BaseException) -> FailureCause:

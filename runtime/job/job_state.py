@@ -202,17 +202,6 @@ class Transition:
     cause: str = ""
 
 
-class TransitionHistory:
-    def __init__(self, capacity: int = 200) -> None:
-        self._transitions: deque[Transition] = deque(maxlen=capacity)
-
-    def add(self, transition: Transition) -> None:
-        self._transitions.append(transition)
-
-    def transitions(self) -> tuple[Transition, ...]:
-        return tuple(self._transitions)
-
-
 @dataclass(frozen=True, slots=True)
 class SchedulerStatistics:
     """A job at one moment, and the counters of its scheduler.

@@ -207,7 +207,7 @@ class JobScheduler:
             target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
             full: Whether the snapshot is self-contained, without files of earlier checkpoints.
         """
-        coordinator, answer = self._job.coordinator, on_answer or _nobody_asks
+        coordinator, answer = self._job.coordinator, on_answer or _ignore
 
         def trigger() -> None:
             state = self._job.state.name
@@ -384,7 +384,7 @@ class JobScheduler:
             warning=job.warning,
             is_fenced=job.is_fenced,
             failures=failures,
-            transitions=job.transitions.transitions(),
+            transitions=tuple(job.transitions),
             rescales=job.rescales.records(),
             subtasks=dict(job.planner.status),
             checkpoints=checkpoints,
@@ -413,4 +413,4 @@ class JobScheduler:
             event()
 
 
-def _nobody_asks(answer: CheckpointAnswer) -> None: ...
+def _ignore(answer: CheckpointAnswer) -> None: ...

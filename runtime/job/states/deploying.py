@@ -34,7 +34,7 @@ class Initialising(State):
 
     def enter(self) -> None:
         self.job.gateway.start(self.job.attempt)
-        self.job.were_started(self.job.graph.subtasks)
+        self.job.operators.started(self.job.graph.subtasks)
 
     def started(self) -> bool:
         self.job.enter(Running(self.job, self._reported))
@@ -142,7 +142,7 @@ class Restoring(State):
 
     def enter(self) -> None:
         try:
-            self.job.restore_operators(self._start.restore, self._restored)
+            self.job.operators.restore(self._start.restore, self._restored)
         except BaseException as error:  # a coordinator may raise anything
             if self.job.state is not self:
                 raise
@@ -168,16 +168,15 @@ class Restoring(State):
             text = f"hooks or coordinators could not be restored: {cause.message}"
             self.failed(replace(cause, message=text))
             return
-        job.start_operators()
+        job.operators.start()
         if job.state is self:  # no coordinator has failed at its start
             job.enter(Deploying(job, self._start))
 
     def _not_restored(self) -> None:
         job = self.job
-        busy = () if job.operators is None else job.operators.busy_hooks
         text = (
             f"master hooks did not return within {job.deployment_timeout:g} s (deployment_timeout), so "
-            f"they are not restored: {', '.join(map(repr, busy))}"
+            f"they are not restored: {', '.join(map(repr, job.operators.busy_hooks))}"
         )
         self.failed(FailureCause(text))
 

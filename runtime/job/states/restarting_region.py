@@ -210,14 +210,14 @@ class StartingRegion(RestartingRegion):
     def enter(self) -> None:
         region = self._restart.region
         self.job.gateway.start_region(self.job.attempt, region)
-        self.job.were_started(sorted(region))
+        self.job.operators.started(sorted(region))
 
     def failed(self, cause: FailureCause) -> bool:
         self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
     def started(self) -> bool:
-        self.job.enter(self.job.running(frozenset(self._restart.reported)), "the region runs again")
+        self.job.enter(self.job.running(self.job, frozenset(self._restart.reported)), "the region runs again")
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:

@@ -108,7 +108,7 @@ class Stopping(State):
             self._finish_if_all_have()
         elif answer.checkpoint_id is None:
             # The savepoint was never triggered. Otherwise the coordinator fails the attempt after this call.
-            job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
+            job.enter(job.running(job, self._reported), f"it was not stopped: {_why(answer)}")
 
     def _finish_if_all_have(self) -> None:
         if self.job.stopped_with is not None and not self.job.planner.unfinished:
@@ -174,7 +174,7 @@ class Rescaling(State):
         if not isinstance(answer, CheckpointSucceeded):
             why = f"its checkpoint failed: {answer.detail or answer.reason.value}"
             self._answer(RescaleRefused(why))
-            job.enter(job.running(self._reported), f"it was not rescaled: {why}")
+            job.enter(job.running(job, self._reported), f"it was not rescaled: {why}")
             return
         job.rescales.saved(answer.checkpoint.checkpoint_id)
         job.end_checkpoints("the job is rescaled")

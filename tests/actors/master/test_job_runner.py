@@ -153,7 +153,7 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
         runner._life.scheduler = cast("Any", scheduler)
         subtask = SubtaskId("numbers", 0)
         master = object.__new__(JobMaster)
-        master._process = cast("Any", SimpleNamespace(current=runner))
+        master._process = cast("Any", SimpleNamespace(runner=SimpleNamespace(current=runner)))
         for job_id in ("another-1", "words-1"):
             await master.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
         assert reports == [(2, ReachedEndOfData(subtask))]

@@ -16,9 +16,10 @@ import ray
 
 from penstock.actors.master import ray_processes
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
-from penstock.actors.master.ray_processes import RayProcesses, settled
+from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.shared import registry
 from penstock.actors.shared.system_ports import GuardedLoop
+from penstock.actors.subtask.gateway import settled
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.processes import Away, CallFailure, Died, ProcessSpec, Raised, Room

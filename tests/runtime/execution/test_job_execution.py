@@ -362,7 +362,7 @@ def test_an_event_that_its_process_does_not_take_is_lost_behind_the_end_of_the_r
     job.processes.answer("control", answer)
     assert heard == [], "the scheduler hears first why the run has ended"
     job.end_run(READ, Died("killed"))
-    assert heard == ["on_subtask_failed", "read[0] is gone, and an event for it with it"]
+    assert heard == ["on_subtask_failed", "read[0] no longer runs in attempt 1"]
 
 
 def test_no_message_goes_to_an_attempt_that_has_not_been_started() -> None:
@@ -371,7 +371,7 @@ def test_no_message_goes_to_an_attempt_that_has_not_been_started() -> None:
     assert send_event(job, attempt=5) == []
     heard = send_event(job, attempt=4)
     job.settle()
-    assert heard[-1] == "read[0] is gone, and an event for it with it"
+    assert heard[-1] == "read[0] no longer runs in attempt 4"
     assert job.processes.waiting("control") == []
 
 
