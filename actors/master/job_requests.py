@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.snapshot_answers import (
@@ -26,6 +26,7 @@ from penstock.actors.shared.snapshot_answers import (
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer
 from penstock.runtime.job.job_state import JobState, RescaleAnswer, RescaleRefused, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.record.elements import SnapshotKind
 
 #: Seconds that a request waits for a job that starts or restarts, and seconds between two checks.
 _PATIENCE: Final = 60.0
@@ -64,12 +65,11 @@ class JobRequests:
         scheduler = await self._settled()
         if scheduler is None:
             return reply_of_report(self._report())
-        answer = await self._ask(
-            lambda on_answer: scheduler.trigger_checkpoint(on_answer=on_answer, full=full)
-        )
-        return (
-            reply_of_report(self._report()) if answer is None else checkpoint_reply(answer, self._storage_url)
-        )
+        trigger = partial(scheduler.trigger_checkpoint, SnapshotKind.CHECKPOINT, full=full)
+        answer = await self._ask(trigger)
+        if answer is None:
+            return reply_of_report(self._report())
+        return checkpoint_reply(answer, self._storage_url)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         scheduler = await self._settled()
@@ -136,7 +136,8 @@ class JobRequests:
             request(answered.set_result)
         ended = asyncio.ensure_future(self._ended.wait())
         try:
-            await asyncio.wait({answered, ended}, return_when=asyncio.FIRST_COMPLETED)
+            waiting: set[asyncio.Future[Any]] = {answered, ended}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         return answered.result() if answered.done() else None
