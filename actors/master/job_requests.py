@@ -23,10 +23,9 @@ from penstock.actors.shared.snapshot_answers import (
     reply_of_report,
     savepoint_answer,
 )
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, OnAnswer
 from penstock.runtime.job.job_state import JobState, RescaleAnswer, RescaleRefused, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.record.elements import SnapshotKind
 
 #: Seconds that a request waits for a job that starts or restarts, and seconds between two checks.
 _PATIENCE: Final = 60.0
@@ -65,7 +64,10 @@ class JobRequests:
         scheduler = await self._settled()
         if scheduler is None:
             return reply_of_report(self._report())
-        trigger = partial(scheduler.trigger_checkpoint, SnapshotKind.CHECKPOINT, full=full)
+
+        def trigger(on_answer: OnAnswer) -> None:
+            scheduler.trigger_checkpoint(on_answer=on_answer, full=full)
+
         answer = await self._ask(trigger)
         if answer is None:
             return reply_of_report(self._report())
