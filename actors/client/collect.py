@@ -38,7 +38,7 @@ class CollectorActor:
     """Keeps transactions by key, in the order of their first arrival."""
 
     def __init__(self) -> None:
-        #: Rows by run of a sink; all jobs of a collector without runs share the run `""`.
+        #: Rows by run of a sink; sinks without runs share the run `""`.
         self._by_run: dict[str, dict[CollectKey, bytes]] = {}
 
     def add(self, key: CollectKey, rows: bytes, run: str = "") -> None:
@@ -176,7 +176,7 @@ def _rows(
             _end(job)
             return rows[:limit]
         if deadline.has_passed:
-            late = f"the quick look has not brought all of its rows (job {job.job_id})"
+            late = f"the preview has not received all of its rows (job {job.job_id})"
             raise deadline.error(late, "it was cancelled. Give it more time, or take fewer rows")
     job.wait()
     return newest_rows(collector.rows())[:limit]

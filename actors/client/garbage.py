@@ -18,8 +18,8 @@ The record of a JobMaster's job (`job-of-master`) is deleted if its actor and it
 processes are deleted with their actors. Records of unknown kinds stay.
 
 Lines may outlive the records of their job: a node was unreachable when the records were deleted, or the head
-node has lost its memory. Such lines are deleted when they are old enough. Their files are listed *before* the
-records are read: a job has a record before it prints, so the lines of a new job stay.
+node lost its key-value store. Such lines are deleted when they are old enough. Their files are listed
+*before* the records are read: a job has a record before it prints, so the lines of a new job stay.
 
 Checkpoints, savepoints and decision logs are never touched, because this module opens no storage. The wall
 clock decides the age, because users give it in days. A wrong clock costs at most reports of ended jobs.

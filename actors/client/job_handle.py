@@ -408,7 +408,9 @@ def _itself(report: JobReport) -> JobReport:
 def _result(report: JobReport) -> JobResult:
     if report.status is JobStatus.FAILED:
         cause = (
-            "it failed for no known reason" if report.failure is None else failure_text(report.failure.root)
+            "the cause of the failure is unknown"
+            if report.failure is None
+            else failure_text(report.failure.root)
         )
         msg = (
             f"{cause}\n(job {report.job_id} failed in attempt {report.statistics.attempt}; "

@@ -1,15 +1,15 @@
 """`MasterCalls`: calls of one job's JobMaster, which may be restarting, or have ended.
 
-Ray restarts a dead JobMaster under its old name, so a call is repeated until the next process answers. One
-that hangs is killed first (`ClientGuard`). After the job's end, its last report has the answer.
+Ray restarts a dead JobMaster under its old name, so a call is repeated until the next process answers. A
+process that hangs is killed first (`ClientGuard`). After the job's end, its last report has the answer.
 
 A call of a JobMaster can't be withdrawn. So the error of a passed `Deadline` says what continues, how to see
 it, and what a repeated call would do.
 
 Some of the job's subtasks guard its JobMaster (`MasterGuard`). When these hang too, or none runs yet, only
 clients can notice. A healthy JobMaster answers some calls late, such as a wait for the end of the job. So the
-guard calls it every few seconds. Only a JobMaster whose processor time stands still is killed, after the
-`heartbeat_timeout` in the job's last report.
+guard calls `answers` every few seconds. It kills a JobMaster only if the processor time stands still, and
+after the `heartbeat_timeout` in the job's last report.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _LATE: Final = {
     "savepoint": (
         "the savepoint of job {job} is not complete",
         _SNAPSHOT_CONTINUES
-        + "A complete one is answered when the checkpoint after it has ended, too. "
+        + "The answer also waits for the checkpoint after it. "
         + "Asking again would take another one",
     ),
     "stop": (

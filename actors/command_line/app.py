@@ -113,7 +113,7 @@ def cancel(
     deadline = time.monotonic() + timeout
     while not (now := handle.status()).is_terminal:
         if time.monotonic() >= deadline:
-            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; its end goes on"
+            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; it continues to end"
             raise PenstockError(msg)
         time.sleep(_POLL / 5)
     print(f"job {handle.job_id}: {now.value}")
@@ -130,7 +130,7 @@ def logs(
         int | None, typer.Option(metavar="N", min=0, help="Only this subtask, from 0.")
     ] = None,
     tail: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only the last N lines.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")] = False,
     address: AddressOption = None,
 ) -> None:
     """Print the output and the log of operators. Each line has its time (UTC), operator and subtask."""
@@ -149,11 +149,11 @@ def logs(
 def gc(
     older_than: Annotated[
         str,
-        typer.Option(
-            metavar="TIME", help="Only of jobs that ended at least this long ago: 90s, 30m, 12h, 7d."
-        ),
+        typer.Option(metavar="TIME", help="Minimum time since the job's end: 90s, 30m, 12h, 7d."),
     ] = "7d",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
+    ] = False,
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -169,7 +169,7 @@ def gc(
         return
     jobs = len(done.jobs) + len(done.unknown_jobs)
     print(
-        f"{'would delete' if dry_run else 'deleted'} what {jobs} job(s) have left: "
+        f"{'would delete' if dry_run else 'deleted'} the leftovers of {jobs} job(s): "
         f"{done.records} record(s), {done.files} log file(s) of {done.bytes:,} B"
     )
     for job_id in done.jobs:
@@ -237,6 +237,6 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
         reader.foreign_lines = 0
     if reader.refused_files:
         files = f"{len(reader.refused_files)} log file(s), {escaped(reader.refused_files[0])} among them,"
-        warn(f"{files} are another user's and their lines are missing; ask as the user of the job")
+        warn(f"{files} belong to another user and are left out; run this as the user of the job")
     if reader.silent_nodes:
         warn(f"node(s) {', '.join(reader.silent_nodes)} did not answer; their lines are missing")

@@ -82,7 +82,7 @@ def stop(
     drain: Annotated[
         bool,
         typer.Option(
-            "--drain", help="Let event time go to its end first, for a job that will not be started again."
+            "--drain", help="Advance event time to its end first, for a job that will not be resumed."
         ),
     ] = False,
     timeout: TimeoutOption = None,

@@ -95,7 +95,7 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         yield _indented(vertices_table(report))
     metrics = metrics_table(report)
     if metrics.row_count:
-        yield from _section("metrics of the program's own (this attempt, all subtasks)", metrics)
+        yield from _section("the program's own metrics (this attempt, all subtasks)", metrics)
     timed = [info for info in report.subtasks if _has_event_time(info)]
     if timed:
         yield from _section("event time (UTC)", watermarks_table(timed))

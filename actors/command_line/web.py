@@ -42,7 +42,7 @@ def ui(
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Answer to this name, too: that of a proxy in front of it."),
+        typer.Option(metavar="NAME", help="Another host name to answer to, such as a proxy's."),
     ] = None,
     open_browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser. Default: on a terminal.")
@@ -79,7 +79,9 @@ def ui(
         if as_json:
             print(json.dumps({"address": url, "login": login}), flush=True)
         else:
-            print(f"Penstock is at {login}\nThe address works once. Ctrl-C ends it; jobs go on.", flush=True)
+            print(
+                f"Penstock is at {login}\nThe address works once. Ctrl-C ends it; jobs continue.", flush=True
+            )
         if open_browser:
             webbrowser.open(page_that_leads_to(login, folder).as_uri())
 

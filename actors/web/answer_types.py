@@ -163,7 +163,7 @@ SubtaskShares = TypedDict(
         "idleRatio": float,
     },
 )
-SubtaskShares.__doc__ = "Shares of a subtask's time, from 0 to 1; `ratio` is that with a full output."
+SubtaskShares.__doc__ = "Shares of a subtask's time, from 0 to 1; `ratio` is the back-pressured share."
 
 
 class BackpressureAnswer(TypedDict("BackpressureAnswer", {"backpressure-level": _Level})):
@@ -229,11 +229,11 @@ MovedState = TypedDict(
         "text": str,
     },
 )
-MovedState.__doc__ = "A vertex at another parallelism; `text` says in words what moves."
+MovedState.__doc__ = "A vertex at another parallelism; `text` describes what moves."
 
 
 class RescalePreviewAnswer(TypedDict):
-    """Content of the state that a rescale would move."""
+    """Keyed state that a rescale would move, and the vertices that restart."""
 
     vertices: list[MovedState]
     restarts: list[str]
@@ -253,7 +253,7 @@ RequestFailure.__doc__ = "The failure of a request, or the reason why its outcom
 Operation = TypedDict(
     "Operation", {"failure-cause": NotRequired[RequestFailure], "result": NotRequired[dict[str, Any]]}
 )
-Operation.__doc__ = "The outcome of a request: one of both. A savepoint's result has its `location`."
+Operation.__doc__ = "The outcome of a request: one of the two. A savepoint's result has its `location`."
 
 
 class TriggerStatusAnswer(TypedDict):
@@ -310,7 +310,7 @@ StopBody = TypedDict(
     },
 )
 _CLOSED(StopBody)
-StopBody.__doc__ = "A savepoint and the end of the job; `drain` lets event time go to its end first."
+StopBody.__doc__ = "A savepoint and the end of the job; `drain` advances event time to its end first."
 
 
 @_CLOSED

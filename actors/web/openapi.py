@@ -75,7 +75,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.answer is not None:
         answer["content"] = {"application/json": {"schema": _schema(route.answer, schemas)}}
     problem = {
-        "description": "Why not",
+        "description": "The request failed",
         "content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model="Errors")}}},
     }
     text = {"type": "string"}

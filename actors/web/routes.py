@@ -85,7 +85,7 @@ async def overview(server: WebServer, _: web.Request) -> Any:
     return await server.overview()
 
 
-@_route("GET", _JOB, "A job: its report, and how old that is", forms.JobAnswer)
+@_route("GET", _JOB, "A job: its report, and the age of the report", forms.JobAnswer)
 async def job(server: WebServer, request: web.Request) -> Any:
     watcher = await server.watcher(request)
     report = await watcher.fresh()
@@ -176,7 +176,7 @@ async def log(server: WebServer, request: web.Request) -> Any:
     return await server.in_thread(opened.page, offset, wanted)
 
 
-@_route("GET", f"{_JOB}/state", "What its newest snapshot contains", SavedStateAnswer)
+@_route("GET", f"{_JOB}/state", "Content of its newest snapshot", SavedStateAnswer)
 async def state(server: WebServer, request: web.Request) -> Any:
     return await server.in_thread(newest_snapshot, await server.report(request))
 
@@ -199,7 +199,7 @@ async def key(server: WebServer, request: web.Request) -> Any:
 @_route(
     "GET",
     f"{_JOB}/rescale-preview",
-    "What a rescale would move",
+    "Keyed state that a rescale would move",
     forms.RescalePreviewAnswer,
     query={"parallelism": "new parallelism by operator id, as JSON"},
 )
@@ -214,9 +214,12 @@ async def rescale_preview(server: WebServer, request: web.Request) -> Any:
 
 
 @_route(
-    "GET", f"{_JOB}/savepoints/{{trigger}}", "How far a savepoint is; as triggers", forms.TriggerStatusAnswer
+    "GET",
+    f"{_JOB}/savepoints/{{trigger}}",
+    "Progress of a savepoint; the same as triggers",
+    forms.TriggerStatusAnswer,
 )
-@_route("GET", f"{_JOB}/triggers/{{trigger}}", "How far a request is", forms.TriggerStatusAnswer)
+@_route("GET", f"{_JOB}/triggers/{{trigger}}", "Progress of a request", forms.TriggerStatusAnswer)
 async def trigger(server: WebServer, request: web.Request) -> Any:
     job_id = (await server.watcher(request)).handle.job_id
     found = server.triggers.get(job_id, request.match_info["trigger"])
@@ -245,7 +248,7 @@ async def watermarks(server: WebServer, request: web.Request) -> Any:
     f"{_VERTEX}/metrics",
     "Metrics of its subtasks",
     forms.MetricsAnswer,
-    query={"get": "names, with commas between them; without it only the names are answered"},
+    query={"get": "names, separated by commas; without it the answer has all names and no values"},
 )
 async def metrics(server: WebServer, request: web.Request) -> Any:
     wanted = [name for name in request.query.get("get", "").split(",") if name]
@@ -255,9 +258,12 @@ async def metrics(server: WebServer, request: web.Request) -> Any:
 @_route(
     "GET",
     f"{_VERTEX}/flamegraph",
-    "Where a subtask spends its time",
+    "Flame graph of a subtask",
     forms.FlameGraphAnswer,
-    query={"subtask": "its index, from 0", "seconds": "how long to look: 3, at most 30"},
+    query={
+        "subtask": "index of the subtask, from 0",
+        "seconds": "seconds of sampling: 3 by default, at most 30",
+    },
 )
 async def flames(server: WebServer, request: web.Request) -> Any:
     report, vertex = await _vertex(server, request)

@@ -207,7 +207,7 @@ def test_the_status_shows_the_metrics_of_the_users_own() -> None:
         " ".join(line.split())
         for line in text(status_view(replace(given, statistics=statistics))).splitlines()
     ]
-    begin = shown.index("metrics of the program's own (this attempt, all subtasks)")
+    begin = shown.index("the program's own metrics (this attempt, all subtasks)")
     first = given.operators[0].id
     assert shown[begin + 2 : begin + 6] == [
         f"{first} late counter 1,234",
