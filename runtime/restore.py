@@ -59,7 +59,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 from penstock.runtime.snapshot.metadata import RAW, decode_atoms
 from penstock.runtime.state.key_groups import OldStates, own_parts, reassign_keyed, redistribute
-from penstock.runtime.state.known_states import StateInfo
+from penstock.runtime.state.known_states import StateInfo, states_in
 
 
 def assign_channel_states(
@@ -131,8 +131,7 @@ def state_changes(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> str
 
 
 def saved_states(state: OperatorState) -> dict[str, SavedState]:
-    handles = (handle for subtask in state.subtasks.values() for handle in subtask.keyed)
-    return {saved.name: saved for handle in handles for saved in handle.states}
+    return states_in(handle for subtask in state.subtasks.values() for handle in subtask.keyed)
 
 
 def saved_lists(state: OperatorState) -> dict[str, OperatorStateHandle]:

@@ -189,7 +189,11 @@ def _types(state: OperatorState) -> dict[str, str]:
 
 def _saved_states(state: OperatorState) -> dict[str, list[Any]]:
     every = (s for part in state.subtasks.values() for keyed in part.keyed for s in keyed.states)
-    return {saved.name: [saved.kind, saved.is_declared, saved.has_stamps] for saved in every}
+    return _encode_states(every)
+
+
+def _encode_states(states: Iterable[SavedState]) -> dict[str, list[Any]]:
+    return {saved.name: [saved.kind, saved.is_declared, saved.has_stamps] for saved in states}
 
 
 def _lists(state: OperatorState) -> dict[str, list[Any]]:
@@ -222,13 +226,14 @@ def _with_list_types(
 
 
 def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
+    common = _types(state), _saved_states(state)
     subtasks = [
         [
             index,
-            _encode_keyed(subtask.keyed, folder),
+            _encode_keyed(subtask.keyed, folder, *common),
             _encode_lists(subtask.operator, folder),
             subtask.channels and _encode_channels(subtask.channels, folder),
-            _encode_keyed(subtask.raw_keyed, folder),
+            _encode_keyed(subtask.raw_keyed, folder, {}, {}),
             _encode_lists(subtask.raw_operator, folder),
         ]
         for index, subtask in state.subtasks.items()
@@ -278,15 +283,25 @@ def _decode_master_state(item: object) -> MasterState:
     return MasterState(text(identifier), binary(state))
 
 
-def _encode_keyed(handles: Iterable[KeyedStateHandle], folder: str) -> list[Any]:
-    return [
-        [
-            *(k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]),
-            list(k.names),
-            k.time and [k.time.event, k.time.processing, dict(k.time.expired)],
-        ]
-        for k in handles
-    ]
+def _encode_keyed(
+    handles: Iterable[KeyedStateHandle],
+    folder: str,
+    types: Mapping[str, str],
+    states: Mapping[str, list[Any]],
+) -> list[Any]:
+    """Encode handles; each names its types and states only if they differ from the operator's."""
+    encoded = []
+    for k in handles:
+        own = dict(k.types), _encode_states(k.states)
+        encoded.append(
+            [
+                *(k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]),
+                list(k.names),
+                k.time and [k.time.event, k.time.processing, dict(k.time.expired)],
+                None if own == (types, states) else own,
+            ]
+        )
+    return encoded
 
 
 def _encode_lists(handles: Iterable[OperatorStateHandle], folder: str) -> list[Any]:
@@ -319,7 +334,11 @@ def _decode_keyed(
         named = items(more[0], len(parts)) if more and more[0] else []
         time = items(more[1], 3) if len(more) > 1 and more[1] is not None else None
         names, saved = tuple(map(text, named)), None if time is None else _decode_time(time)
-        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types, states, names, saved))
+        own_types, own_states = types, states
+        if len(more) > 2 and more[2] is not None:
+            differing = items(more[2], 2)
+            own_types, own_states = _decode_types(differing[0]), _decode_saved_states(differing[1])
+        decoded.append(KeyedStateHandle(groups, parts, whole(entries), own_types, own_states, names, saved))
     return tuple(decoded)
 
 

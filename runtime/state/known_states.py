@@ -9,6 +9,8 @@ A state is identified by its name. The rules for a program that starts from a sa
 * A declared type must accept all saved values, including values saved without a declaration. Its name does
   not matter: a base class fits. Values of another type are converted once by `migrate`, and then count as
   changed. Without `migrate` the state is refused.
+* A subtask that has not used a state saves it as it was restored, with its old type and TTL. So the handles
+  of one snapshot may differ, and a restore trusts a type only if all handles have it.
 * A state with `renamed_from` takes over the state of the old name, unless its new name was saved already.
 
 The JobMaster compares them, too, before it deploys, and warns by name (`state_changes` in `restore.py`).
@@ -45,8 +47,14 @@ class KnownStates:
 
     def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
         every = list(handles)
-        self._saved_types = {name: of_type for handle in every for name, of_type in handle.types}
-        self._states = {state.name: state for handle in every for state in handle.states}
+        self._states = states_in(every)
+        types: dict[str, set[str | None]] = {}
+        for handle in every:
+            known = dict(handle.types)
+            for name in {*known, *(state.name for state in handle.states)}:
+                types.setdefault(name, set()).add(known.get(name))
+        # A type that not all handles have is unknown, so all values are checked.
+        self._saved_types = {name: of for name, (of, *others) in types.items() if of and not others}
 
     def check_kind(self, declaration: KeyedState) -> None:
         """Refuse a state that was saved with another kind."""
@@ -92,6 +100,11 @@ class KnownStates:
             if new is not value:
                 table.put(entry, new if table.lifetime is None else (cell[0], new))
 
+    def without_stamps(self, handle: KeyedStateHandle) -> set[str]:
+        """Return the states with a TTL whose entries in this handle were saved before they had it."""
+        stamped = {state.name for state in handle.states if state.has_stamps}
+        return {name for name, state in self._states.items() if state.has_stamps} - stamped
+
     def has_stamps(self, name: str) -> bool:
         return name in self._states and self._states[name].has_stamps
 
@@ -119,6 +132,23 @@ class KnownStates:
 
     def states(self) -> tuple[SavedState, ...]:
         return tuple(sorted(self._states.values(), key=lambda state: state.name))
+
+
+def states_in(handles: Iterable[KeyedStateHandle]) -> dict[str, SavedState]:
+    """Merge the states of handles, by name.
+
+    Handles of one snapshot may differ: a subtask that has not used a state saves it as it was restored.
+    """
+    found: dict[str, SavedState] = {}
+    for state in (state for handle in handles for state in handle.states):
+        known = found.get(state.name, state)
+        found[state.name] = replace(
+            state,
+            kind=state.kind or known.kind,
+            is_declared=state.is_declared or known.is_declared,
+            has_stamps=state.has_stamps or known.has_stamps,
+        )
+    return found
 
 
 def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:

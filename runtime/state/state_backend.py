@@ -264,10 +264,13 @@ class KeyedStateBackend(ABC):
         self.time.restore(handle.time for handle in handles)
 
     def _put_entries_of(self, handle: KeyedStateHandle, files: StateFileReader) -> None:
+        without_stamps = self._known.without_stamps(handle)
         for file in handle.files:
             blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
             try:
                 for block in blocks:
+                    if block.table in without_stamps and isinstance(block, RowBlock) and block.values:
+                        block.values[:] = [(None, value) for value in block.values]
                     self._put_block(block)
             except TypeError as error:
                 raise unusable_key(file, error) from error

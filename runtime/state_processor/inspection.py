@@ -31,6 +31,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import decode_atoms
 from penstock.runtime.state.keyed_chunk import read_keys
+from penstock.runtime.state.known_states import states_in
 
 #: Maximum number of values of a list state that are shown, and of characters of each.
 MOST_VALUES: Final = 100
@@ -192,7 +193,7 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
     handles = [handle for subtask in subtasks for handle in subtask.keyed]
     entries = sum(handle.entries for handle in handles)
     types = dict(pair for handle in handles for pair in handle.types)
-    states = {saved.name: saved for handle in handles for saved in handle.states}
+    states = states_in(handles)
     counts = dict.fromkeys(states, 0)
     is_native = any(handle.is_native for handle in handles)
     if is_native:  # the names and the total number of entries are known

@@ -119,10 +119,13 @@ def read_keyed(
     keys: list[Any] = []
     values: list[Any] = []
     is_known = is_nested = False
+    saved = saved_states(state).get(table)
+    has_stamps = saved is not None and saved.has_stamps
     for handle in _keyed_handles(state):
         if not len(handle.key_groups.intersection(key_groups)):
             continue
         entries: dict[Any, tuple[int, Any]] = {}
+        lacks_stamps = has_stamps and not any(s.name == table and s.has_stamps for s in handle.states)
         for file in handle.files:
             for found in read_chunk(read(file), file, state.max_parallelism, codec, table):
                 is_known = True
@@ -132,7 +135,8 @@ def read_keyed(
                     for key in block.keys:
                         entries.pop(key, None)
                 else:
-                    pairs = zip(block.key_groups.tolist(), block.values, strict=True)
+                    found_values = [(None, v) for v in block.values] if lacks_stamps else block.values
+                    pairs = zip(block.key_groups.tolist(), found_values, strict=True)
                     entries.update(zip(block.keys, pairs, strict=True))
         mine = [(key, g, value) for key, (g, value) in entries.items() if g in key_groups]
         keys += [key for key, _, _ in mine]
@@ -140,7 +144,6 @@ def read_keyed(
         values += [value for _, _, value in mine]
     if not is_known:
         return None
-    saved = saved_states(state).get(table)
     return _entries(KeyedEntries(groups, keys, values), saved, is_nested=is_nested)
 
 
@@ -375,8 +378,10 @@ def _without(
             if rest is not None:
                 kept.append(file if rest is data else files.write(rest))
         if kept:
-            others = tuple(saved for saved in handle.states if saved.name != state)
-            keyed.append(replace(handle, files=tuple(kept), entries=max(0, entries), states=others))
+            types = tuple(pair for pair in handle.types if pair[0] != state)
+            states = tuple(saved for saved in handle.states if saved.name != state)
+            entries = max(0, entries)
+            keyed.append(replace(handle, files=tuple(kept), entries=entries, types=types, states=states))
     lists = tuple(handle for handle in subtask.operator if handle.name != state)
     return replace(subtask, keyed=tuple(keyed), operator=lists)
 

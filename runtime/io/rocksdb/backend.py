@@ -317,8 +317,19 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
                 scratch = self._scratch.path / f"part-{number}"
                 take_over(self._database, part, files, self.key_groups, scratch)
         self._check_keys()
+        for part in parts:
+            self._add_missing_stamps(part)
         if restored_id is not None:
             self._snapshots.start_from(restored_id, first)
+
+    def _add_missing_stamps(self, part: KeyedStateHandle) -> None:
+        kept = part.key_groups.intersection(self.key_groups)
+        for name in self._known.without_stamps(part):
+            rows = self._rows_of(name, nested=self._known.is_nested(name))
+            for group in range(kept.first, kept.last + 1):
+                for some in _batches(self._database.scan(rows.begin(group))):
+                    entries = [rows.decode(row, data) for row, data in some]
+                    self._database.write(rows.encode(key, sub, (None, value)) for key, sub, value in entries)
 
     def _check_keys(self) -> None:
         """Refuse keys whose class has changed; checks the first entries of each key group of each table."""

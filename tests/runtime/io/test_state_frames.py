@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,25 @@ def test_a_savepoint_that_could_not_be_finished_leaves_nothing(
     assert [*(tmp_path / "t").iterdir()] == []
     with pytest.raises(StorageError, match=damaged.name):
         read_state(url, "count")
+
+
+def test_a_replaced_state_loses_the_type_that_was_declared_for_the_old_one(tmp_path: Path) -> None:
+    """A job whose program declares that type would not check the new values."""
+    one = write_state(keyed({"a": 1}), tmp_path / "1", "count")
+    two = write_state(keyed({"a": 2}), tmp_path / "2", "count", "seen", base=one)
+    storage = open_location(two)
+    base = read_metadata(storage, "metadata")
+    subtasks = {
+        index: replace(
+            part, keyed=tuple(replace(h, types=(("reduce", "int"), ("seen", "int"))) for h in part.keyed)
+        )
+        for index, part in base.operators["count"].subtasks.items()
+    }
+    base.operators["count"] = replace(base.operators["count"], subtasks=subtasks)  # type: ignore[index]
+    storage.put("metadata", encode_metadata(base, "metadata"))
+    three = write_state(keyed({"a": "text"}), tmp_path / "3", "count", "seen", base=two)
+    new = open_snapshot(three, open_location).checkpoint.operators["count"].subtasks
+    assert {pair for part in new.values() for h in part.keyed for pair in h.types} == {("reduce", "int")}
 
 
 def test_an_operator_that_has_finished_gets_no_state(tmp_path: Path) -> None:

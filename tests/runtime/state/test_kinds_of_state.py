@@ -7,16 +7,28 @@ from copy import copy
 from typing import Any
 
 import pytest
-from either_backend import new_backend
+from either_backend import ALL, new_backend
 from heap_setup import Files, take
 
 from penstock import AggregateFunction, AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError, StateMismatchError
 from penstock.runtime.operators.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import (
+    FileHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorState,
+    OperatorSubtaskState,
+)
+from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata
+from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.keyed_chunk import tables_of
 from penstock.runtime.state.keyed_states import KeyedState
+from penstock.runtime.state_processor.states import read_keyed
+from penstock.runtime.testing.manual_time import ManualClock
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 
@@ -69,6 +81,59 @@ def test_the_list_that_get_returns_is_a_copy() -> None:
     waiting.add(1)
     waiting.get().append(2)
     assert waiting.get() == [1]
+
+
+@pytest.mark.parametrize("user", [0, 1], ids=["the first uses it", "the second uses it"])
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (ValueState(name="s"), ValueState(name="s", ttl=100)),
+        (ValueState(name="s", ttl=100), ValueState(name="s")),
+        (ListState(name="s"), ListState(name="s", ttl=100)),
+        (ListState(name="s", ttl=100), ListState(name="s")),
+        (ValueState(int, name="s"), ValueState(str, name="s", migrate=str)),
+        (ValueState(name="s"), ValueState(str, name="s", migrate=str)),
+    ],
+    ids=["adds a TTL", "removes a TTL", "adds to a list", "removes from a list", "migrates", "adds a type"],
+)
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_a_state_that_only_some_subtasks_used_since_its_declaration_changed_is_restored_by_others(
+    before: Any, now: Any, user: int, savepoint: bool
+) -> None:
+    """A subtask that has not used a state saves it as it was restored, so handles of a snapshot differ."""
+    files, halves = Files(), (KeyGroupRange(0, 63), KeyGroupRange(64, 127))
+    handles = []
+    for number, half in enumerate(halves):
+        old = new_backend(own=half, clock=ManualClock())
+        state = old.bind(before)
+        for key in range(30):
+            if key_group_of(key, 128) in half:
+                old.set_current_key(key)
+                state.add(key) if isinstance(before, ListState) else state.update(key)
+        used = new_backend(own=half, clock=ManualClock())
+        used.restore([take(old, files, 1, -1)], files, 1)
+        if number == user:
+            used.bind(now)
+        handles.append(used.snapshot(2, 1, self_contained=savepoint).finish(files))
+
+    parts = {number: OperatorSubtaskState(keyed=(handle,)) for number, handle in enumerate(handles)}
+    operator, file = OperatorState("op", 2, 128, parts), FileHandle("_metadata", 0, "")
+    checkpoint = CompletedCheckpoint(2, 1, SnapshotKind.CHECKPOINT, {"op": operator}, 0.0, 0.0, file, 0)
+    decoded = decode_metadata(encode_metadata(checkpoint), "_metadata").operators["op"]
+    assert decoded == operator
+
+    values = {key: str(key) if now.types == (str,) else key for key in range(30)}
+    expected = {key: [key] for key in range(30)} if isinstance(now, ListState) else values
+    for own, parts_of in ((ALL, handles), (halves[0], handles[:1]), (halves[1], handles[1:])):
+        next_one = new_backend(own=own, clock=ManualClock())
+        next_one.restore(parts_of, files)
+        next_one.bind(now)
+        mine = {key: value for key, value in expected.items() if key_group_of(key, 128) in own}
+        assert next_one.contents("s") == mine
+    if savepoint and not now.types:
+        read = read_keyed(decoded, "s", ALL, files.read, ValueCodec())
+        assert read is not None
+        assert dict(zip(read.keys, read.values, strict=True)) == {key: key for key in range(30)}
 
 
 def test_a_list_that_is_replaced_by_an_element_of_another_type_stays_as_it_was() -> None:
