@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.functions.function_operator import filtered_rows, only_column_tables
 from penstock.runtime.operators.metrics import OperatorStatistics
@@ -26,12 +28,26 @@ from penstock.runtime.state.column_table import ColumnTable
 
 #: Digits of decimals in state.
 _DIGITS: Final = 38
-#: Plain types of text and bytes, by the types that encode them in another way.
+#: Plain types, by the types that encode the same values in another way.
 _ENCODED: Final = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
+    pa.bool8(): pa.bool_(),
+}
+
+
+def _wide_decimals(column: pa.Array) -> pa.Array:
+    return column.cast(pa.decimal128(column.type.precision, column.type.scale))
+
+
+#: Functions that decode arrays, by their class.
+_DECODERS: Final[Mapping[type, Callable[[Any], pa.Array]]] = {
+    pa.Decimal32Array: _wide_decimals,
+    pa.Decimal64Array: _wide_decimals,
+    pa.DictionaryArray: pa.DictionaryArray.dictionary_decode,
+    pa.RunEndEncodedArray: pc.run_end_decode,
 }
 
 
@@ -188,15 +204,17 @@ def _type_in_state(value: Any) -> pa.DataType:
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     position = batch.schema.get_field_index(name)
     if position < 0:
-        known = ", ".join(map(repr, batch.schema.names))
-        msg = f"there is no column {name!r}, or more than one; the columns are {known}"
+        known = batch.schema.names
+        what = "more than one" if name in known else "no"
+        hint = "" if name in known else nearest_name(name, known)
+        msg = f"the batch has {what} column {name!r}, its columns are {', '.join(map(repr, known))}{hint}"
         raise PenstockError(msg)
     return batch.column(position)
 
 
 def _plain(column: pa.Array) -> pa.Array:
     """Decode the values, so that batches of different encodings share a state."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    while (decode := _DECODERS.get(type(column))) is not None:
+        column = decode(column)
     plain = _ENCODED.get(column.type)
     return column if plain is None else column.cast(plain)

@@ -101,7 +101,8 @@ class _OneValue(PartialAggregate):
 class _Extreme(_OneValue):
     def prepared(self, column: pa.Array) -> pa.Array:
         kind = column.type
-        if kinds.is_nested(kind) or kinds.is_interval(kind) or kinds.is_float16(kind):
+        is_extension = isinstance(kind, pa.BaseExtensionType)
+        if is_extension or kinds.is_nested(kind) or kinds.is_interval(kind) or kinds.is_float16(kind):
             msg = f"{type(self).__name__}({self.column!r}) needs values with an order; the column is {kind}"
             raise PenstockError(msg)
         return column

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from penstock import DataStream, GraphError
-from penstock.aggregates import Count, CountDistinct, Last, Max, Min, Sum
+from penstock.aggregates import Count, CountDistinct, First, Last, Max, Min, Sum
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.testing import ManualClock, OperatorHarness
@@ -100,6 +102,38 @@ def test_encodings_of_a_text_are_one_key_and_one_state() -> None:
         assert harness.push([{"k": "a", "v": "a"}])[0]["n"] == len(encodings) + 1
 
 
+@pytest.mark.parametrize(
+    ("column", "total", "low"),
+    [
+        (pc.run_end_encode(pa.array([1, 1, 2])), 4, 1),
+        (pa.array([1, 1, 2]).dictionary_encode(), 4, 1),
+        (pa.array([1, 0, 1], pa.int8()).cast(pa.bool8()), 2, False),
+        (pa.array([Decimal("1.5"), None, Decimal(2)], pa.decimal32(5, 2)), Decimal("3.50"), Decimal("1.50")),
+        (pa.array([Decimal("1.5"), None, Decimal(2)], pa.decimal64(5, 2)), Decimal("3.50"), Decimal("1.50")),
+    ],
+    ids=["run ends", "dictionary", "bool8", "decimal32", "decimal64"],
+)
+def test_encoded_columns_are_aggregated_like_plain_ones(column: pa.Array, total: Any, low: Any) -> None:
+    def build(stream: DataStream[Any]) -> DataStream[Any]:
+        functions = {"total": Sum("v"), "low": Min("v"), "first": First("v"), "n": Count("v")}
+        return stream.key_by("k").aggregate("t", combine=False, **functions)
+
+    with OperatorHarness.of(build) as harness:
+        (found,) = harness.push_batch(ArrowBatch(pa.record_batch({"k": [1, 1, 1], "v": column})))
+    count = len(column) - column.null_count
+    assert found == {"k": 1, "total": total, "low": low, "first": column.to_pylist()[0], "n": count}
+
+
+def test_values_without_an_order_have_no_minimum() -> None:
+    def build(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.key_by("k").aggregate("t", combine=False, low=Min("v"))
+
+    ids = pa.array([b"0" * 16], pa.binary(16)).cast(pa.uuid())
+    wrong = r"Min\('v'\) needs values with an order; the column is extension<arrow.uuid>"
+    with OperatorHarness.of(build) as harness, pytest.raises(OperatorError, match=wrong):
+        harness.push_batch(ArrowBatch(pa.record_batch({"k": [1], "v": ids})))
+
+
 def test_a_key_of_several_columns_is_one_key() -> None:
     def by_two(stream: DataStream[Any]) -> DataStream[Any]:
         return stream.key_by(["k", "v"]).aggregate("n", combine=False, n=Count())
@@ -147,8 +181,16 @@ def test_rows_that_are_no_dicts_are_refused_with_what_to_do() -> None:
 
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with OperatorHarness.of(sums) as harness, pytest.raises(OperatorError, match=r"'v'.*'k', 'w'"):
-        push(harness, ArrowBatch(pa.record_batch({"k": [1], "w": [2]})))
+    batches = {
+        "no column 'v', its columns are 'k', 'w'$": pa.record_batch({"k": [1], "w": [2]}),
+        "'k', 'vv'; did you mean 'vv'": pa.record_batch({"k": [1], "vv": [2]}),
+        "more than one column 'v', its columns are 'k', 'v', 'v'": pa.RecordBatch.from_arrays(
+            [pa.array([1])] * 3, names=["k", "v", "v"]
+        ),
+    }
+    for message, batch in batches.items():
+        with OperatorHarness.of(sums) as harness, pytest.raises(OperatorError, match=message):
+            push(harness, ArrowBatch(batch))
 
 
 def test_values_of_a_wrong_type_are_refused_by_name() -> None:
