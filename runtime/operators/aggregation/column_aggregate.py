@@ -106,6 +106,16 @@ class ColumnAggregate(ABC):
         return found
 
 
+class CountingAggregate(ColumnAggregate):
+    """A function whose accumulator is a count."""
+
+    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+        return {"count": pa.int64()}
+
+    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
+        return pa.array(numbers(accumulators["count"], slots))
+
+
 class PartialAggregate(ColumnAggregate):
     @abstractmethod
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
@@ -270,6 +280,16 @@ def rounds_of(slots: Slots) -> Iterator[Slots | None]:
     rank = np.arange(len(slots)) - np.repeat(starts, np.diff(np.append(starts, len(slots))))
     for number in range(int(rank.max()) + 1):
         yield order[rank == number]
+
+
+def grown(array: NDArray[Any], places: Slots) -> NDArray[Any]:
+    """The array with room for these indexes, which is filled with zeros."""
+    needed = int(places.max(initial=-1)) + 1
+    if needed <= len(array):
+        return array
+    longer = np.zeros(max(1 << 10, 1 << (needed - 1).bit_length()), array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 def distinct(slots: Slots) -> Slots:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.aggregation.column_aggregate import (
     Accumulators,
+    CountingAggregate,
     Grouping,
     Partial,
     PartialAggregate,
@@ -36,7 +37,7 @@ from penstock.runtime.state.typed_columns import Slots
 
 
 @dataclass(frozen=True)
-class CountDistinct(RowAggregate):
+class CountDistinct(CountingAggregate, RowAggregate):
     """The exact number of different values of a column; the state holds each pair of key and value once.
 
     No combiner runs in front of the exchange, so all records cross it.
@@ -48,17 +49,11 @@ class CountDistinct(RowAggregate):
     def prepared(self, column: pa.Array) -> pa.Array:
         return canonical_column(column, self.column)
 
-    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        return {"count": pa.int64()}
-
     def add(self, accumulators: Accumulators, slots: Slots, column: pa.Array) -> None:
         count = accumulators["count"]
         count.values[slots] = numbers(count, slots)
         count.valid[slots] = True
         np.add.at(count.values, slots, 1)
-
-    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
-        return pa.array(numbers(accumulators["count"], slots))
 
 
 @dataclass(frozen=True)

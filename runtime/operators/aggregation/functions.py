@@ -14,6 +14,7 @@ import pyarrow.types as kinds
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import (
     Accumulators,
+    CountingAggregate,
     Grouping,
     Partial,
     PartialAggregate,
@@ -29,13 +30,10 @@ _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 
 
 @dataclass(frozen=True)
-class Count(PartialAggregate):
-    """Number of rows of a key; with a column, of its values that are not null."""
+class Count(CountingAggregate, PartialAggregate):
+    """Number of rows of a key; with a column, number of its values that are not null."""
 
     column: str = ""
-
-    def accumulator_types(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
-        return {"count": pa.int64()}
 
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
         mode = "only_valid" if self.column else "all"
@@ -49,9 +47,6 @@ class Count(PartialAggregate):
         more, _ = count.arrays_of(partial["count"])
         count.values[slots] = numbers(count, slots) + more
         count.valid[slots] = True
-
-    def result(self, accumulators: Accumulators, slots: Slots) -> pa.Array:
-        return pa.array(numbers(accumulators["count"], slots))
 
 
 @dataclass(frozen=True)

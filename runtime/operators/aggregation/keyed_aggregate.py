@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import PARTIAL, Aggregation, is_partial
 from penstock.runtime.operators.aggregation.batch_columns import ColumnOperator, KeyedColumnOperator
-from penstock.runtime.operators.aggregation.column_aggregate import distinct
+from penstock.runtime.operators.aggregation.column_aggregate import distinct, grown
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
@@ -195,7 +195,8 @@ class KeyedAggregateOperator(KeyedColumnOperator):
             return
         if self._flush_at is None:
             self._flush_at = self._monotonic() + self._emit_every
-        self._touch(slots)
+        self._touched = grown(self._touched, slots)
+        self._touched[slots] = True
 
     def flush(self) -> Iterator[Output]:
         self._flush_at = None
@@ -220,11 +221,3 @@ class KeyedAggregateOperator(KeyedColumnOperator):
         for _, keys, results in self._aggregation.emitted(self._table, slots):
             columns, names = [*keys.columns, *results.values()], [*keys.schema.names, *results]
             yield ArrowBatch(pa.RecordBatch.from_arrays(columns, names=names))
-
-    def _touch(self, slots: Slots) -> None:
-        end = int(slots.max(initial=-1)) + 1
-        if end > len(self._touched):
-            longer = np.zeros(2 * end, np.bool_)
-            longer[: len(self._touched)] = self._touched
-            self._touched = longer
-        self._touched[slots] = True

@@ -153,6 +153,11 @@ def moments_of(batch: Batch) -> Moments:
     return np.asarray(batch.timestamps, np.int64)
 
 
+def moments_in(batch: pa.RecordBatch, name: str) -> Moments:
+    moments: Moments = batch.column(name).to_numpy(zero_copy_only=False)
+    return moments
+
+
 def partials_by_pane(
     aggregation: Aggregation,
     panes: Panes,
@@ -210,9 +215,8 @@ class WindowCombineOperator(Combiner):
         for rows, keys, inputs in self._columns.of(batch):
             own = stamps if rows is None else stamps[rows]
             partials = partials_by_pane(self._aggregation, self._panes, keys, inputs, own)
-            panes = partials.column(PANE)
-            self._note_ends(panes.to_numpy(zero_copy_only=False))
-            yield from self._taken_in(len(own), partials, {PANE: panes})
+            self._note_ends(moments_in(partials, PANE))
+            yield from self._taken_in(len(own), partials, {PANE: partials.column(PANE)})
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         if self._earliest_end - 1 <= self._reached.advance(watermark.timestamp):

@@ -40,9 +40,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.column_aggregate import distinct, filtered
+from penstock.runtime.operators.aggregation.column_aggregate import distinct, filtered, grown
 from penstock.runtime.operators.aggregation.functions import Max, Min
-from penstock.runtime.operators.aggregation.panes import PANE, Moments, moments_of
+from penstock.runtime.operators.aggregation.panes import PANE, Moments, moments_in, moments_of
 from penstock.runtime.operators.aggregation.window_aggregate import START, Columns, ColumnWindowOperator
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowShape
@@ -115,7 +115,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
             starts = pa.array(found.firsts[session]).filter(on_time)
             keys, inputs = filtered(keys, on_time), filtered(inputs, on_time)
             partials = self._aggregation.partials({**keys, START: starts}, inputs)
-            self._merge(partials, _numbers(partials, START))
+            self._merge(partials, moments_in(partials, START))
         self._settle(found)
         return is_late
 
@@ -124,7 +124,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
         partials = self._aggregation.partials({**keys, PANE: panes}, inputs)
         of_panes = {name: partials.column(name) for name in keys}
         numbers = self._keys.numbers_of(of_panes)
-        found = self._join(_Spans(numbers, _numbers(partials, _FIRSTS), _numbers(partials, _LASTS)))
+        found = self._join(_Spans(numbers, moments_in(partials, _FIRSTS), moments_in(partials, _LASTS)))
         session = found.session[: partials.num_rows]
         is_late = self._are_late(found)[session]
         if not is_late.all():
@@ -253,7 +253,7 @@ class _KeysWithSessions:
     def numbers_of(self, keys: Columns) -> Numbers:
         """The number of each row's key; `count` must follow, and deletes new keys without a session."""
         numbers = self._numbers.slots_of(keys)
-        self._sessions = _grown(self._sessions, numbers)
+        self._sessions = grown(self._sessions, numbers)
         return numbers
 
     def of(self, slots: Slots) -> Numbers:
@@ -268,7 +268,7 @@ class _KeysWithSessions:
         return found
 
     def enter(self, slots: Slots, keys: Numbers) -> None:
-        self._of_slot = _grown(self._of_slot, slots)
+        self._of_slot = grown(self._of_slot, slots)
         self._of_slot[slots] = keys
 
     def count(self, keys: Numbers, stay: NDArray[np.bool_]) -> None:
@@ -284,20 +284,6 @@ class _KeysWithSessions:
 
     def _forget(self, keys: Numbers) -> None:
         self._numbers.delete(distinct(keys[self._sessions[keys] == 0]))
-
-
-def _grown(numbers: Numbers, places: Numbers) -> Numbers:
-    needed = int(places.max(initial=-1)) + 1
-    if needed <= len(numbers):
-        return numbers
-    longer = np.zeros(max(1 << 10, 1 << (needed - 1).bit_length()), np.int64)
-    longer[: len(numbers)] = numbers
-    return longer
-
-
-def _numbers(batch: pa.RecordBatch, name: str) -> Moments:
-    numbers: Moments = batch.column(name).to_numpy(zero_copy_only=False)
-    return numbers
 
 
 def _are_among(rows: Columns, chosen: Columns) -> NDArray[np.bool_]:

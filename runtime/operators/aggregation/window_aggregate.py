@@ -35,6 +35,7 @@ from penstock.runtime.operators.aggregation.panes import (
     ColumnWindows,
     Moments,
     Panes,
+    moments_in,
     moments_of,
     partials_by_pane,
 )
@@ -202,7 +203,7 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         some_keys, some_inputs = taken(keys, rows), taken(inputs, rows)
         if by_window:
             partials = self._aggregation.partials({**some_keys, START: starts}, some_inputs)
-            self._merge_windows(partials, partials.column(START).to_numpy(zero_copy_only=False))
+            self._merge_windows(partials, moments_in(partials, START))
         if needs_rows:
             self._aggregation.add_rows(self._table, self._pairs, some_keys, some_inputs, {START: starts})
 
@@ -215,7 +216,7 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         return pa.array(rows[order]), pa.array(starts[order])
 
     def _merge(self, partials: pa.RecordBatch) -> None:
-        panes = partials.column(PANE).to_numpy(zero_copy_only=False)
+        panes = moments_in(partials, PANE)
         self._late += int(self._panes.are_late(panes, self._reached.timestamp).sum())
         for starts, is_open in self._panes.open_windows(panes, self._reached.timestamp):
             some = partials if is_open.all() else partials.filter(pa.array(is_open))

@@ -24,11 +24,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from penstock.runtime.errors import PenstockError, StateMismatchError
 from penstock.runtime.operators.functions.function_operator import (
@@ -49,8 +48,7 @@ from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 from penstock.runtime.user_location import function_location
 
 
-@dataclass(frozen=True, slots=True)
-class WindowShape:
+class WindowShape(NamedTuple):
     """Size, starts and kind of contents of windows; snapshots hold it.
 
     Attributes:
@@ -75,18 +73,14 @@ class WindowShape:
             return cls(assigner.size, keeps, slide)
         return cls(assigner.size, keeps, slide, offset % slide)
 
-    @property
-    def saved(self) -> tuple[Any, ...]:
-        return self.size, self.keeps, self.slide, self.offset
-
     def state(self) -> SavedList:
-        return SavedList([self.saved], RedistributionMode.BROADCAST)
+        return SavedList([tuple(self)], RedistributionMode.BROADCAST)
 
     def check(self, restored: Iterable[tuple[Any, ...]]) -> None:
         """Refuse restored windows of another shape; compares only values that both shapes have."""
         for saved in restored:
             old = WindowShape(*saved)
-            pairs = zip(old.saved, self.saved, strict=True)
+            pairs = zip(old, self, strict=True)
             if any(was != now for was, now in pairs if None not in (was, now)):
                 msg = (
                     f"the restored windows are {old}, those of this program are {self}. "
