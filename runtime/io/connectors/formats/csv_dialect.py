@@ -105,8 +105,8 @@ class CsvDialect:
             strict=strict,
         )
 
-    def line_end_of(self, handle: InputFile) -> bytes:
-        return line_end_of(handle, (self.quotechar or "").encode(self.encoding))
+    def line_end_of(self, handle: InputFile, path: str) -> bytes:
+        return line_end_of(handle, path, (self.quotechar or "").encode(self.encoding))
 
     def quoting_of(self, block: bytes, line_end: bytes) -> Quoting:
         if self.escapechar is not None and self.escapechar.encode(self.encoding) in block:
@@ -133,7 +133,7 @@ class CsvDialect:
         text = head.decode(self.encoding, "replace")
         rows: list[list[str]] = []
         try:
-            lines = lines_of(text, self.line_end_of(io.BytesIO(head)))
+            lines = lines_of(text, self.line_end_of(io.BytesIO(head), info.path))
             rows.extend(row for row in islice(self.rows_of(lines, strict=False), self.skip_rows, None) if row)
         except csv.Error as error:
             if header and not rows:

@@ -94,15 +94,18 @@ class CsvFormat:
         return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> CsvReader:
-        if not self.in_columns:
-            return CsvReader(self.dialect.open(split, filesystem), split, self)
-        if not isinstance(split, SchemaSplit):
+        if self.in_columns and not isinstance(split, SchemaSplit):
             msg = (
                 f"{split.path}: the snapshot was taken when this source read text without types, so the "
                 "types of its columns are not decided. Start with the source as it was, or from nothing"
             )
             raise ConnectorError(msg)
-        return ColumnarCsvReader(self.dialect.open(split, filesystem), split, self)
+        handle = self.dialect.open(split, filesystem)
+        try:
+            return (ColumnarCsvReader if self.in_columns else CsvReader)(handle, split, self)
+        except BaseException:
+            handle.close()
+            raise
 
     def wanted_in(self, path: str, header: Sequence[str]) -> WantedColumns:
         """Return the wanted columns of a file; columns encoded in its path may be missing."""
@@ -172,7 +175,7 @@ class CsvReader:
         self._format = form
         self._encoding = form.dialect.encoding
         self._plan: RowPlan | None = None
-        self._line_end = form.dialect.line_end_of(handle)
+        self._line_end = form.dialect.line_end_of(handle, split.path)
         self._to_skip = form.dialect.skip_rows if form.header or split.position is None else 0
         self._begin_at(None if form.header else split.position)
 

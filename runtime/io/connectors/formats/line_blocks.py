@@ -157,21 +157,26 @@ class LineBlocks:
         return False
 
     def _read(self, size: int | None = None) -> bytes:
-        try:
-            return self._handle.read(self.block_bytes if size is None else size)
-        except DAMAGED as error:
-            msg = (
-                f"{self._split.path} is damaged: it can't be decompressed behind byte {self._offset} of its "
-                f"content ({error}). Write the file again, or leave it out"
-            )
-            raise UnreadableInputError(msg) from error
-        except OSError as error:
-            msg = f"{self._split.path} can't be read behind byte {self._offset}: {error}"
-            raise ConnectorError(msg) from error
+        size = self.block_bytes if size is None else size
+        return _read(self._handle, size, self._split.path, self._offset)
 
     def _check_complete(self, read: int) -> None:
         if self._split.end != UNKNOWN_END and read < self._split.size:
             raise ConnectorError(changed(self._split.path, self._split.size, read))
+
+
+def _read(handle: InputFile, size: int, path: str, offset: int) -> bytes:
+    try:
+        return handle.read(size)
+    except DAMAGED as error:
+        msg = (
+            f"{path} is damaged: it can't be decompressed behind byte {offset} of its content ({error}). "
+            "Write the file again, or leave it out"
+        )
+        raise UnreadableInputError(msg) from error
+    except OSError as error:
+        msg = f"{path} can't be read behind byte {offset}: {error}"
+        raise ConnectorError(msg) from error
 
 
 def offset_of_line(block: bytes, line: int, line_end: bytes = b"\n") -> int:
@@ -182,15 +187,16 @@ def offset_of_line(block: bytes, line: int, line_end: bytes = b"\n") -> int:
     return len(block) - len(parts[-1]) if len(parts) > line else len(block)
 
 
-def line_end_of(handle: InputFile, quote: bytes) -> bytes:
+def line_end_of(handle: InputFile, path: str, quote: bytes) -> bytes:
     r"""The byte that ends the lines of a file: `\r` if the first line ends with it, as in old Mac files.
 
     Args:
         handle: The open file, at its beginning; its position is restored.
+        path: The file's name in errors.
         quote: The byte around quoted fields; empty for none. Line ends in quotes don't count.
     """
     head, found = b"", None
-    while chunk := handle.read(_HEAD_BYTES - len(head)):
+    while chunk := _read(handle, _HEAD_BYTES - len(head), path, len(head)):
         head += chunk
         found = next(
             (
@@ -232,7 +238,7 @@ def head_of(
     info: FileInfo,
     filesystem: FileSystem,
     encoding: str,
-    line_end: Callable[[InputFile], bytes] = lambda handle: b"\n",
+    line_end: Callable[[InputFile, str], bytes] = lambda handle, path: b"\n",
     stored_as: str | None = None,
 ) -> tuple[bytes, bool]:
     """First lines of a file, decompressed, without a byte order mark; and whether they are the whole file.
@@ -243,7 +249,7 @@ def head_of(
     """
     handle = open_for_lines(filesystem, info.path, info.size, stored_as)
     try:
-        end = line_end(handle)
+        end = line_end(handle, info.path)
         blocks = LineBlocks(
             handle,
             whole_file(info, stored_as),

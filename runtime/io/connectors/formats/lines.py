@@ -126,16 +126,16 @@ class LineCursor:
             text = block.decode(self._encoding)
         except UnicodeDecodeError:
             self.undecodable = True
-            self._lines = [self._decode_line(line) for line in block.split(b"\n")]
+            self._lines = [self._decoded(line) for line in block.replace(b"\r\n", b"\n").split(b"\n")]
         else:
             self.undecodable = False
             self._lines = (text.replace("\r\n", "\n") if "\r" in text else text).split("\n")  # type: ignore[assignment]
         if block.endswith(b"\n"):
             self._lines.pop()
 
-    def _decode_line(self, line: bytes) -> str | bytes:
+    def _decoded(self, line: bytes) -> str | bytes:
         try:
-            return line.removesuffix(b"\r").decode(self._encoding)
+            return line.decode(self._encoding)
         except UnicodeDecodeError:
             return line
 

@@ -150,7 +150,7 @@ def test_a_file_of_thousands_of_columns_is_read_by_a_bounded_number_of_calls(
 )
 def test_the_first_line_end_outside_of_quotes_counts(head, end):
     handle = io.BytesIO(head)
-    assert line_end_of(handle, b'"') == end
+    assert line_end_of(handle, "file", b'"') == end
     assert handle.tell() == 0
 
 

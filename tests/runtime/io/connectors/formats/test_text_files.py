@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import BadRecordError, ConnectorError, FileSource
@@ -30,6 +31,16 @@ def test_windows_line_ends_and_a_byte_order_mark_are_not_part_of_a_line(tmp_path
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\rhalf\r\n\r\nlast")
     for split_size in range(1, 30):
         assert read_all(FileSource.text(path, split_size=split_size)).rows == ["one", "two\rhalf", "", "last"]
+
+
+def test_a_carriage_return_at_the_end_of_a_file_is_text_wherever_it_is_cut(tmp_path, read_all):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\r\n\xff\r\nlast\r")
+    for split_size in range(1, 20):
+        for max_rows in (1, 100):
+            back = read_all(FileSource.text(path, split_size=split_size, on_error="dead_letter"), max_rows)
+            assert back.rows == ["one", "last\r"]
+            assert [letter.record for letter in back.dead_letters] == [b"\xff"]
 
 
 def test_only_newlines_separate_lines(tmp_path, read_all):
@@ -148,11 +159,21 @@ def test_a_long_way_into_a_compressed_file_is_gone_in_several_polls(tmp_path, co
     assert drain(reader).rows == lines[split.position // 1000 :]
 
 
-def test_a_cut_off_compressed_file_is_an_error_that_names_it(tmp_path, read_all):
+@pytest.mark.parametrize(
+    "source",
+    [
+        FileSource.text,
+        FileSource.json,
+        FileSource.csv,
+        partial(FileSource.csv, schema="infer"),
+        partial(FileSource.csv, header=False, columns=["a"], schema={"a": pa.string()}),
+    ],
+)
+def test_a_cut_off_compressed_file_is_an_error_that_names_it(tmp_path, read_all, source):
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(os.urandom(5000).hex().encode())[:-2000])
     with pytest.raises(ConnectorError, match=r"a\.txt\.gz is damaged"):
-        read_all(FileSource.text(path))
+        read_all(source(path))
 
 
 def test_a_bad_line_fails_the_source_with_file_offset_and_text(tmp_path, read_all):
@@ -172,7 +193,7 @@ def test_bad_lines_are_skipped_or_become_dead_letters_wherever_the_reader_is_res
         letters = read_all(FileSource.text(path, on_error="dead_letter"), 1, restore_every)
         assert letters.rows == ["one", "two", "three"]
         assert [(each.record, each.origin) for each in letters.dead_letters] == [
-            (b"b\xffd\r", f"{path}:5"),
+            (b"b\xffd", f"{path}:5"),
             (b"\xc3", f"{path}:14"),
         ]
 
@@ -230,6 +251,14 @@ def test_no_file_handle_stays_open(tmp_path, read_all, context):
     reader.close()
     reader.close()
     assert files.closed() == [True, True, True]
+
+
+def test_a_file_whose_reader_can_not_be_made_is_closed(tmp_path, read_all):
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(os.urandom(5000).hex().encode())[:-2000])
+    files = WatchedFileSystem()
+    with pytest.raises(ConnectorError, match="is damaged"):
+        read_all(FileSource.csv(tmp_path, filesystem=files))
+    assert files.closed() == [True]
 
 
 def test_polls_give_about_as_many_lines_as_asked(tmp_path, read_all):
