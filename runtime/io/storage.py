@@ -328,7 +328,12 @@ def _list(store: Store, prefix: str, progress: Callable[[], None]) -> Sequence[s
 def _delete(store: Store, doomed: Sequence[str]) -> None:
     if isinstance(store, SyncedFiles):
         store.delete(doomed)
-        return
+    else:
+        delete_objects(store, doomed)
+
+
+def delete_objects(store: ObjectStore, doomed: Sequence[str]) -> None:
+    """Delete objects of which some may be missing."""
     try:
         obstore.delete(store, doomed)
     except FileNotFoundError:

@@ -25,7 +25,7 @@ from typing import BinaryIO, Final
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, InputFile, OutputFile, Publication
-from penstock.runtime.io.posix_disk import PosixDisk
+from penstock.runtime.io.posix_disk import PosixDisk, PosixFolder
 from penstock.runtime.redaction import has_password
 
 #: Error numbers of `link` on file systems without hard links.
@@ -46,7 +46,7 @@ class LocalOutputFile:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        _sync_directory(os.path.dirname(self._path))
+        PosixFolder(os.path.dirname(self._path)).sync()
 
     def discard(self) -> None:
         try:
@@ -130,7 +130,7 @@ class LocalFileSystem:
     def publish(self, directory: str, name: str, final: str) -> Publication:
         outcome = self._publish(os.path.join(directory, name), os.path.join(directory, final))
         if outcome in (Publication.PUBLISHED, Publication.ALREADY_PUBLISHED):
-            _sync_directory(directory)
+            PosixFolder(directory).sync()
         return outcome
 
     def _publish(self, source: str, target: str) -> Publication:
@@ -173,18 +173,6 @@ def _unlink_if_there(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         return
-
-
-def _sync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems can't sync a directory; their servers order the names.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 #: URL schemes served by obstore.

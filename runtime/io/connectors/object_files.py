@@ -27,6 +27,7 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, ObjectStore, S3Stor
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystem import FileInfo, InputFile, OutputFile, Publication
+from penstock.runtime.io.storage import delete_objects
 from penstock.runtime.trust.paths import compile_glob, is_glob, literal_folder
 
 #: Reason why a key is not read, and the remedy.
@@ -358,9 +359,7 @@ class ObjectFileSystem:
     def delete(self, directory: str, names: Sequence[str]) -> None:
         folder = self._folder(directory)
         try:
-            obstore.delete(self._store, [folder + name for name in names])
-        except FileNotFoundError:
-            return
+            delete_objects(self._store, [folder + name for name in names])
         except BaseError as error:
             raise _unreachable(directory, error) from error
 

@@ -94,15 +94,11 @@ class CsvFormat:
         return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> CsvReader:
-        if self.in_columns and not isinstance(split, SchemaSplit):
-            msg = (
-                f"{split.path}: the snapshot was taken when this source read text without types, so the "
-                "types of its columns are not decided. Start with the source as it was, or from nothing"
-            )
-            raise ConnectorError(msg)
         handle = self.dialect.open(split, filesystem)
         try:
-            return (ColumnarCsvReader if self.in_columns else CsvReader)(handle, split, self)
+            return (
+                ColumnarCsvReader(handle, split, self) if self.in_columns else CsvReader(handle, split, self)
+            )
         except BaseException:
             handle.close()
             raise
@@ -342,7 +338,13 @@ _MOST_OPEN_BYTES: Final = 16 * 1024 * 1024
 class ColumnarCsvReader(CsvReader):
     """Reads one file as columns; the split holds the position and the columns."""
 
-    def __init__(self, handle: InputFile, split: SchemaSplit, form: CsvFormat) -> None:
+    def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:
+        if not isinstance(split, SchemaSplit):
+            msg = (
+                f"{split.path}: the snapshot was taken when this source read text without types, so the "
+                "types of its columns are not decided. Start with the source as it was, or from nothing"
+            )
+            raise ConnectorError(msg)
         self._schema: pa.Schema = read_schema(split.schema)
         self._inferred = frozenset(
             name

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from obstore.store import MemoryStore
+from obstore.store import LocalStore, MemoryStore
 
 from penstock import ConnectorError, FileSource
 from penstock.runtime.io.connectors.filesystem import Publication
@@ -38,6 +38,15 @@ def test_an_unfinished_upload_leaves_nothing_to_read():
     upload.discard()
     assert files.names("s3://bucket/out", "") == []
     assert files.publish("s3://bucket/out", "a", "b") is Publication.MISSING
+
+
+def test_all_files_are_deleted_where_a_store_stops_at_a_missing_one(tmp_path):
+    (tmp_path / "out").mkdir()
+    for name in "abcdefghijklmnop":
+        (tmp_path / "out" / name).touch()
+    files = ObjectFileSystem(LocalStore(tmp_path), "s3://bucket")
+    files.delete("s3://bucket/out", ["missing", *"abcdefghijklmnop"])
+    assert files.names("s3://bucket/out", "") == []
 
 
 def test_names_are_those_directly_in_the_folder():
