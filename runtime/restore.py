@@ -161,7 +161,7 @@ def _changes_of_kind(
     for state in saved.values():
         if state.is_declared and state.name not in known and state.name not in renamed:
             yield (
-                f"state {state.name!r} of the snapshot is declared no more. It stays in every checkpoint, "
+                f"state {state.name!r} of the snapshot is no longer declared. It stays in every checkpoint, "
                 "and is used only if a function asks for it by its name"
             )
 

@@ -241,5 +241,5 @@ def _read(file: SpillFile) -> StoredElement | None:
         channel, size, length = _HEADER.unpack(header)
         return StoredElement(channel, decode_element(file.read(length)), size)
     except (struct.error, StreamCorruptError) as error:
-        msg = f"a spilled element of a blocked channel came back damaged: {error}. Check the disk of the node"
+        msg = f"a spilled element of a blocked channel can't be read: {error}. Check the disk of the node"
         raise StorageError(msg) from error

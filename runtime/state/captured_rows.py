@@ -135,18 +135,18 @@ class CapturedRows:
 
     def _encode(self, entries: dict[Any, Any], codec: ValueCodec) -> Iterator[_EncodedRows]:
         for keys, values in _in_parts(entries):
-            gone: list[Any] = []
+            deleted: list[Any] = []
             if Deleted in set(map(type, values)):
-                gone = [key for key, value in zip(keys, values, strict=True) if value is DELETED]
+                deleted = [key for key, value in zip(keys, values, strict=True) if value is DELETED]
                 keys = [key for key, value in zip(keys, values, strict=True) if value is not DELETED]
                 values = [value for value in values if value is not DELETED]
             if self.nested:
                 keys, values = _by_key(keys, values)
-                gone, _ = _by_key(gone, gone)
+                deleted, _ = _by_key(deleted, deleted)
             if keys:
                 yield _encoded(self.table, keys, values, codec)
-            if gone and self._with_deleted:
-                yield gone, None
+            if deleted and self._with_deleted:
+                yield deleted, None
 
 
 #: Changed entries of one table in a snapshot, in rows or in columns.

@@ -90,7 +90,7 @@ def changed_key(table: str, key: Any) -> StateMismatchError:
         f"state {table!r} was saved under the key {reprlib.repr(key)}, whose class has changed since: other "
         "fields, another order of them, or another value or name of an enum's member. No record would find "
         "this state. Keep the classes of keys as they were and key by a tuple of plain "
-        "values from now on, or give the operator a new id, which begins with nothing"
+        "values from now on, or give the operator a new id, so that it starts without this state"
     )
 
 

@@ -330,7 +330,7 @@ def _undecodable(where: str, error: Exception) -> CorruptSnapshotError:
 
 
 def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
-    return CorruptSnapshotError(f"the keyed state in {place_of(handle)} has a key that is none: {error}")
+    return CorruptSnapshotError(f"the keyed state in {place_of(handle)} has an invalid key: {error}")
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:

@@ -283,7 +283,7 @@ def _deep(value: Any) -> Any:
     except Exception as error:  # any error of the value's own methods
         msg = (
             f"a value of type {type(value).__module__}.{type(value).__qualname__} can't be copied "
-            f"({error_text(error, 200)}), so nobody could tell whether it is changed later; "
+            f"({error_text(error, 200)}), so later changes of it could not be kept out of records and state; "
             "emit or keep values that can be copied, and make such objects in `open`"
         )
         raise PenstockError(msg) from error

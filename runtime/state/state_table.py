@@ -97,7 +97,7 @@ class StateTable:
         for entry, cell in self.cells():
             self.put(entry, cell[1])
 
-    def of_views(self) -> tuple[Any, ReportsChanges]:
+    def for_views(self) -> tuple[Any, ReportsChanges]:
         """Return the entries for views, and the object to which views report changes."""
         if self.lifetime is None:
             return self.entries, self.changed

@@ -356,7 +356,7 @@ def _set_up(
 ) -> None:
     view.name, view.where, view.ttl = declaration.name, declaration.where, declaration.ttl
     view.migrate, view.renamed_from = declaration.migrate, declaration.renamed_from
-    view._entries, view._changed = table.of_views()
+    view._entries, view._changed = table.for_views()
     view._owner, view._isolates = owner, owner.isolates
     view._type, view._kinds = of_type or object, set()
     view._changed.attach(view)

@@ -313,7 +313,7 @@ class _Builder:
         if isinstance(config, HeapState):
             return HeapKeyedStateBackend(setup)
         if self._open_state_backend is None:
-            msg = f"operator {setup.operator!r} keeps its state in {config}, and nothing opens that here"
+            msg = f"operator {setup.operator!r} keeps its state in {config}, which can't be opened here"
             raise ConfigurationError(msg)
         return self._open_state_backend(config, setup)
 
@@ -333,7 +333,7 @@ class _Builder:
             # The checksum matches, so the bytes are intact, and this program can't decode them.
             what = (
                 f"its state can't be read here: {error}. Keep classes of values under the names that they "
-                "had when the snapshot was taken, or give the operator a new id, which begins with nothing"
+                "had when the snapshot was taken, or give the operator a new id; it then starts empty"
             )
             raise OperatorError(location, what) from StateMismatchError(what)
 

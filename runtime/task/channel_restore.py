@@ -99,7 +99,7 @@ def _check_kinds(subtask: ExecutionSubtask, state: ChannelState, where: str) -> 
             msg = (
                 f"the in-flight data of {subtask.id} in {where} can't be restored: the channel from "
                 f"{channel.sender} to {channel.receiver} holds an element of kind {strange.name}, which no "
-                "checkpoint stores. Somebody has changed the snapshot"
+                "checkpoint stores. The snapshot was changed after it was taken"
             )
             raise CorruptSnapshotError(msg)
 

@@ -193,7 +193,7 @@ class SnapshotFiles:
 
 
 def _nowhere() -> str:
-    msg = "what is restored is only read"
+    msg = "files of a restored snapshot are only read"
     raise StorageError(msg)
 
 

@@ -282,7 +282,7 @@ class Subtask:
         if not self._work.is_idle:
             if not self._outputs.are_available:
                 return False
-            self._work.go_on(begun)
+            self._work.run(begun)
             return True
         if self._finished_before and self._end.phase is Phase.RUNNING:
             self._end.finish_again(self._parts.descriptor.restored_permit)
@@ -293,7 +293,7 @@ class Subtask:
         kept_at = self._flush_at
         if kept_at is not None and kept_at <= begun:
             self._work.then(self._chain.flush(begun))
-            self._work.go_on(begun)
+            self._work.run(begun)
             return True
         return self._take(self._input.poll(self._work.slice_rows), begun)
 
@@ -354,7 +354,7 @@ class Subtask:
             if not self._is_tick_due:
                 return False
             self._work.then(self._time_passes())
-        self._work.go_on(begun)
+        self._work.run(begun)
         return True
 
     @property

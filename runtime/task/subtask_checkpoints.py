@@ -213,7 +213,7 @@ class RequestedCheckpoints:
         """The oldest request whose checkpoint can be taken now; `remove` it when it is taken."""
         for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
             self._waiting.remove(barrier)
-        self._pass_over_past_mark()
+        self._clear_past_mark()
         is_induced = self._is_induced
         if self._source is not None:
             self._source.await_mark(is_awaited=is_induced and bool(self._waiting))
@@ -250,7 +250,7 @@ class RequestedCheckpoints:
             source.mark = None  # the mark of a checkpoint that has ended
         return marked
 
-    def _pass_over_past_mark(self) -> None:
+    def _clear_past_mark(self) -> None:
         """Clear a mark whose checkpoint has ended, so that it does not stop the reader."""
         source = self._source
         if source is None or source.mark is None:

@@ -214,7 +214,7 @@ class WorkInProgress:
         """Add work that begins after the current batch, if any."""
         self._following = work
 
-    def go_on(self, begun: float) -> None:
+    def run(self, begun: float) -> None:
         """Work until all is done, the time is over, an output has no credit, or a checkpoint can be taken.
 
         `begun` is the monotonic time at which the step began.

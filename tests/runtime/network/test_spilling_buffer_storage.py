@@ -183,7 +183,7 @@ def test_damaged_file_is_an_error_and_no_element(damage: Callable[[bytes], bytes
     storage = BufferStorage(lambda: Damaged(damage))
     storage.add(numbered(0))
     storage.roll_over()
-    with pytest.raises(StorageError, match="came back damaged"):
+    with pytest.raises(StorageError, match="a spilled element of a blocked channel can't be read"):
         storage.poll()
 
 

@@ -43,7 +43,7 @@ def test_nothing_is_said_of_a_snapshot_that_knows_no_states() -> None:
     ("declared", "what"),
     [
         ([StateInfo("seen", "value"), StateInfo("more", "map")], "state 'more' is new and begins empty"),
-        ([], "state 'seen' of the snapshot is declared no more. It stays in every checkpoint"),
+        ([], "state 'seen' of the snapshot is no longer declared. It stays in every checkpoint"),
         (
             [StateInfo("count", "value", renamed_from="seen")],
             "state 'count' takes over what was saved as 'seen'",

@@ -71,7 +71,7 @@ def test_a_value_that_can_not_be_decoded_here_is_reported_with_the_file() -> Non
         (lambda block: [], "keyed state in chk/0 can't be decoded"),
         (
             lambda block: [*block[:3], ValueCodec().dumps([[]]), block[4]],
-            r"keyed state in chk/0 has a key that is none: \[\] of type list can't be a key",
+            r"keyed state in chk/0 has an invalid key: \[\] of type list can't be a key",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_each_change_is_named_and_the_state_goes_on(
     assert warning is not None
     assert "operator 'count': state 'count' takes over what was saved as 'seen'" in warning
     assert "operator 'count': state 'more' is new and begins empty" in warning
-    assert "operator 'count': state 'unused' of the snapshot is declared no more" in warning
+    assert "operator 'count': state 'unused' of the snapshot is no longer declared" in warning
     job.finish()
     last = {key: max(n for k, n in target.rows() if k == key) for key in range(KEYS)}
     assert last == {key: len(range(key, 3000, KEYS)) for key in range(KEYS)}
