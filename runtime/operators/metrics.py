@@ -295,8 +295,8 @@ already; give one of them another name
                 "as Prometheus requires"
             )
             if isinstance(name, str) and name:
-                fitting = re.sub(r"[^A-Za-z0-9_]", "_", name)
-                msg += f"; for example {f'_{fitting}' if fitting[0].isdigit() else fitting!r:.102}"
+                fitting = re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", name)[:100]
+                msg += f"; for example {fitting!r}"
             raise ConfigurationError(msg)
         if kind is Histogram and name.endswith(_PARTS_OF_HISTOGRAM):
             msg = (

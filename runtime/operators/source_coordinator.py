@@ -20,11 +20,12 @@ restore of the whole job does not need this: the enumerator's own state is as ol
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.coordinators import (
     CoordinatorAnswer,
@@ -35,12 +36,14 @@ from penstock.runtime.operators.source import (
     ConnectorContext,
     EnumeratesSplits,
     HearsOfFailedReaders,
+    NeededColumns,
+    ReadsInPart,
     Source,
     SourceReader,
     SplitEnumerator,
     SplitEnumeratorContext,
 )
-from penstock.runtime.operators.user_code.failure import operator_error
+from penstock.runtime.operators.user_code.failure import operator_error, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 
 T = TypeVar("T")
@@ -69,7 +72,28 @@ class OnRequest(Generic[T], metaclass=NearestNames):
     """
 
     def __init__(self, source: Source[T]) -> None:
+        if isinstance(source, type) or not isinstance(source, Source):
+            msg = f"OnRequest wraps a source, which {short_repr(source)} is not"
+            raise ConfigurationError(msg)
         self._source = source
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the wrapped source never changes or keeps a returned record."""
+        return getattr(self._source, "only_reads", False) is True
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The Arrow schema of the rows if the wrapped source knows it, else `None`."""
+        return getattr(self._source, "arrow_schema", None)
+
+    def reading(self, needed: NeededColumns) -> Source[T]:
+        """A source that reads only what is needed, if the wrapped source can."""
+        if not isinstance(self._source, ReadsInPart):
+            return self
+        made = copy.copy(self)
+        made._source = self._source.reading(needed)
+        return made
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         """List the splits of the wrapped source."""
@@ -209,6 +233,9 @@ class SourceCoordinator(OperatorCoordinator):
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
         """Send splits to a reader; the splits of a failed reader are given back when it restarts."""
+        if isinstance(splits, str | bytes) or not isinstance(splits, Sequence):
+            msg = f"assign takes a list of splits, not {short_repr(splits)}: assign(subtask, [split])"
+            raise TypeError(msg)
         self._assignments.assigned(subtask, splits)
         if subtask not in self._failed:
             self._context.send_event(subtask, tuple(splits))

@@ -7,6 +7,7 @@ import pytest
 
 from penstock import DataStream, DiscardSink, FileSource, StreamEnvironment, WatermarkStrategy
 from penstock.aggregates import Count, Sum
+from penstock.connectors import OnRequest
 from penstock.runtime.operators.source import NeededColumns
 from penstock.windows import TumblingEventTimeWindows
 
@@ -124,3 +125,17 @@ def test_code_of_a_source_that_sees_whole_records_needs_all_columns(env: StreamE
     rows: Any = env.from_source("rows", source, watermarks=strategy)
     rows.filter(V > 3).select("k").sink("out", DiscardSink())
     assert told(env) == (None, [], "None")
+
+
+def test_a_source_on_request_is_told_what_the_steps_behind_it_need(env: StreamEnvironment) -> None:
+    class Own(OnRequest[Any]):
+        """Stays what it is."""
+
+    source = Own(FileSource.parquet("/data", batch_format="arrow"))
+    rows = env.from_source("rows", source)
+    rows.filter(V > 3).select("k").sink("out", DiscardSink())
+    pushed: Any = env.build().vertices[0].operators[0].source
+    assert type(pushed) is Own
+    assert pushed._source.form.needed.names == ("k",)
+    assert str(pushed._source.form.needed.wanted) == "(v > 3)"
+    assert source._source.form.needed.is_all  # type: ignore[attr-defined]

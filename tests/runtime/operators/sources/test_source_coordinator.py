@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
-from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
+from penstock.runtime.operators.source import NeededColumns
 from penstock.runtime.operators.source_coordinator import (
     NO_MORE_SPLITS,
     SPLIT_REQUEST,
@@ -323,3 +325,36 @@ def test_a_method_of_an_enumerator_that_never_runs_fails_the_job(method, is_asyn
     run.holder.close()
     says = "`async def`" if is_async else "yields"
     assert any(method in str(failure) and says in str(failure) for failure in run.failures)
+
+
+@pytest.mark.parametrize(
+    "splits", ["a", b"a", {"path": "a"}, {"a"}, iter(["a"]), 7], ids=lambda s: type(s).__name__
+)
+def test_splits_that_are_no_list_are_refused_before_one_is_lost(splits):
+    class Wrong(OnRequestEnumerator):
+        def handle_split_request(self, subtask):
+            self._context.assign(subtask, splits)
+
+    class Wrapped(OnRequest):
+        def enumerator(self, context, state):
+            return Wrong(self._source, context, state)
+
+    run = Run(kind=Wrapped).begin()
+    assert run.ask(0) == []
+    [failure] = run.failures
+    assert "assign takes a list of splits, not" in str(failure)
+    assert "source Wrapped: handle_split_request failed" in str(failure)
+
+
+@pytest.mark.parametrize("source", [5, Folder, None])
+def test_only_a_source_can_be_wrapped(source):
+    with pytest.raises(ConfigurationError, match=r"OnRequest wraps a source, which .* is not"):
+        OnRequest(source)
+
+
+def test_a_wrapped_source_says_what_the_source_says_of_itself():
+    folder = Folder()
+    assert (OnRequest(folder).only_reads, OnRequest(folder).arrow_schema) == (False, None)
+    assert OnRequest(folder).reading(NeededColumns(("k",))).splits(2) == folder.names
+    folder.only_reads, folder.arrow_schema = True, pa.schema({"k": pa.int64()})
+    assert (OnRequest(folder).only_reads, OnRequest(folder).arrow_schema) == (True, folder.arrow_schema)
