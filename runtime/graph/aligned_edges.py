@@ -9,7 +9,7 @@ What can go wrong: `split` sends to `count` by key, and both send to `join`; `sp
 exchange. A barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join`
 until the barrier of `split` arrives. `split` has data in front of its own barrier, and no credits from
 `count`. `count` has none from `join`. The checkpoint waits for its own end, and only its timeout frees the
-job. A subtask with the checkpoint (`count`) is *ahead* of one upstream without it (`split`).
+job. A subtask that has taken the checkpoint (`count`) is *ahead* of an upstream one that has not (`split`).
 
 The rule: where such a circle can close, all exchanges from the upstream subtask to the one ahead stay in
 line. Then the downstream subtask takes the checkpoint after all subtasks upstream, as in an aligned one.

@@ -4,9 +4,9 @@ The graph is plain data, and the only part of a job that is pickled (with Ray's 
 factories hold users' functions.
 
 A vertex is rescaled with its whole chain. A forward edge between two vertices whose parallelism now differs
-becomes a rebalance, as if the program had said so. Edges by key need no change, because keys keep their key
-groups. A rescale always begins with the submitted graph. So an edge that became a rebalance is forward again
-once its ends have equal parallelism.
+becomes a rebalance, as if the program had asked for it. Edges by key need no change, because keys keep their
+key groups. A rescale always begins with the submitted graph. So an edge that became a rebalance is forward
+again once its ends have equal parallelism.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OperatorSpec:
             graph if the user has chosen none.
         name: Readable description: `flat_map(split_words)`.
         factory: Makes the operator in the subtask; `None` for a source.
-        coordinator: Makes the operator's coordinator in the JobMaster; a source's one uses its enumerator.
+        coordinator: The user's operator if it has a coordinator in the JobMaster; `None` for sources.
         state_backend: `None` for the job's backend.
     """
 

@@ -24,7 +24,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 
 
 def problem_with_id(operator_id: object) -> str | None:
-    """The reason why this can't be an operator's id; `None` if it can."""
+    """Return why this is no valid id of an operator, or `None`."""
     if not isinstance(operator_id, str):
         return f"an operator id must be a string, not {type(operator_id).__name__} ({operator_id!r:.60})"
     if not operator_id:

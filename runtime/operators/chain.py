@@ -1,27 +1,27 @@
 """`OperatorChain`: drives a line of operators within one subtask.
 
-Every operator is a generator of output batches, and the chain pulls. It asks the innermost unfinished
-operator for its next batch. That batch goes through everything below before the operator is asked again. So
-order is kept, and each operator has at most one batch in flight. The operators' generators lie on an explicit
-stack and do not call each other. That stack is why
+Every operator is a generator of output batches, and the chain pulls. It resumes the unfinished generator of
+the operator that is nearest to the end. That batch passes all later operators before the generator is resumed
+again. So order is kept, and each operator has at most one batch in flight. The operators' generators lie on
+an explicit stack and do not call each other. That stack is why
 
 * the driver can stop after any batch that left the chain (no credit, slice over) and continue later,
-* an exception comes from the operator on top of the stack, never from one above it that merely produced the
-  batch. The chain alone resumes each generator.
+* an exception comes from the operator that runs, never from an earlier one that merely produced the batch.
+  Only the chain resumes generators.
 
-A watermark walks down the same stack. When an operator has fired, the next one gets the watermark; behind the
-last one it leaves the chain. So a watermark that an operator makes between two batches keeps its place among
-them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks. An operator
-with much to fire may hold the watermark and continue in `flush`, which comes before any other input. Nothing
-overtakes it, and a checkpoint may be taken meanwhile.
+A watermark uses the same stack. When an operator has fired its timers, the next operator gets the watermark;
+behind the last one it leaves the chain. So a watermark that an operator makes between two batches keeps its
+place among them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
+An operator with many timers to fire may hold the watermark and continue in `flush`, which comes before any
+other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile.
 
-Side outputs of all operators receive the watermarks that leave the chain. A watermark that a later operator
-keeps back does not reach them. So an operator that makes watermarks is never chained behind one whose side
-output is read and has an event time already (`graph/chaining.py`).
+Side outputs of all operators receive the watermarks that leave the chain. They get no watermark that a later
+operator holds. So an operator that makes watermarks is never chained behind one whose side output is read and
+has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
-batches must not be in progress at once. No output may come after the watermark or the end of data that it
-belongs before.
+batches must not be in progress at once. No output may leave behind the watermark, or the end of data, that it
+belongs in front of.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ source is triggered (`OperatorCoordinatorHolder`).
 coordinator's. It is in neither state, so the checkpoint records it (Chandy and Lamport's state of a channel).
 Events are numbered, and a subtask acknowledges its part with the number of events that it had sent. After the
 coordinator's part, all arriving events are recorded. The checkpoint completes when all events that precede
-the subtasks' parts have arrived. Later events are not recorded. After a restore the recorded events are
-handled again, right after `start`, because the restored coordinator has not seen them. The requests of
-readers are not acknowledged, so none is recorded: a restored reader requests again.
+the subtasks' parts have arrived, and holds only these. After a restore they are handled again, right after
+`start`, because the restored coordinator has not seen them. The requests of readers are not acknowledged, so
+no checkpoint holds one: a restored reader requests again.
 
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
 since all subtasks of an operator are in one region. So neither side knows an event that the other does not.

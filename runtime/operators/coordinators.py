@@ -176,7 +176,7 @@ class CoordinatorProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MissingEvents:
-    """Numbers of events that a subtask sent before its part of a checkpoint, and of those that arrived."""
+    """Number of events that a subtask sent before its part of a checkpoint, and number that arrived."""
 
     subtask: int
     received: int
@@ -196,7 +196,7 @@ class RecordsEvents(Protocol):
         ...
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
-        """The state including the missing events; `None` for a checkpoint that is not recorded."""
+        """The state with the recorded events; `None` for a checkpoint that is not recorded."""
         ...
 
 

@@ -1,11 +1,11 @@
-"""The beginning of event time: timestamps of records, and watermarks.
+"""Assigns timestamps to records, and makes watermarks.
 
 `TimestampsAndWatermarksOperator` is the operator. Sources with a strategy use the same parts: `Timestamper`
 and `WatermarkProgress`.
 
 `WatermarkProgress` tracks the event time of one stream of records, and whether it is idle. A stream is the
 input of one subtask, or one split of a source. Bounded out-of-orderness uses only the newest timestamp of a
-batch. A user's generator receives each record; the rows of an Arrow batch as dicts.
+batch. A user's generator receives each record; rows of an Arrow batch come as dicts.
 
 Watermarks are emitted behind batches, and when time has passed (`tick`). Idleness and the interval of
 `on_periodic` are measured on a clock that stands still under back pressure. Otherwise a slow receiver would
@@ -46,7 +46,7 @@ from penstock.runtime.user_location import function_location
 
 
 def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
-    """The moments of a column: timestamps with a time zone, cut to microseconds, or whole microseconds.
+    """The timestamps of a column in microseconds: integers, or timestamps with a time zone, rounded down.
 
     Example:
         >>> batch = pa.record_batch({"at": pa.array([5_000], pa.timestamp("ms", "UTC"))})
@@ -158,7 +158,7 @@ class Timestamper:
         return stamps
 
     def _checked(self, rows: Sequence[Any], stamps: list[int]) -> list[int]:
-        """Check timestamps that records had before; the value for "no time" would end event time."""
+        """Check timestamps that the source gave; a placeholder for "no time" would end event time."""
         if not (is_near(min(stamps)) and is_near(max(stamps))):
             for _, stamp in zip(self._cursor.over(rows), stamps, strict=True):
                 if not is_near(stamp):

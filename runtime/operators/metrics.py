@@ -421,7 +421,7 @@ class OperatorStatistics:
     """Counters of one operator, in one subtask or summed over several.
 
     Attributes:
-        records_in: Records taken.
+        records_in: Records received.
         records_out: Records emitted on the main output.
         records_skipped: Bad records that were skipped.
         dead_letters: Bad records that went to the dead-letter stream.

@@ -48,7 +48,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     operators of Penstock itself.
 
     Attributes:
-        location: The operator's name in errors.
+        location: Operator, subtask and the user's line, for errors.
         connector: Job, operator, subtask, attempt and clock.
         keyed_state: The subtask's restored keyed state; `None` when not keyed.
         restored: Restored lists of this subtask by name; empty on a fresh start.
@@ -276,10 +276,10 @@ class Operator:
         return RawState()
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """React to a completed checkpoint; called in the order of ids, of which some may be skipped."""
+        """React to a completed checkpoint; called in the order of ids; some ids may be skipped."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """React to an aborted checkpoint; its work stays for the next one."""
+        """React to an aborted checkpoint; the next one covers its work."""
 
     @property
     def doing(self) -> str:

@@ -4,9 +4,9 @@ The result of an expression for a row depends on this row alone. So rows are gro
 values (`record/row_columns.py`), and Acero computes each group. A null has no type. Where an expression needs
 one, it gets the first type with which the expression can be computed.
 
-Only fields of the expression are read. A name that a dict does not have is null, also inside of a field. A
-plain field returns its value unchanged, of any type. A field given by position refers to the row's own order
-of names.
+Only fields of the expression are read. A name that a dict lacks is null, also in a nested dict. An expression
+that is a plain field returns the row's value unchanged, of any type. A field given by position refers to the
+row's own order of names.
 
 If a row fails, the error is that of the first failing row, with its own types and values. So the error does
 not depend on the batch either.

@@ -9,9 +9,9 @@ when the checkpoint is complete. Why nothing is lost or appears twice:
 
 * Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
   checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
-* A committable leaves the state only after `commit` returned. The restore heals a failure between a
-  checkpoint's completion and the commit. A completed checkpoint covers all committables of the restored
-  state, so they are committed again. `commit` does nothing for visible transactions.
+* A committable leaves the state only after `commit` returned. So a subtask that fails between a checkpoint's
+  completion and the commit commits after its restore. The restored checkpoint covers all committables of the
+  restored state. `commit` does nothing for visible transactions.
 * Records after the last complete checkpoint are in no state, so the next attempt writes them again.
   `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
   completed checkpoint, when no earlier transaction is left to commit.

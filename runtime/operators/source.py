@@ -96,8 +96,8 @@ class Polled(Generic[T_co]):
         batch: Records, or `None` when there are none right now.
         dead_letters: Records that could not be read; they go to the dead-letter stream.
         skipped: Number of bad records that were skipped silently (`on_error="skip"`).
-        ready_at: Monotonic time (the context's clock) of the next poll, if there are no records; `None` for
-            a little later.
+        ready_at: Monotonic time (the context's clock) of the next poll, if there are no records; `None` polls
+            again after a short pause.
         finished: Whether all splits are read to their end; the reader is not polled again.
         split: Name of the records' split, for a reader that `ReportsSplits`.
     """
@@ -252,7 +252,7 @@ class NeededColumns:
 
     Attributes:
         names: Needed columns; `None` for all.
-        wanted: Filter for the needed rows; `None` for all rows. The step that drops the others still does so.
+        wanted: Filter for the needed rows; `None` for all rows. The filtering step still runs.
     """
 
     names: tuple[str, ...] | None = None

@@ -6,8 +6,8 @@ request splits, and it assigns some or signals that there are no more. `OnReques
 into such a source.
 
 The coordinator stands between the user's enumerator and the readers, and is hosted like any other coordinator
-(`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives back the splits of a failed
-reader. An error of the enumerator fails the job and names the source.
+(`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives the splits of a failed
+reader back to the enumerator. An error of the enumerator fails the job and names the source.
 
 Why no split is lost or doubled. The enumerator's snapshot is taken in one step. A split that is assigned
 before this step reaches its reader in front of the barrier; later splits arrive behind it. So a split is in
@@ -207,7 +207,7 @@ class SplitAssignments:
 
 
 class SourceCoordinator(OperatorCoordinator):
-    """Assigns the splits of one source; it is the enumerator's context."""
+    """Assigns the splits of one source; also the context of its enumerator."""
 
     def __init__(
         self, source: EnumeratesSplits, context: OperatorCoordinatorContext, location: OperatorLocation

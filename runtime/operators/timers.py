@@ -1,4 +1,4 @@
-"""Timers of keys: `KeyedTimerService` sets them, `TimerQueue` keeps them, `FunctionTimers` fires them.
+"""Timers of keys: `KeyedTimerService` sets them, `TimerQueue` stores them, `FunctionTimers` fires them.
 
 *Timers in the past.* A timer must be later than the time at which the function runs, or it would fire
 repeatedly within one moment. In `process` that time is the watermark, or the time of day when the batch
@@ -15,13 +15,13 @@ of its registration. So it is in the snapshot as soon as it is set, and moves wi
 rescaled. A checkpoint writes the timers that were set or fired since the last one. There is one timer for a
 key and a moment.
 
-The table has no order, so a heap in memory stands beside it, built from the table when the operator opens. A
-deleted timer stays in the heap until its turn comes. An item of the heap counts only if the table has its
-number at its key and moment. When more than half of the heap is such waste, it is built anew. So time and
-memory follow the timers that are set.
+The table has no order, so a heap in memory orders the timers. It is built from the table when the operator
+opens. A deleted timer stays in the heap until it reaches the top. An item of the heap is valid only if the
+table has its number at its key and moment. When more than half of the items are stale, the heap is rebuilt.
+So time and memory are proportional to the number of timers.
 
-*Order.* The earliest moment comes first; of one moment the timer that was set first. At another parallelism
-the timers of each old subtask keep their order; between two of them there is none.
+*Order.* Timers fire in the order of their moments; timers of one moment in the order in which they were set.
+After a rescale the timers of each old subtask keep their order; timers of different subtasks have none.
 
 A timer leaves the table before it fires, as in Flink's `InternalTimerServiceImpl`. So a snapshot between two
 timers holds exactly those that have not fired.
@@ -50,7 +50,7 @@ from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey, StateTable
 from penstock.runtime.time.durations import micros_of
 
-#: Number of heap items from which waste is counted.
+#: Number of stale heap items that never cause a rebuild.
 _LEAST_WASTE: Final = 1024
 
 
@@ -106,7 +106,7 @@ class TimerQueue:
                 self._build()
 
     def due(self, until: int) -> Iterator[tuple[int, Any]]:
-        """Remove timers up to a moment lazily, also those set meanwhile; yields moment and key."""
+        """Remove the timers up to a moment one by one, also those set meanwhile; yield moment and key."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             item = heappop(heap)

@@ -1,7 +1,7 @@
 """Checks of calls of the graph API, and the options that every operator takes.
 
-Python's own `TypeError` for `reduce(add)` says that `function` is missing, but the user has forgotten the id.
-So a decorator binds the arguments first. Its error names the user's line and the nearest valid name.
+Python's own `TypeError` for `reduce(add)` says that `function` is missing, but the user forgot the id. So a
+decorator binds the arguments first. Its error names the user's line and the nearest valid name.
 """
 
 from __future__ import annotations

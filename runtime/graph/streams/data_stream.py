@@ -136,8 +136,8 @@ class DataStream(RecordOperations[T_co]):
     ) -> DataStream[T_co]:
         """Give each record a timestamp, and let event time advance with the timestamps.
 
-        `KeyedStream.window` needs event time. Call this before records are redistributed: only
-        there they arrive in the order that the strategy expects.
+        `KeyedStream.window` needs event time. Call this before records are redistributed: behind an exchange
+        they may be further out of order than the strategy expects.
 
         Args:
             strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp
@@ -171,8 +171,8 @@ class DataStream(RecordOperations[T_co]):
     ) -> KeyedStream[T_co, Any]:
         """Group by key: records of equal key go to one subtask, in their order.
 
-        The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. With names,
-        nulls are one key, and so are all NaN, and 0.0 and -0.0.
+        The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. In columns,
+        all nulls are one key; so are all NaNs, and 0.0 and -0.0.
 
         Args:
             key: The name of a column, or a list of names, for records that are dicts or Arrow batches. Or a

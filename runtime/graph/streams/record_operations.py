@@ -249,7 +249,7 @@ class RecordOperations(QuickLooks[T_co]):
 
         Args:
             function: A function of a record, or a class with a method `__call__`; see `map_batches`. Or a
-              `pyarrow.compute` expression over columns, such as `pc.field("v") > 3`, for dicts and Arrow
+                `pyarrow.compute` expression of columns, such as `pc.field("v") > 3`, for dicts and Arrow
                 batches, which stay Arrow batches. Null is not true.
             fn_constructor_args: Positional arguments for the constructor of a class.
             fn_constructor_kwargs: Keyword arguments for the constructor of a class.
