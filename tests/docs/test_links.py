@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -23,6 +24,24 @@ _PATH = re.compile(r"`((?:runtime|actors|bridge|tests|examples|benchmarks|docs)/
 #: `NAME` stands for the name of a metric of the user's own.
 _METRIC = re.compile(r"penstock_[a-z_]+(?:NAME[a-z_]*)?")
 _RULE = re.compile(r"^([a-z-]+):", re.MULTILINE)
+#: A class, or one of its members: `Name`, `Name.member`, `Name(argument=1)`.
+_CLASS = re.compile(r"`([A-Z][a-z]\w+)(?:\.(\w+))?(?:\([^`]*\))?`")
+_DEFINED = re.compile(r"^\s*class (\w+)|^([A-Z]\w+)(?:: \w+)? = ", re.MULTILINE)
+_MEMBER = re.compile(r"\bdef (\w+)|\b(\w+)\b(?:: [^=\n]+)?(?: =|$)|\bself\.(\w+)", re.MULTILINE)
+#: Names of Python, Ray and Spark, and those of Flink that are not about checkpoints.
+_OF_OTHERS = {
+    "AuthClientBootstrap",
+    "BufferSpiller",
+    "CachedBufferBlocker",
+    "Dataset",
+    "Decimal",
+    "IntEnum",
+    "JobStatus.SUSPENDED",
+    "NettyBlockRpcServer",
+    "StateTtlConfig",
+    "StrEnum",
+    "UnalignedCheckpointITCase",
+}
 _TARGET = re.compile(r"(?:`|^)make ([a-z][a-z-]+)", re.MULTILINE)
 
 
@@ -73,6 +92,26 @@ def test_files_that_are_named_without_a_folder_exist(document: Path) -> None:
     }
     for name in re.findall(r"`([a-z_]+\.py)`", document.read_text(encoding="utf-8")):
         assert name in known, f"{named(document)} names {name}"
+
+
+def test_classes_and_members_that_are_named_exist() -> None:
+    parts = ("runtime", "actors", "bridge", "src/penstock", "examples", "benchmarks", "tests", "tools")
+    source = "\n".join(
+        file.read_text(encoding="utf-8") for part in parts for file in (ROOT / part).rglob("*.py")
+    )
+    flink = (ROOT / "tests" / "docs" / "flink_names.txt").read_text(encoding="utf-8")
+    others = _OF_OTHERS | set(re.findall(r"\w+", flink)) | set(vars(builtins))
+    classes = {first or second for first, second in _DEFINED.findall(source)}
+    members = {name for found in _MEMBER.findall(source) for name in found}
+    unknown = [
+        f"{named(document)}: {name}.{member}"
+        for document in DOCUMENTS
+        if document.name not in ("CHANGELOG.md", "flink.md")  # they name what has changed, and Flink's
+        for name, member in _CLASS.findall(document.read_text(encoding="utf-8"))
+        if not {name, f"{name}.{member}"} & others
+        and (name not in classes or (member and member not in members))
+    ]
+    assert unknown == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
