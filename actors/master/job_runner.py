@@ -158,8 +158,9 @@ class JobRunner:
         Raises:
             ClusterTimeoutError: The cluster did not record the cancellation; the job is cancelled anyway.
         """
-        if not self._life.cancel():
-            return
+        with self.guard():
+            if not self._life.cancel():
+                return
         note = partial(remember_cancellation, self.job_id)
         noted = self._cluster.begin(f"note that job {self.job_id} is to be cancelled", note)
         try:

@@ -113,7 +113,7 @@ class EventLink:
 class AlignmentGroups:
     """The progress of the sources of each alignment group, from the reports of the running attempt.
 
-    `operators/source_alignment.py` says how sources wait for each other. Snapshots don't have this progress.
+    `operators/source_watermarks.py` says how sources wait for each other. Snapshots don't have this progress.
 
     Example:
         >>> from penstock import CollectionSource, WatermarkStrategy
@@ -251,11 +251,12 @@ class JobOperators:
     def start(self) -> None:
         self.coordinators.start()
 
-    def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
-        """Handle an event of a subtask; return `False` when its operator has no coordinator."""
+    def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> None:
+        """Handle an event of a subtask; ignores it when its operator has no coordinator."""
         if isinstance(event, WatermarkReported):
-            return self._align(subtask, operator_id, event)
-        return self.coordinators.handle_event(operator_id, subtask.index, event)
+            self._align(subtask, operator_id, event)
+        else:
+            self.coordinators.handle_event(operator_id, subtask.index, event)
 
     def failed(self, subtasks: Iterable[SubtaskId], reason: str) -> None:
         for subtask in subtasks:
@@ -321,14 +322,12 @@ class JobOperators:
             job_hook.hook.when_closed(partial(closed, job_hook))
         closer.begin()
 
-    def _align(self, subtask: SubtaskId, operator_id: str, report: WatermarkReported) -> bool:
+    def _align(self, subtask: SubtaskId, operator_id: str, report: WatermarkReported) -> None:
         """Answer a source of an alignment group; a lost answer does no harm."""
         answer = self._alignment.reported(operator_id, subtask, report)
-        if answer is None:
-            return False
-        attempt = self._job.planner.attempt_of(subtask)
-        self._job.gateway.send_operator_event(attempt, subtask, operator_id, answer, _IGNORED)
-        return True
+        if answer is not None:
+            attempt = self._job.planner.attempt_of(subtask)
+            self._job.gateway.send_operator_event(attempt, subtask, operator_id, answer, _IGNORED)
 
     def _add_hook(self, vertex: JobVertex) -> None:
         spec = vertex.operators[0]

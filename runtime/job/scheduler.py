@@ -1,8 +1,8 @@
 """`JobScheduler`: one job from its start to its end (Flink's scheduler and its job states).
 
 The scheduler reacts to events and never waits. Subtasks, timers, storage and deployments answer later, and
-each answer carries its attempt. An answer of an older attempt is dropped and counted. The job's state alone
-decides the meaning of an event; each state is a class in `states/`.
+each answer carries its attempt. An answer of an older attempt is dropped. The job's state alone decides the
+meaning of an event; each state is a class in `states/`.
 
 A restarted JobMaster makes a new scheduler and calls `start`. The decision log has the number of the
 next attempt, the checkpoint to restore, and whether the job has ended.
@@ -408,7 +408,7 @@ class JobScheduler:
         current = self._job.attempt if subtask is None else self._job.planner.attempt_of(subtask)
         return attempt == current and not self._job.is_fenced
 
-    def _deliver(self, attempt: int, event: Callable[[], bool], subtask: SubtaskId | None = None) -> None:
+    def _deliver(self, attempt: int, event: Callable[[], None], subtask: SubtaskId | None = None) -> None:
         if self._is_current(attempt, subtask):
             event()
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class State:
     """One state of a job; reacts to events by changing the job, or by entering another state.
 
-    Each method returns whether the state has used the event, because messages may cross on the way. The
-    scheduler has checked that events are of the current attempt.
+    By default a state ignores an event, because messages may cross on the way. The scheduler has checked
+    that the event belongs to the current attempt.
     """
 
     name: ClassVar[JobState]
@@ -39,11 +39,9 @@ class State:
     def leave(self) -> None:
         """Cancel timers: the job is about to enter another state."""
 
-    def start(self) -> bool:
-        return False
+    def start(self) -> None: ...
 
-    def cancel(self) -> bool:
-        return False
+    def cancel(self) -> None: ...
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
         """Stop the job with a savepoint; `on_answer` is called only if this returns `True`."""
@@ -53,32 +51,25 @@ class State:
         """Change the parallelism of the job; the request is answered only if this returns `True`."""
         return False
 
-    def deployed(self) -> bool:
+    def deployed(self) -> None:
         """Handle that all subtasks are deployed."""
-        return False
 
-    def started(self) -> bool:
+    def started(self) -> None:
         """Handle that all subtasks run."""
-        return False
 
-    def all_stopped(self) -> bool:
+    def all_stopped(self) -> None:
         """Handle that no subtask of the attempt runs any more."""
-        return False
 
-    def region_stopped(self) -> bool:
+    def region_stopped(self) -> None:
         """Handle that no subtask of the restarting region runs any more."""
-        return False
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         """Handle the failure of a subtask, of the deployment, or of too many checkpoints."""
-        return False
 
-    def end_of_data(self, subtask: SubtaskId) -> bool:
+    def end_of_data(self, subtask: SubtaskId) -> None:
         """Handle that a subtask has processed the end of all its inputs."""
-        return False
 
-    def subtask_finished(self, subtask: SubtaskId) -> bool:
-        return False
+    def subtask_finished(self, subtask: SubtaskId) -> None: ...
 
 
 class AttemptStop:
@@ -121,17 +112,16 @@ class AttemptStop:
             job.gateway.stop_region(job.attempt, self._region)
         job.when_log_is_known(self._on_log_known)
 
-    def subtasks_stopped(self) -> bool:
-        """Handle that no subtask runs any more; return whether the stop waited for that."""
-        was_awaited, self._runs = self._runs, False
-        self._go_on()
-        return was_awaited
+    def subtasks_stopped(self) -> None:
+        """Handle that no subtask runs any more."""
+        self._runs = False
+        self._end_if_done()
 
     def _on_log_known(self) -> None:
         self._log_is_known = True
-        self._go_on()
+        self._end_if_done()
 
-    def _go_on(self) -> None:
+    def _end_if_done(self) -> None:
         if self._runs or not self._log_is_known or self.is_over:
             return
         self.is_over = True

@@ -36,25 +36,20 @@ class Initialising(State):
         self.job.gateway.start(self.job.attempt)
         self.job.operators.started(self.job.graph.subtasks)
 
-    def started(self) -> bool:
+    def started(self) -> None:
         self.job.enter(Running(self.job, self._reported))
-        return True
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job), "cancelled")
-        return True
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
-    def end_of_data(self, subtask: SubtaskId) -> bool:
+    def end_of_data(self, subtask: SubtaskId) -> None:
         self._reported.append(subtask)
-        return True
 
-    def subtask_finished(self, subtask: SubtaskId) -> bool:
+    def subtask_finished(self, subtask: SubtaskId) -> None:
         self.job.subtask_finished(subtask)
-        return True
 
 
 class Beginning(State):
@@ -75,9 +70,8 @@ class Beginning(State):
             self._on_error,
         )
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self._is_cancelled = True
-        return True
 
     def _on_begun(self, outcome: AttemptStart | EndedBefore | LostToOther) -> None:
         job = self.job
@@ -125,9 +119,8 @@ class Delaying(State):
     def leave(self) -> None:
         self._timer.cancel()
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled")
-        return True
 
 
 class Restoring(State):
@@ -152,13 +145,11 @@ class Restoring(State):
     def leave(self) -> None:
         self._timer.cancel()
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job), "cancelled")
-        return True
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
     def _restored(self, cause: FailureCause | None) -> None:
         job = self.job
@@ -193,17 +184,14 @@ class Deploying(State):
     def enter(self) -> None:
         self.job.gateway.deploy(self._start.attempt, self._start.restore)
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job), "cancelled")
-        return True
 
-    def deployed(self) -> bool:
+    def deployed(self) -> None:
         self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))
-        return True
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
 
 class Created(State):
@@ -211,12 +199,10 @@ class Created(State):
 
     name = JobState.CREATED
 
-    def start(self) -> bool:
+    def start(self) -> None:
         self.job.deploy_again()
-        return True
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(
             Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled before it started"
         )
-        return True

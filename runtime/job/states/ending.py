@@ -101,11 +101,8 @@ class Suspended(FinishingStop):
         self.job.end_checkpoints(self._why, for_good=True)
         self._stop.begin(self._record)
 
-    def all_stopped(self) -> bool:
-        return self._stop.subtasks_stopped()
-
-    def failed(self, cause: FailureCause) -> bool:
-        return True
+    def all_stopped(self) -> None:
+        self._stop.subtasks_stopped()
 
 
 class Cancelling(State):
@@ -125,14 +122,8 @@ class Cancelling(State):
         self.job.end_checkpoints("the job is cancelled", for_good=True)
         self._stop.begin(self._record)
 
-    def cancel(self) -> bool:
-        return True
-
-    def failed(self, cause: FailureCause) -> bool:
-        return True
-
-    def all_stopped(self) -> bool:
-        return self._stop.subtasks_stopped()
+    def all_stopped(self) -> None:
+        self._stop.subtasks_stopped()
 
     def _record(self) -> None:
         job = self.job
@@ -161,9 +152,8 @@ class Restarting(State):
         if self._timer is not None:
             self._timer.cancel()
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled")
-        return True
 
     def _again(self) -> None:
         self.job.deploy_again()
@@ -199,18 +189,15 @@ class Failing(State):
         job.end_checkpoints(str(self._cause))
         self._stop.begin(self._decide)
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         self.job.failures.also_failed(cause)
-        return True
 
-    def all_stopped(self) -> bool:
-        return self._stop.subtasks_stopped()
+    def all_stopped(self) -> None:
+        self._stop.subtasks_stopped()
 
-    def cancel(self) -> bool:
-        if self._stop.is_over:
-            return False
-        self.job.enter(Cancelling(self.job, self._stop), "cancelled")
-        return True
+    def cancel(self) -> None:
+        if not self._stop.is_over:
+            self.job.enter(Cancelling(self.job, self._stop), "cancelled")
 
     def _decide(self) -> None:
         job = self.job

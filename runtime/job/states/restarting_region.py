@@ -67,29 +67,23 @@ class RestartingRegion(State):
         super().__init__(job)
         self._restart = restart
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         """Ignore a failure of the region, which is secondary; any other one fails the attempt."""
         if cause.subtask in self._restart.region:
             self.job.failures.also_failed(cause)
         else:
             self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job), "cancelled")
-        return True
 
-    def end_of_data(self, subtask: SubtaskId) -> bool:
-        if subtask in self._restart.region:
-            return False
-        self._restart.reported.add(subtask)
-        return True
+    def end_of_data(self, subtask: SubtaskId) -> None:
+        if subtask not in self._restart.region:
+            self._restart.reported.add(subtask)
 
-    def subtask_finished(self, subtask: SubtaskId) -> bool:
-        if subtask in self._restart.region:
-            return False
-        self.job.subtask_finished(subtask)
-        return True
+    def subtask_finished(self, subtask: SubtaskId) -> None:
+        if subtask not in self._restart.region:
+            self.job.subtask_finished(subtask)
 
 
 class StoppingRegion(RestartingRegion):
@@ -108,8 +102,8 @@ class StoppingRegion(RestartingRegion):
         if job.state is self:  # false if a savepoint that was to stop the job was aborted
             self._stop.begin(self._decide)
 
-    def region_stopped(self) -> bool:
-        return self._stop.subtasks_stopped()
+    def region_stopped(self) -> None:
+        self._stop.subtasks_stopped()
 
     def _decide(self) -> None:
         job, cause = self.job, self._restart.cause
@@ -156,16 +150,14 @@ class BeginningRegion(RestartingRegion):
             lambda: job.ledger.begin_attempt_of_region(now, restarts, newest), self._on_begun, self._on_error
         )
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         if cause.subtask in self._restart.region:
             self.job.failures.also_failed(cause)
         else:
             self._instead = self._instead or (Failing(self.job, cause), str(cause))
-        return True
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self._instead = self._instead or (Cancelling(self.job), "cancelled")
-        return True
 
     def _on_begun(self, outcome: BeginOutcome | OnlyOlder) -> None:
         job, restart = self.job, self._restart
@@ -195,13 +187,11 @@ class DeployingRegion(RestartingRegion):
     def enter(self) -> None:
         self.job.gateway.deploy_region(self._start.attempt, self._restart.region, self._start.restore)
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
-    def deployed(self) -> bool:
+    def deployed(self) -> None:
         self.job.enter(StartingRegion(self.job, self._restart))
-        return True
 
 
 class StartingRegion(RestartingRegion):
@@ -212,18 +202,14 @@ class StartingRegion(RestartingRegion):
         self.job.gateway.start_region(self.job.attempt, region)
         self.job.operators.started(sorted(region))
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
-    def started(self) -> bool:
+    def started(self) -> None:
         self.job.enter(self.job.running(self.job, frozenset(self._restart.reported)), "the region runs again")
-        return True
 
-    def end_of_data(self, subtask: SubtaskId) -> bool:
+    def end_of_data(self, subtask: SubtaskId) -> None:
         self._restart.reported.add(subtask)
-        return True
 
-    def subtask_finished(self, subtask: SubtaskId) -> bool:
+    def subtask_finished(self, subtask: SubtaskId) -> None:
         self.job.subtask_finished(subtask)
-        return True

@@ -78,25 +78,21 @@ class Stopping(State):
             on_answer=self._answered,
         )
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job), "cancelled")
-        return True
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         """End the attempt; the next one begins from the newest record in the log."""
         self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
-    def end_of_data(self, subtask: SubtaskId) -> bool:
+    def end_of_data(self, subtask: SubtaskId) -> None:
         self._reported.append(subtask)
         if self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
-        return True
 
-    def subtask_finished(self, subtask: SubtaskId) -> bool:
+    def subtask_finished(self, subtask: SubtaskId) -> None:
         self.job.subtask_finished(subtask)
         self._finish_if_all_have()
-        return True
 
     def _answered(self, answer: CheckpointAnswer) -> None:
         self._on_answer(answer)
@@ -145,27 +141,23 @@ class Rescaling(State):
     def leave(self) -> None:
         self._answer(RescaleRefused("the job was cancelled, or failed and restarts as it was"))
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job, self._stop), "cancelled")
-        return True
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         if not self._stop.has_begun:
             self.job.enter(Failing(self.job, cause), str(cause))
-        return True
 
-    def end_of_data(self, subtask: SubtaskId) -> bool:
+    def end_of_data(self, subtask: SubtaskId) -> None:
         self._reported.append(subtask)
         if self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
-        return True
 
-    def subtask_finished(self, subtask: SubtaskId) -> bool:
+    def subtask_finished(self, subtask: SubtaskId) -> None:
         self.job.subtask_finished(subtask)
-        return True
 
-    def all_stopped(self) -> bool:
-        return self._stop.subtasks_stopped()
+    def all_stopped(self) -> None:
+        self._stop.subtasks_stopped()
 
     def _on_checkpoint(self, answer: CheckpointAnswer) -> None:
         job = self.job
@@ -224,9 +216,8 @@ class Running(State):
         if self._final is not None:
             self._final.stop()
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         self.job.enter(Cancelling(self.job), "cancelled")
-        return True
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
         if self.job.coordinator is None:
@@ -240,27 +231,24 @@ class Running(State):
         self.job.enter(Rescaling(self.job, request, self._reported), "rescale")
         return True
 
-    def failed(self, cause: FailureCause) -> bool:
+    def failed(self, cause: FailureCause) -> None:
         job = self.job
         region = job.region_to_restart(cause)
         if region is None:
             job.enter(Failing(job, cause), str(cause))
         else:
             job.enter(StoppingRegion(job, cause, region, self._reported), f"the region of {cause}")
-        return True
 
-    def end_of_data(self, subtask: SubtaskId) -> bool:
+    def end_of_data(self, subtask: SubtaskId) -> None:
         if self._final is not None and self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
             self._final.end_of_data(subtask)
-        return True
 
-    def subtask_finished(self, subtask: SubtaskId) -> bool:
+    def subtask_finished(self, subtask: SubtaskId) -> None:
         self.job.subtask_finished(subtask)
         if self._final is not None:
             self._final.check()
         self._finish_if_all_have()
-        return True
 
     @property
     def _reported(self) -> Collection[SubtaskId]:

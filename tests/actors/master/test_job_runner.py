@@ -19,6 +19,7 @@ from penstock.actors.master import job_runner
 from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.master.job_runner import JobRunner
+from penstock.actors.shared import system_ports
 from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
@@ -26,7 +27,7 @@ from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.execution import job_lifecycle
 from penstock.runtime.execution.job_lifecycle import Then
 from penstock.runtime.execution.role import Role
-from penstock.runtime.job.job_state import ReachedEndOfData
+from penstock.runtime.job.job_state import JobState, ReachedEndOfData
 from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Seconds for anything that a test waits for.
@@ -139,6 +140,29 @@ def test_a_job_that_is_to_be_cancelled_waits_for_its_storage_for_a_short_while_o
     async def scenario() -> None:
         report = await ended(runner_of_job(unreachable, came_back=True))
         assert report.status is JobStatus.CANCELLED
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("store", "long_pauses")
+def test_a_scheduler_that_fails_at_a_cancellation_ends_its_process(
+    unreachable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does at any other request: its state is unknown after that."""
+    exits: list[int] = []
+    monkeypatch.setattr(system_ports.os, "_exit", exits.append)
+
+    def fail() -> None:
+        raise KeyError
+
+    async def scenario() -> None:
+        runner = runner_of_job(unreachable, came_back=True)
+        scheduler = SimpleNamespace(cancel=fail, state=JobState.RUNNING)
+        runner._life.scheduler = cast("Any", scheduler)
+        await runner.cancel()
+        assert exits == [1]
+        runner._life.scheduler = None
+        await ended(runner)
 
     run(scenario)
 
