@@ -52,11 +52,11 @@ class JobMetrics:
             "restarts": _counter("restarts", "Restarts of the job"),
         }
         self._failures = _counter("failures", "Failures of attempts", "cause", "operator")
-        self._duration = _histogram("checkpoint_duration_seconds", "From the trigger to the end")
-        self._alignment = _histogram("checkpoint_alignment_seconds", "Of the subtask that aligned longest")
-        self._latency = _histogram("latency_seconds", "From the sources to a sink", "operator")
-        self._size = _gauge("checkpoint_size_bytes", "All state in the newest checkpoint")
-        self._written = _gauge("checkpoint_written_bytes", "What was new in the newest checkpoint")
+        self._duration = _histogram("checkpoint_duration_seconds", "Time from the trigger to the end")
+        self._alignment = _histogram("checkpoint_alignment_seconds", "Longest alignment of a subtask")
+        self._latency = _histogram("latency_seconds", "Time from the sources to a sink", "operator")
+        self._size = _gauge("checkpoint_size_bytes", "Size of all state in the newest checkpoint")
+        self._written = _gauge("checkpoint_written_bytes", "Bytes that the newest checkpoint has written")
         self._state = _gauge("state_bytes", "State in the newest checkpoint", "operator", "subtask")
         self._running = _gauge("running", "1 while the job runs")
         self._seen: dict[str, int] = {}
@@ -71,7 +71,7 @@ class JobMetrics:
         self._running.set(float(report.status is JobStatus.RUNNING), self._tags)
         for name, counter in self._counters.items():
             if report.checkpoints is None and name in _OF_CHECKPOINTS:
-                continue  # a job that takes none never misses any
+                continue  # a job without checkpoints has no counters of them
             value, seen = int(getattr(statistics, name)), self._seen.get(name)
             if seen is None or value > seen:
                 counter.inc(value - (seen or 0) or _NOTHING, self._tags)
@@ -92,8 +92,8 @@ class JobMetrics:
             self._newest_id = newest
             for info in report.subtasks:
                 if info.state_bytes is not None:
-                    whose = metric_tags(operator=info.subtask.vertex, subtask=str(info.subtask))
-                    self._state.set(info.state_bytes, {**self._tags, **whose})
+                    tags = metric_tags(operator=info.subtask.vertex, subtask=str(info.subtask))
+                    self._state.set(info.state_bytes, {**self._tags, **tags})
 
     def _observe(self, checkpoint: CheckpointDetails, sinks: set[str]) -> None:
         record = checkpoint.record

@@ -8,8 +8,8 @@ Ray restarts a process that dies. The new process finds its job in the cluster's
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that
 has ended: the process's key is emptied before the next program can claim the process.
 
-Only a starting process reads that store by itself, since no caller waits for it yet. Later `ClusterCalls`
-does that, so a silent store blocks nothing else.
+Only a starting process reads that store itself, since no caller waits for it yet. Later `ClusterCalls` does
+that in a thread, so a silent store does not block the event loop.
 """
 
 from __future__ import annotations
@@ -150,12 +150,12 @@ class MasterProcess:
         """Make a call to the cluster's store; `answer` gets `None` if it fails or takes too long."""
 
         async def ask() -> None:
-            got: T | None = None
+            outcome: T | None = None
             try:
-                got = await self._cluster.begin(what, make).answered(within)
+                outcome = await self._cluster.begin(what, make).answered(within)
             except Exception:  # Ray's error when its store can't be reached
                 logger.exception("this process can't %s", what)
-            self._decide(partial(answer, got))
+            self._decide(partial(answer, outcome))
 
         self._spawn(ask())
 

@@ -176,10 +176,8 @@ class RayProcesses:
         self._call(process, lambda actor: actor.prepare.remote(self._code), reply)
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
-        lease, heartbeat = (
-            as_seconds(self._config.advanced.lease_timeout),
-            as_seconds(self._config.advanced.heartbeat_timeout),
-        )
+        advanced = self._config.advanced
+        lease, heartbeat = as_seconds(advanced.lease_timeout), as_seconds(advanced.heartbeat_timeout)
         self._call(process, lambda actor: actor.take.remote(role, lease, heartbeat), reply)
 
     def deploy(

@@ -367,7 +367,7 @@ def _capture(
     try:
         file = open_log_file(logs_folder(), job_id, vertex, index, incarnation, key)
     except OSError as error:
-        logging.getLogger(__name__).warning("`penstock logs` gets nothing of this process: %s", error)
+        logging.getLogger(__name__).warning("`penstock logs` shows no lines of this process: %s", error)
         return None
     # Ray warns about its own code, which a job's user can't change.
     warnings.filterwarnings("ignore", category=RayDeprecationWarning)

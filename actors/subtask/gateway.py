@@ -227,7 +227,7 @@ class MasterLink:
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         if reason in _CAUSED_HERE:
-            logger.warning("%s gives checkpoint %d up: %s", self._role.subtask, checkpoint_id, detail)
+            logger.warning("%s declines checkpoint %d: %s", self._role.subtask, checkpoint_id, detail)
         self.report(Declined(self._role.subtask, checkpoint_id, reason, detail))
 
     def operator_event(self, operator_id: str, event: Any) -> None:
@@ -260,7 +260,7 @@ class MasterLink:
         except ray.exceptions.ActorUnavailableError:
             pass  # the attempt is over
         except ray.exceptions.RayActorError as error:
-            logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
+            logger.warning("the JobMaster has died, so a report was not delivered: %s", error)
         except Exception:
             # The report made the JobMaster fail, which handles that itself; repeating would not help.
             logger.exception("the JobMaster could not take a %s", type(report).__name__)

@@ -17,7 +17,7 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 _INTERVAL: Final = 2.0
 _TAGS: Final = ("job", "job_name", "operator", "subtask")
-_OWN: Final = "A metric of the program's own"
+_OWN: Final = "A metric that the program defines"
 
 #: Names of users' metrics; the metric's own name replaces `NAME`.
 _COUNTER: Final = "penstock_counter_NAME_total"
@@ -106,16 +106,20 @@ class SubtaskMetrics:
         self._declined = counter("checkpoints_declined", "Checkpoints declined")
         self._attempts = counter("attempts", "Attempts begun")
         self._running = Gauge(
-            "penstock_checkpoints_running", description="Asynchronous halves that run now", tag_keys=_TAGS
+            "penstock_checkpoints_running",
+            description="Checkpoints in their asynchronous part",
+            tag_keys=_TAGS,
         )
         self._watermark = Gauge(
             "penstock_current_watermark_seconds", description="Event time since the epoch", tag_keys=_TAGS
         )
         self._lag = Gauge(
-            "penstock_watermark_lag_seconds", description="The time less the watermark", tag_keys=_TAGS
+            "penstock_watermark_lag_seconds",
+            description="Current time minus the watermark",
+            tag_keys=_TAGS,
         )
         self._idle = Gauge(
-            "penstock_idle", description="1 while watermarks do not wait for it", tag_keys=_TAGS
+            "penstock_idle", description="1 while watermarks do not wait for the subtask", tag_keys=_TAGS
         )
         self._idle_seconds = counter("idle_seconds", "Seconds with nothing to do")
         self._own = OwnMetrics()

@@ -251,7 +251,7 @@ async def _log_key(job_id: str) -> bytes | None:
         return await asyncio.wait_for(asyncio.to_thread(log_key, job_id), _KEY_TIMEOUT)
     except Exception as error:  # a timeout, or Ray's error for an unreachable store
         why = f"{type(error).__name__}: {error}"
-        logger.warning("`penstock logs` gets nothing of this process: %s", why)
+        logger.warning("`penstock logs` shows no lines of this process: %s", why)
         return None
 
 

@@ -3,7 +3,7 @@
 It runs as a script and imports little, because it is run for each worker. The steps:
 
 1. Connect to the template, and send what the worker inherits from this process.
-2. The template agrees, or closes the connection. It also gets no answer while it is still importing.
+2. The template agrees or closes the connection. While it is still importing, it does not answer.
 3. Confirm. From here on only the template makes this worker: two with the same id must not exist.
 4. Wait for the fork.
 

@@ -5,9 +5,9 @@ process is restarted under the same name. A process is mostly unreachable becaus
 is unknown whether the process lives, or whether it has executed the call. So only idempotent calls may be
 repeated.
 
-An absence begins with the first call that fails and ends with a call that lasts. The pauses between calls
-grow, so that not all callers reach a receiver at once when it returns. This class alone decides on retries,
-for blocking threads, event loops and polls.
+An absence begins with the first call that fails, and ends with a call that reaches its receiver. The pauses
+between calls grow, so that a returning receiver does not get the calls of all callers at once. All retries
+follow this class, in blocking threads, event loops and polls.
 """
 
 from __future__ import annotations

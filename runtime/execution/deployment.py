@@ -131,8 +131,8 @@ class Deployment:
         self._step.cancel()
         timeout = as_seconds(self._deployer.config.deployment_timeout)
         text = (
-            f"the subtasks were not ready within {timeout:g} s: listing splits, the reading of state or an "
-            "operator's opening takes longer than deployment_timeout"
+            f"the subtasks were not ready within {timeout:g} s: listing splits, reading state or opening an "
+            "operator takes longer than deployment_timeout"
         )
         self._end(FailureCause(text))
 

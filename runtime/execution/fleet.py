@@ -21,9 +21,9 @@ of a restart after a death is the wait for a new process. So a job may keep spar
 pool is filled while the job runs, never during a deployment, which needs the processor time that a start
 takes.
 
-A spare has loaded the job's code (`prepare`), so it imports no modules when it gets a role. Each round of the
-watch pings it, which renews its lease. A dead or silent spare is replaced. If a spare dies when it is needed,
-the fleet starts a new process, as for a warm one.
+A spare has loaded the job's code (`prepare`), so it imports no modules when it takes a role. Each round of
+the watch pings it, which renews its lease. A dead or silent spare is replaced. If a spare dies when it is
+needed, the fleet starts a new process, as for a warm one.
 
 What it must never do: keep a process after the end of the job, or offer one to other jobs. A spare has loaded
 modules of this job without holding a role, so another job could not see which.
@@ -145,7 +145,7 @@ WARM_TIMEOUT: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process that holds a role. `role.attempt` may be old: each call passes the current attempt."""
+    """A process that holds a role. `role.attempt` may be old; each call passes the current attempt."""
 
     process: ProcessId
     role: Role

@@ -2,18 +2,18 @@
 
 Ray reports a process that dies, but not one that lives and hangs. A signal may have stopped it, or its memory
 may be on a disk that does not answer. So its answers must be tracked. Silence alone proves nothing: C code
-may hold the interpreter's lock, as one regular expression did for 25 s. Killing such a process would kill it
-again in every attempt. (Flink's `HeartbeatManager` has only the silence, and waits 50 s. A thread for
-heartbeats, as in Kafka Streams, waits for the same lock in Python.)
+may hold the interpreter's lock, as one regular expression did for 25 s. Such a process would be killed again
+in every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for heartbeats,
+as in Kafka Streams, waits for the same lock in Python.)
 
 Processor time distinguishes the two. A busy process uses it, and a hung one does not. A stopped process can't
 measure its own, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
-- After `named_after` seconds the process is reported to people (`SILENT`).
+- After `reported_after` seconds the process is reported to users (`SILENT`).
 - After `timeout` seconds it hangs (`HUNG`) if two readings at least `still_for` seconds apart gave the same
-  processor time. The kernel counts hundredths of a second. A process that gets less than one in two seconds
-  is not merely starved, because an answer takes only a thousandth of a second.
+  processor time. The kernel counts hundredths of a second. A process that uses less than one of them in two
+  seconds is not merely starved, because an answer needs only a thousandth.
 - A process whose processor time advances, or can't be read, is left alone until `overdue_after` (`OVERDUE`).
 
 Ray's own threads hardly use the processor: four to six hundredths in 12 to 14 s, with pauses of two to four
@@ -23,8 +23,8 @@ loop blocked by an external call looks the same, so none may make such a call: s
 The watching process may be frozen itself. As in `Lease`, the time between two checks counts for at most twice
 the planned time, so waiting answers are handled first.
 
-What it must never do: declare a process hung by an old reading. The second reading must have been requested
-in this silence, and less than `still_for` seconds ago.
+What it must never do: declare a process hung because of an old reading. The second reading must have been
+requested in this silence, and less than `still_for` seconds ago.
 
 `MasterGuard` tracks the answers of a JobMaster, in a process of its job, and kills one that hangs. Ray
 restarts a dead JobMaster; a hanging one must be killed first, and its own subtasks notice it. A few are its
@@ -32,10 +32,10 @@ guards (`choose_guards`), so that a thousand subtasks don't check it at once. Ea
 receiver guards the JobMaster, so a dead guard is soon replaced. If a JobMaster hangs together with its
 guards, or before its first renewal, only its clients notice.
 
-A guard also hears nothing when the JobMaster has given up the guard's process, or a connection is cut. So it
-asks the JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node, so a
-late guard never kills the restarted JobMaster. It may kill a healthy one whose answers to this guard were
-lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
+A guard also gets no renewal when the JobMaster has given up the guard's process, or a connection is cut. So
+it asks the JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node,
+so a late guard never kills the restarted JobMaster. It may kill a healthy one whose answers to this guard
+were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
 decision log lets one of them decide.
 """
 
@@ -70,18 +70,18 @@ class Pulse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatLimits:
-    """Limits of a silence, in seconds.
+    """Limits for a silent process, in seconds.
 
     Example:
         >>> limits = HeartbeatLimits.of(heartbeat_timeout=8.0, overdue_after=60.0)
-        >>> limits.interval, limits.suspect_after, limits.named_after, limits.still_for
+        >>> limits.interval, limits.suspect_after, limits.reported_after, limits.still_for
         (0.5, 3.0, 4.0, 2.0)
     """
 
     interval: float
     calm_interval: float
     suspect_after: float
-    named_after: float
+    reported_after: float
     timeout: float
     still_for: float
     overdue_after: float
@@ -93,7 +93,7 @@ class HeartbeatLimits:
             interval=heartbeat_timeout / 16,
             calm_interval=heartbeat_timeout / 8,
             suspect_after=heartbeat_timeout * 3 / 8,
-            named_after=heartbeat_timeout / 2,
+            reported_after=heartbeat_timeout / 2,
             timeout=heartbeat_timeout,
             still_for=max(heartbeat_timeout / 4, _SHORTEST_STILLNESS),
             overdue_after=overdue_after,
@@ -161,7 +161,7 @@ class Heartbeat:
         self._asked_at = self._silent
 
     def read(self, used: float | None) -> None:
-        """Take a reading of the processor time in seconds; `None` when it failed."""
+        """Handle a reading of the processor time in seconds; `None` when it failed."""
         asked_at, self._asked_at = self._asked_at, None
         if asked_at is None or used is None:
             return
@@ -180,7 +180,7 @@ class Heartbeat:
             return Pulse.OVERDUE
         if self._silent >= self._limits.timeout and self._stands_still:
             return Pulse.HUNG
-        return Pulse.SILENT if self._silent >= self._limits.named_after else Pulse.ANSWERS
+        return Pulse.SILENT if self._silent >= self._limits.reported_after else Pulse.ANSWERS
 
     @property
     def _stands_still(self) -> bool:
@@ -240,7 +240,7 @@ class MasterGuard:
         self._fell_silent = fell_silent
         self._place: Place | None = None
         self._heartbeat = Heartbeat(limits, 0.0)
-        self._is_named = False
+        self._is_reported = False
         self._has_asked = False
         self._timer: Cancellable | None = None
 
@@ -261,7 +261,7 @@ class MasterGuard:
             self._timer = None
 
     def _heard(self) -> None:
-        self._is_named = False
+        self._is_reported = False
         self._heartbeat.heard(self._clock.monotonic())
 
     def _look_later(self) -> None:
@@ -279,8 +279,8 @@ class MasterGuard:
             self._heartbeat = Heartbeat(self._limits, self._clock.monotonic())
             self._master.end_master(place, f"the JobMaster hangs: {heartbeat.silence}")
             return
-        if pulse is Pulse.SILENT and not self._is_named:
-            self._is_named = True
+        if pulse is Pulse.SILENT and not self._is_reported:
+            self._is_reported = True
             self._fell_silent(place, heartbeat.silence)
         if heartbeat.wants_reading:
             heartbeat.ask()

@@ -3,7 +3,7 @@
 `Watch` renews the leases of a job's subtasks every two seconds, reads their counters, and notes the silent
 ones. Each answer is a sign of life. `Heartbeats` judges the silence of each process with a `Heartbeat`. So a
 job with a thousand subtasks makes no more calls than for its leases. It makes a thousand comparisons a
-second, or two thousand while one process is a suspect.
+second, or two thousand while a process is suspect.
 
 Processor times are requested by node, with one open request per node. So a node that has lost its connection
 does not delay the others. Without an answer, `overdue_after` applies to the node's processes; Ray detects a
@@ -49,11 +49,11 @@ class HeartbeatListener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Beat:
-    """The heartbeat of one member; `is_named` once this silence was reported."""
+    """The heartbeat of one member; `is_reported` once this silence was reported."""
 
     member: Member
     heartbeat: Heartbeat
-    is_named: bool = False
+    is_reported: bool = False
 
 
 class Heartbeats:
@@ -79,7 +79,7 @@ class Heartbeats:
         self._has_ended = False
 
     def begin(self) -> None:
-        """Check now and periodically until `end`; more often while a process is a suspect."""
+        """Check now and periodically until `end`; more often while a process is suspect."""
         if not self._has_ended:
             self._look()
             has_suspects = any(beat.heartbeat.is_suspect for beat in self._beats.values())
@@ -96,8 +96,8 @@ class Heartbeats:
         if beat is None:
             return
         beat.heartbeat.heard(self._clock.monotonic())
-        if beat.is_named:
-            beat.is_named = False
+        if beat.is_reported:
+            beat.is_reported = False
             self._listener.answers_again(member)
 
     def is_suspect(self, member: Member) -> bool:
@@ -107,7 +107,7 @@ class Heartbeats:
     @property
     def silent(self) -> Mapping[SubtaskId, Silence]:
         """The subtasks whose processes were reported as silent."""
-        named = [beat for beat in self._beats.values() if beat.is_named]
+        named = [beat for beat in self._beats.values() if beat.is_reported]
         return {beat.member.role.subtask: beat.heartbeat.silence for beat in named}
 
     def _look(self) -> None:
@@ -120,8 +120,8 @@ class Heartbeats:
             if pulse.is_over:
                 self._end(beat, pulse)
                 continue
-            if pulse is Pulse.SILENT and not beat.is_named:
-                beat.is_named = True
+            if pulse is Pulse.SILENT and not beat.is_reported:
+                beat.is_reported = True
                 self._listener.fell_silent(beat.member, beat.heartbeat.silence)
             if beat.heartbeat.wants_reading:
                 suspects.setdefault(beat.member.place.node_id, []).append(beat)
@@ -188,10 +188,8 @@ class Watch:
         self._clock = clock
         self._timers = timers
         self._counted = counted
-        lease, heartbeat = (
-            as_seconds(config.advanced.lease_timeout),
-            as_seconds(config.advanced.heartbeat_timeout),
-        )
+        lease = as_seconds(config.advanced.lease_timeout)
+        heartbeat = as_seconds(config.advanced.heartbeat_timeout)
         self._interval = min(INTERVAL, lease / 4, heartbeat / 4)
         limits = HeartbeatLimits.of(heartbeat, lease)
         self._heartbeats = Heartbeats(fleet, processes, clock, timers, limits, listener)

@@ -1,7 +1,7 @@
 """`JobExecution` carries out the scheduler's decisions in processes: deploy, run, control, stop.
 
-It decides the calls and interprets their answers; the calls themselves are a port (`Processes`). The
-JobMaster on Ray and the simulation run this same class, each with processes of its own.
+It decides which calls to make, and interprets their answers; the port `Processes` makes them. The JobMaster
+on Ray and the simulation run this class, each with processes of its own.
 
 Each running subtask has one open `run` call. When its process dies the call fails, and the scheduler gets a
 failure. The scheduler gets each notification once, and never during a call that it makes.

@@ -42,11 +42,11 @@ Then: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class JobLookup:
-    """A job before its start.
+    """The cluster's knowledge of a job, and settings of the job, before its start.
 
     Attributes:
         has_log: Whether the job takes checkpoints, so that its decision log is in storage.
-        has_ended: Whether an earlier JobMaster has reported its end.
+        has_ended: Whether an earlier JobMaster has reported the job's end.
     """
 
     has_log: bool
@@ -186,7 +186,7 @@ class JobLifecycle:
             self._watch.look(then)
 
     def job_ended(self) -> None:
-        """Begin the end after the scheduler has ended the job; the scheduler itself may call this."""
+        """Handle that the scheduler has ended the job; the scheduler itself may call this."""
         self._timers.call_later(0.0, self._end)
 
     # -- the start ------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class JobLifecycle:
             return
         self._fleet = fleet
         if self._has_ended_before():
-            # A log whose storage did not answer has no record of the end.
+            # The log has no record of the end if its storage did not answer.
             if self._known.has_log:
                 self._host.keep_last_report(self._leave_again)
             else:
@@ -264,7 +264,7 @@ class JobLifecycle:
     def _is_enough(self, error: BaseException) -> bool:
         if self._tries > len(_STORAGE_RETRIES):
             return True
-        # A try has already waited long for a hanging storage.
+        # A hanging storage was already awaited for `storage_timeout`.
         was_patient = self._tries >= _TRIES_OF_CANCELLED or isinstance(error, StorageTimeoutError)
         return self._is_cancelled and was_patient
 

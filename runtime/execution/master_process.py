@@ -5,8 +5,8 @@ implement `MasterHost`. So the simulation tests the production code.
 
 - A process runs one job at a time. When a job has ended well, the process may wait for another one.
 - A process that dies is restarted by the cluster, and continues the job that it had.
-- A fenced process must not leave for good: the process that fenced it may count as dead and end soon. So it
-  dies, and the cluster restarts it, unless another process is registered for the job.
+- A fenced process must not leave for good, because the cluster may soon end the process that fenced it. So
+  it dies, and the cluster restarts it, unless another process is registered for the job.
 - A program may take back a job that it has given to a process. Only a process that has accepted a job runs
   it, so no two processes run one job.
 """
@@ -23,7 +23,7 @@ from penstock.runtime.ports import Cancellable, TimerService
 FAREWELL: Final = 5.0
 #: Seconds that a process without a job waits for one.
 WARM: Final = 60.0
-#: Seconds that a process waits for the cluster while clients wait for the process.
+#: Seconds that a process waits for the cluster when clients wait for the process.
 NOTING: Final = 10.0
 #: Seconds that a process that takes a job, or leaves, waits for the cluster.
 LAST_NOTES: Final = 60.0
@@ -115,7 +115,7 @@ class MasterRunner(Generic[JobT, RunT]):
         self._timers = timers
         self._is_restart = is_restart
         self._jobs = 0
-        #: Runs while the process waits for a job, and only then.
+        #: Timer of the wait for a job; `None` at other times.
         self._patience: Cancellable | None = None
         self.current: RunT | None = None
 

@@ -1,4 +1,4 @@
-"""The processes of a job, as its JobMaster reaches them.
+"""The processes of a job, as its JobMaster sees them.
 
 `Processes` is the port. `Replies` waits a limited time for the answers of several calls.
 
@@ -9,9 +9,9 @@ call raised.
 `Deliveries` answers the `deliver` calls of senders. A `deliver` call carries a frame of one channel. Its
 return is the sender's credit, so the call waits until the subtask has consumed everything below the call's
 last number. Calls come in any order, and more than once when a connection broke. Consumed elements never
-reach the subtask again. When the attempt ends, all calls get the same answer: consumed when it has
-finished, because nothing after the end is missing; else stale. Calls of another role or of an older
-attempt don't get here (`RoleHolder`).
+reach the subtask again. When the attempt ends, all calls get one answer: consumed if it has finished, because
+it needs no further element, and otherwise stale. `RoleHolder` refuses calls for another role or an older
+attempt before.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ Reply: TypeAlias = Callable[[T | CallFailure], None]
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """Resources of a process, fixed when it starts; `inputs` counts channels that deliver at a time."""
+    """Resources of a process, fixed when it starts; `inputs` is its maximum number of input channels."""
 
     num_cpus: float
     num_gpus: float
@@ -125,7 +125,7 @@ class ProcessSpec:
 
     @classmethod
     def of(cls, subtask: ExecutionSubtask) -> ProcessSpec:
-        """The needs of a subtask, with room for extra inputs.
+        """The spec for a subtask, with room for extra inputs.
 
         So the process can also serve the subtask after a rescale, or a subtask of another job.
         """
@@ -168,10 +168,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRole:
-    """A process's answer about itself; it has no role while it is free.
+    """The answer of a process to `ask`; the role is `None` while the process is free.
 
     Attributes:
-        is_prepared: Whether it has loaded the code of the job whose role it may take.
+        is_prepared: Whether the process has loaded the code of the job whose role it may take.
     """
 
     role: Role | None
@@ -197,7 +197,7 @@ class LongCall:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counters of a subtask; attempt 0 means that none exists, and has no statistics."""
+    """Counters of a subtask; attempt 0, without statistics, means that no attempt was deployed."""
 
     attempt: int
     statistics: SubtaskStatistics | None
@@ -242,7 +242,7 @@ class Processes(Protocol):
         ...
 
     def end(self, process: ProcessId, why: str = "") -> None:
-        """End a process at once, whatever it does; answer its open calls with `Died`.
+        """End a process at once, even while a call runs; answer its open calls with `Died`.
 
         `why`, if given, is logged as a warning and becomes the detail of `Died`.
         """
@@ -293,7 +293,7 @@ class Processes(Protocol):
         ...
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
-        """Stop this attempt and older ones; answered when nothing of them runs any more."""
+        """Stop this attempt and older ones; answered when all of them have ended."""
         ...
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
@@ -322,7 +322,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Replies(Generic[K, T]):
-    """Collects one answer for each key; calls `done` once, when all are there or after `timeout` seconds.
+    """Collects one answer for each key; calls `done` once, when all have arrived or after `timeout` seconds.
 
     A key without an entry in the answers has not answered in time.
     """
@@ -338,7 +338,7 @@ class Replies(Generic[K, T]):
         self._done = done
         self._answers: dict[K, T | CallFailure] = {}
         self._is_over = False
-        # Without keys `done` is called as well: later, never at once.
+        # Without keys, `done` is called as well, but never before this constructor returns.
         self._timer = timers.call_later(timeout if keys else 0.0, self._end)
 
     def reply(self, key: K) -> Reply[T]:
@@ -411,7 +411,7 @@ class Deliveries:
         self._closed_with: DeliveryAnswer | None = None
 
     def wait(self, channel: int, next_sequence_number: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
-        """Answer when everything below this number is consumed; return false if it has answered at once."""
+        """Call `answer` when all below this number is consumed; return `False` if that was at once."""
         if self._closed_with is not None:
             answer(self._closed_with)
         elif self._consumed.get(channel, 0) >= next_sequence_number:

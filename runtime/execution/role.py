@@ -7,7 +7,7 @@ token. It gives the role back when it is no longer needed, and can take another 
 Every call between processes carries the role that it is for, with its attempt. The receiver compares:
 
 - another token: the call is for a role that this process does not hold (any more). It is *stale*.
-- the same token, an older attempt: stale, too. A newer attempt has this process.
+- the same token, an older attempt: stale, too. The process has a newer attempt.
 - the same token, a newer attempt: the process has not been deployed for it *yet*.
 
 So late calls, replaced JobMasters and senders of other jobs can't reach the wrong subtask. Attempt numbers
@@ -65,14 +65,14 @@ class RoleHolder:
 
     def __init__(self) -> None:
         self.role: Role | None = None
-        #: No attempt up to this number is deployed any more.
-        self._past = 0
+        #: Deployments of attempts up to this number are refused.
+        self._refused = 0
 
     def take(self, role: Role) -> bool:
         """Take a role; `False` when the process holds another one. A repeated call changes nothing."""
         if self.role is not None:
             return self.role.is_same_taking(role)
-        self.role, self._past = role.at(0), 0
+        self.role, self._refused = role.at(0), 0
         return True
 
     def give_back(self, role: Role) -> bool:
@@ -86,15 +86,15 @@ class RoleHolder:
         return self.role is not None and self.role.is_same_taking(role)
 
     def deploy(self, role: Role) -> bool:
-        """Refuse older deployments from now on; `False` when this one is refused itself."""
+        """Refuse older deployments from now on; `False` when this one is refused, too."""
         if not self.may_deploy(role):
             return False
-        self._past = role.attempt - 1
+        self._refused = role.attempt - 1
         return True
 
     def may_deploy(self, role: Role) -> bool:
         """Whether this attempt may begin; check again after an older one was stopped for it."""
-        return self.holds(role) and role.attempt > self._past
+        return self.holds(role) and role.attempt > self._refused
 
     def begin(self, role: Role) -> None:
         self.role = role
@@ -104,7 +104,7 @@ class RoleHolder:
         held = self.role
         if held is None or not held.is_same_taking(role):
             return False
-        self._past = max(self._past, role.attempt)
+        self._refused = max(self._refused, role.attempt)
         return held.attempt <= role.attempt
 
     def fit(self, token: str, attempt: int) -> CallFit:

@@ -2,14 +2,14 @@
 
 The runner takes a role, builds and runs attempts of its subtask one after the other, and gives the role back.
 It is single-threaded and knows no cluster. The actor on Ray is a `SubtaskRunner`; the simulated process has
-one. Both carry calls and implement the machine (`ProcessHost`, `RunningAttempt`). So the simulation tests
+one. Both pass it calls and implement the machine (`ProcessHost`, `RunningAttempt`). So the simulation tests
 the code that runs in production.
 
 - Calls may arrive late, twice and in any order. `RoleHolder` decides which of them to accept.
 - An attempt begins when the previous one has ended. A newer deployment, or a stop of this attempt, may have
   arrived meanwhile, so the process checks again whether the attempt may begin.
 - An attempt ends once. The open `run` call, stops and a waiting deployment each get its outcome once.
-- A process that hears from no JobMaster for a whole lease ends. So no orphan stays, whatever died first.
+- A process that gets no call of a JobMaster for a whole lease ends. So no orphan stays.
 - A process that has given its role back is warm: it can take a role of another job. A process in which users'
   code has failed, or left something behind, ends instead.
 """
@@ -120,7 +120,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def role_given_back(self) -> None:
-        """Handle the end of the role; none of its code is running."""
+        """Handle the end of the role; none of its code runs any more."""
         ...
 
     def residue(self) -> str | None:
@@ -132,7 +132,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def exit(self, why: str, *, is_failure: bool) -> None:
-        """End the process at once, even during a call."""
+        """End the process at once, even while a call runs."""
         ...
 
     def withdraw_offer(self, answer: Callable[[bool], None]) -> None:
@@ -142,7 +142,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnds:
-    """Answer of a process that has given its role back and takes no other, so it must be ended."""
+    """Answer of a process that has given its role back and takes no other one; the caller must end it."""
 
     why: str
 
@@ -285,11 +285,11 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         if self._holder.deploy(role):
             self._begin(role, descriptor, master, on_built)
         else:
-            on_built(_past(role))
+            on_built(_replaced(role))
 
     def _begin(self, role: Role, descriptor: TaskDescriptor, master: MasterT, on_built: OnBuilt) -> None:
         if not self._holder.may_deploy(role):
-            on_built(_past(role))
+            on_built(_replaced(role))
             return
         if self._is_running():
             self._stop_current(lambda: self._begin(role, descriptor, master, on_built))
@@ -371,6 +371,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
 
     @property
     def next_look(self) -> float:
+        """Seconds until the lease must be checked."""
         return min(self._lease.interval, _LONGEST_SLEEP)
 
     def look_at_lease(self) -> None:
@@ -434,5 +435,5 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         return self._host.residue()
 
 
-def _past(role: Role) -> SubtaskFailed:
+def _replaced(role: Role) -> SubtaskFailed:
     return SubtaskFailed(f"{role} was replaced by a newer one", "")

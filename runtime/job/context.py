@@ -193,8 +193,8 @@ class JobContext:
         if failure is not None or start.restore is None:
             return failure
         self.planner.restored(start.restore.operators, region)
-        for attempt, those in self.planner.by_attempt(others):
-            self.gateway.notify_checkpoint_complete(attempt, those, start.restore.checkpoint_id)
+        for attempt, subtasks in self.planner.by_attempt(others):
+            self.gateway.notify_checkpoint_complete(attempt, subtasks, start.restore.checkpoint_id)
         return None
 
     @property

@@ -65,13 +65,13 @@ class EndOfJob:
         job, timeout = self._job, self._job.ledger.storage_timeout
         pending: list[Cancellable | None] = [None]
 
-        def settle(go_on: Callable[[], None]) -> None:
+        def settle(act: Callable[[], None]) -> None:
             """Act on the first outcome; a record that is written later changes nothing."""
             if pending:
                 timer = pending.pop()
                 if timer is not None:
                     timer.cancel()
-                go_on()
+                act()
 
         def give_up() -> None:
             late = StorageTimeoutError(f"the storage did not answer within {timeout:g} s (storage_timeout)")

@@ -149,30 +149,30 @@ class FailureRateStrategy:
     """Gives up when the failure rate is too high (Flink's `FailureRateRestartBackoffTimeStrategy`)."""
 
     def __init__(self, config: FailureRate) -> None:
-        self._borne = config.failures
+        self._allowed = config.failures
         self._interval = as_seconds(config.interval)
         self._delay = as_seconds(config.delay)
         self._memory = RestartMemory()
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
-        return RestartMemory(memory.restarts + 1, times=(*memory.times, age)[-self._borne - 1 :])
+        return RestartMemory(memory.restarts + 1, times=(*memory.times, age)[-self._allowed - 1 :])
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
         self._memory = memory
-        return self._give_up() if self._comes_too_fast(age) else RestartAfter(0.0)
+        return self._give_up() if self._is_too_high(age) else RestartAfter(0.0)
 
     def attempt_begun(self, age: float) -> None: ...
 
     def failed(self, age: float) -> RestartDecision:
         self._memory = self.after_death(self._memory, age)
-        return self._give_up() if self._comes_too_fast(age) else RestartAfter(self._delay)
+        return self._give_up() if self._is_too_high(age) else RestartAfter(self._delay)
 
     def memory(self) -> RestartMemory:
         return self._memory
 
-    def _comes_too_fast(self, age: float) -> bool:
+    def _is_too_high(self, age: float) -> bool:
         times = self._memory.times
-        return len(times) > self._borne and age - times[0] <= self._interval
+        return len(times) > self._allowed and age - times[0] <= self._interval
 
     def _give_up(self) -> GiveUp:
         return GiveUp(f"it has failed {len(self._memory.times)} times within {self._interval:g} s")

@@ -46,7 +46,7 @@ class AttemptStart:
         restore: The checkpoint that it starts from; `None` for a fresh start.
         highest_id: The highest id of a completed checkpoint, -1 for none.
         assigned_id: The highest known id that was given to any checkpoint; -1 for none.
-        orphans: Files that earlier attempts have left behind.
+        orphans: Files that earlier attempts have left in the storage.
         taken_over: The restart strategy's memory from the log; `None` unless this JobMaster has taken the job
             over.
         warning: A warning about `restore`, for the user.
@@ -341,7 +341,7 @@ class JobLedger:
         return self._log.newer_attempt()
 
     def delete_at_end(self, state: JobState, paths: Iterable[str]) -> None:
-        """Delete `paths` (files of an ended job) and files that its attempts have left behind.
+        """Delete `paths` (files of an ended job) and files that its attempts have left.
 
         Files of an attempt that could not load its checkpoint stay: the user may repair the checkpoint.
 

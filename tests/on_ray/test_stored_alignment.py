@@ -242,5 +242,5 @@ def test_disk_without_room_gives_checkpoints_up_and_the_job_goes_on(tmp_path: Pa
     assert {record.failure for record in given_up(job)} == {reason}
     assert all("File too large" in each.detail and "TMPDIR" in each.detail for each in given_up(job))
     assert job.report().statistics.attempt == 1
-    assert any("gives checkpoint" in line.text for line in job.logs(operator="count"))
+    assert any("declines checkpoint" in line.text for line in job.logs(operator="count"))
     meeting.assert_exactly_once()

@@ -60,7 +60,7 @@ def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
 
 
 class Finishing(State):
-    """Waits until the end of a job whose subtasks have all finished is in the log.
+    """Waits until the log has the end of the job; all subtasks have finished.
 
     Args:
         why: The answer to requests for checkpoints.

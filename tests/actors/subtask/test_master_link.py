@@ -71,7 +71,7 @@ def test_a_dead_job_master_is_told_nothing_again(caplog: pytest.LogCaptureFixtur
     unsteady = Unsteady(Master(), {"report": 1}, error=DEAD)
     sent(unsteady, [report(1)])
     assert len(unsteady.calls) == 1
-    assert "the JobMaster is gone, a report was not delivered" in caplog.text
+    assert "the JobMaster has died, so a report was not delivered" in caplog.text
 
 
 def test_a_report_over_which_the_job_master_fails_is_named_and_not_repeated(

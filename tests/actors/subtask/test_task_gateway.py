@@ -79,4 +79,4 @@ def test_the_log_of_a_subtask_tells_of_checkpoints_that_fail_by_its_own_doing(
     reason: Reason, is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     Reports().decline(9, reason, "no disk")
-    assert ("gives checkpoint 9 up: no disk" in caplog.text) is is_told
+    assert ("declines checkpoint 9: no disk" in caplog.text) is is_told
