@@ -164,7 +164,7 @@ class PreAggregatedContents(_AroundContents):
 
 
 class FoldedContents(_AroundContents, _RecordList):
-    """Keeps all records, and folds them when the window emits; for windows with an evictor."""
+    """Keeps all records, and folds them when the window emits; for count windows that slide."""
 
     overlap = True
 
