@@ -80,6 +80,7 @@ class AggregatedContents:
     def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
         self._aggregate = copy.deepcopy(aggregate)
         self.function, self.result_function = self._aggregate.add, self._aggregate.get_result
+        self.merge_function = self._aggregate.merge
         merge = (self._aggregate.merge,) if has_merge(aggregate) else ()
         self.other_functions: Sequence[Callable[..., Any]] = (
             self._aggregate.create_accumulator,

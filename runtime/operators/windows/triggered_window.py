@@ -99,6 +99,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         super().__init__(key_selector, contents, plan.late_tag)
         self._plan = plan
         self._assigner, self._trigger = plan.assigner, plan.trigger
+        self._has_stamps = plan.evictor is not None
         #: Whether a user's trigger receives the records, and could change them.
         self._has_user_trigger = any(
             not type(part).__module__.startswith("penstock.") for part in parts_of(plan.trigger)
@@ -175,10 +176,6 @@ class TriggeredWindowOperator(RowWindowOperator):
     @property
     def _shape(self) -> tuple[Any, ...]:
         return (*self._assigner.shape, self._contents.keeps, self._trigger.shape, self._has_stamps)
-
-    @property
-    def _has_stamps(self) -> bool:
-        return self._plan.evictor is not None
 
     def _check_shape(self, restored: Iterable[tuple[Any, ...]]) -> None:
         for saved in restored:
@@ -335,7 +332,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         entry = self._windows.open(key, merged)
         contents = [other[CONTENTS] for other in old if len(other) > CONTENTS]
         if contents:
-            self._asking = self._contents.function
+            self._asking = self._contents.merge_function
             entry.append(reduce(self._contents.merged, contents))
         self._calls.begin(key, merged, entry, old)
         self._asking = self._trigger.on_merge

@@ -20,6 +20,7 @@ class WindowContents(Protocol):
         overlap: Whether a record may be in several windows; set by the operator.
         function: The user's function that takes records.
         result_function: The user's function that makes results.
+        merge_function: The user's function that merges contents.
         other_functions: Further functions of the user, which return values and don't yield.
     """
 
@@ -27,6 +28,7 @@ class WindowContents(Protocol):
     overlap: bool
     function: Callable[..., Any]
     result_function: Callable[..., Any]
+    merge_function: Callable[..., Any]
     other_functions: Sequence[Callable[..., Any]]
 
     @property
@@ -64,7 +66,7 @@ class ReducedContents:
     other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self.function = self.result_function = function
+        self.function = self.result_function = self.merge_function = function
 
     @property
     def add(self) -> Callable[[Any, Any], Any]:
@@ -108,7 +110,7 @@ class ListedContents(_RecordList):
     other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
-        self.function = self.result_function = function
+        self.function = self.result_function = self.merge_function = function
 
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
         return self.function(key, window, contents)
@@ -121,7 +123,7 @@ class _AroundContents:
     def __init__(self, inner: Callable[[], WindowContents]) -> None:
         self._inner = inner()
         self.function, self.result_function = self._inner.function, self._inner.result_function
-        self.other_functions = self._inner.other_functions
+        self.merge_function, self.other_functions = self._inner.merge_function, self._inner.other_functions
 
     @property
     def isolates(self) -> bool:

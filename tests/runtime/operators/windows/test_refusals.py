@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import OperatorError
+from penstock import AggregateFunction, OperatorError
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.windows import (
@@ -98,6 +98,33 @@ def test_what_fails_is_named_with_its_line(build: Any, message: str) -> None:
         harness.push_watermark(4)
         with pytest.raises(OperatorError, match=f"(?s){message}"):
             harness.push([("a", 1)], [9])
+
+
+class FailsToMerge(AggregateFunction[Any, int, int]):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, first: int, second: int) -> int:
+        return int(fails(first))
+
+
+def test_a_merge_that_fails_is_named_with_its_line() -> None:
+    def build(rows: Any) -> Any:
+        return rows.key_by(first).window(EventTimeSessionWindows(1)).aggregate("w", FailsToMerge())
+
+    with OperatorHarness.of(build) as harness:
+        harness.push([("a", 1), ("a", 1)], [0, 1_500_000])
+        message = (
+            rf"window function FailsToMerge.merge \(.*{HERE}\) failed: ValueError: as asked, at .*{HERE}"
+        )
+        with pytest.raises(OperatorError, match=message):
+            harness.push([("a", 1)], [800_000])
 
 
 def test_records_without_timestamps_are_told_what_is_missing() -> None:
