@@ -91,11 +91,9 @@ class _Walk:
         self.names += [name for name in names if name not in self.computed]
 
 
-def with_push_down(graph: StreamGraph) -> tuple[StreamNode, ...]:
-    return tuple(_pushed_down(number, node, graph) for number, node in enumerate(graph.nodes))
-
-
-def _pushed_down(number: int, node: StreamNode, graph: StreamGraph) -> StreamNode:
+def _pushed_down(number: int, graph: StreamGraph) -> StreamNode:
+    """The node, with a source that reads only what the steps behind it need."""
+    node = graph.node(number)
     source, strategy = node.operator.source, node.operator.watermarks
     if not isinstance(source, ReadsInPart):
         return node
@@ -197,7 +195,8 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
     chains: list[_Chain] = []
     chain_of: list[_Chain] = []
     edges: list[JobEdge] = []
-    for number, (node, operator_id) in enumerate(zip(with_push_down(graph), ids, strict=True)):
+    for number, operator_id in enumerate(ids):
+        node = _pushed_down(number, graph)
         chain = _chain_to_join(node, graph, chain_of, readers) if chaining else None
         if chain is None:
             chain = _Chain(node, node.num_cpus or 0.0, node.num_gpus or 0.0, dict(node.resources or {}))

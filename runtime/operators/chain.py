@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -109,7 +108,7 @@ class OperatorChain:
         self._first_index = 0 if source is None else 1
         self.is_busy = False
         self._lists: Sequence[ListStates] = ()
-        self._metrics: Sequence[Metrics] = ()
+        self._metrics: Mapping[str, Metrics] = {}
         self._flushing = [
             index for index, op in enumerate(self.operators) if type(op).flush is not Operator.flush
         ]
@@ -120,7 +119,7 @@ class OperatorChain:
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
         """Open all operators, the last one first: when an operator emits, everything below it is open."""
         self._lists = [contexts[operator_id].lists for operator_id in self.ids]
-        self._metrics = [contexts[operator_id].metrics for operator_id in self.ids]
+        self._metrics = {operator_id: contexts[operator_id].metrics for operator_id in self.ids}
         for index in reversed(range(len(self.operators))):
             self._to_close.append(index)
             self.call(index, self.operators[index].open, contexts[self.ids[index]])
@@ -229,12 +228,9 @@ class OperatorChain:
         self._call_all(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> Mapping[str, OperatorStatistics]:
-        counted = self._call_all(lambda operator: operator.statistics())
-        measured = zip(counted.items(), self._metrics or repeat(None), strict=False)
-        statistics = {
-            operator: counters if metrics is None else counters.with_metrics(metrics.statistics())
-            for (operator, counters), metrics in measured
-        }
+        statistics = self._call_all(lambda operator: operator.statistics())
+        for operator_id, metrics in self._metrics.items():
+            statistics[operator_id] = statistics[operator_id].with_metrics(metrics.statistics())
         if self._source is not None:
             location, source = self._source
             statistics[location.operator] = source.statistics()

@@ -89,7 +89,7 @@ class EventOfCoordinator:
     must_arrive: bool = False
 
 
-class UserCoordinatorProvider:
+class UserCoordinatorProvider(CoordinatorProvider):
     def __init__(self, operator: HasCoordinator) -> None:
         self._operator = operator
 
@@ -102,13 +102,6 @@ class UserCoordinatorProvider:
 
     def name(self, coordinator: OperatorCoordinator | None) -> str:
         return f"coordinator {type(coordinator or self._operator).__name__}"
-
-    def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Accept any state; an operator that had no coordinator before begins without state."""
-
-    def must_arrive(self, event: Any) -> bool:
-        """Return false: a finished operator emits no more records."""
-        return False
 
 
 T = TypeVar("T")

@@ -156,22 +156,22 @@ class HasCoordinator(Protocol):
         ...
 
 
-class CoordinatorProvider(Protocol):
+class CoordinatorProvider:
     """Makes the coordinator of an operator, one for each attempt (Flink's `OperatorCoordinator.Provider`)."""
 
-    def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator: ...
+    def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
+        raise NotImplementedError
 
     def name(self, coordinator: OperatorCoordinator | None) -> str:
         """Name of the user's code for messages; `None` before the coordinator was made."""
-        ...
+        raise NotImplementedError
 
     def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Refuse a state that the coordinator can't begin with, by a `PenstockError`."""
-        ...
+        """Raise a `PenstockError` if the coordinator can't begin with this state; by default accept any."""
 
     def must_arrive(self, event: Any) -> bool:
         """Return whether a finished subtask must run again for this event of the coordinator."""
-        ...
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class AsksForKeyedState:
 
         Args:
             name: Unique in the operator; a restored value is found by it.
-            default: Value of a key that has none; each key gets a copy of a mutable one.
+            default: Value of a key that has none; each key gets a copy of a mutable object.
             of_type: The type of the values, such as `int` or a class of yours. `update` refuses others, and a
                 job whose restored values are of another type does not start. By default any.
             ttl: Lifetime of a value after its last write: a `timedelta`, seconds, or a `StateTtl`.

@@ -29,6 +29,7 @@ from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorL
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.coordinators import (
     CoordinatorAnswer,
+    CoordinatorProvider,
     OperatorCoordinator,
     OperatorCoordinatorContext,
 )
@@ -333,7 +334,7 @@ class SourceCoordinator(OperatorCoordinator):
         return operator_error(self._location, f"source {type(self._source).__name__}: {what}", error)
 
 
-class SourceCoordinatorProvider:
+class SourceCoordinatorProvider(CoordinatorProvider):
     """Makes the coordinators of a source with an enumerator (Flink's class)."""
 
     def __init__(self, source: EnumeratesSplits, location: OperatorLocation) -> None:

@@ -118,7 +118,6 @@ def add_aggregate(
         inputs,
         operator_id,
         call.options,
-        stateful=True,
         keyed=True,
         in_columns=True,
     )
@@ -167,7 +166,6 @@ def add_windowed_aggregate(
         inputs,
         operator_id,
         call.options,
-        stateful=True,
         keyed=True,
         in_columns=True,
         side_outputs=(settings.late_tag,),

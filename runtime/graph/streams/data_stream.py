@@ -294,7 +294,7 @@ class DataStream(RecordOperations[T_co]):
         """Write every record to `sink`; the id must stay the same when the program changes."""
         need_object("sink", sink, Sink, ": it has no method `writer(context)`")
         what, factory = type(sink).__name__, partial(SinkOperator, sink)
-        self._builder.add("sink", what, factory, self._inputs, id, options, stateful=True, is_sink=True)
+        self._builder.add("sink", what, factory, self._inputs, id, options, is_sink=True)
         if isinstance(sink, TakesSchema):
             sink.take_schema(self._builder.graph.schema_of(self._inputs))
 

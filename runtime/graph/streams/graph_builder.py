@@ -67,6 +67,7 @@ class GraphBuilder:
         Args:
             kind: Name of the API's method: `map`.
             what: Name of the user's argument: `split_words`.
+            stateful: Whether it has state, though it is neither keyed nor a source or sink.
             function: The user's object or class, which may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
         """
@@ -76,13 +77,15 @@ class GraphBuilder:
             refuse(f"{kind}: state_backend is for operators with keyed state; this one has none")
         parallelism = given.setdefault("parallelism", self._parallelism)
         states = _declared_states(kind, function, operator_id, keyed=keyed)
+        with refusals(kind):
+            tags = tuple(tags_of(type(function)))
         operator = OperatorSpec(
             operator_id or "",
             f"{kind}({what})",
             factory,
             source,
             user_location(),
-            stateful or bool(states),
+            stateful or keyed or is_sink or source is not None or bool(states),
             keyed,
             is_sink,
             coordinator,
@@ -96,7 +99,7 @@ class GraphBuilder:
             operator,
             inputs=inputs,
             makes_watermarks=makes_watermarks,
-            side_outputs=side_outputs or _side_outputs(kind, function),
+            side_outputs=side_outputs or tags,
             max_parallelism=self._key_groups_for(kind, parallelism),
             **given,
         )
@@ -131,8 +134,3 @@ def _declared_states(
             'id="...") that stays the same when the program changes, as state is found under it'
         )
     return states
-
-
-def _side_outputs(kind: str, function: object) -> tuple[str, ...]:
-    with refusals(kind):
-        return tuple(tags_of(type(function)))

@@ -67,9 +67,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         need_function("reduce", function)
         factory = partial(KeyedReduceOperator, self._key_selector, function)
         what = function_name(function)
-        return self._builder.add(
-            "reduce", what, factory, self._inputs, id, options, stateful=True, keyed=True
-        )
+        return self._builder.add("reduce", what, factory, self._inputs, id, options, keyed=True)
 
     @overload
     def aggregate(
@@ -115,9 +113,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             return add_aggregate(self._builder, self._inputs, id, self._key_selector, call)
         what = type(function).__name__
         factory = partial(KeyedAggregateFunctionOperator, self._key_selector, call.function)
-        return self._builder.add(
-            "aggregate", what, factory, self._inputs, id, call.options, stateful=True, keyed=True
-        )
+        return self._builder.add("aggregate", what, factory, self._inputs, id, call.options, keyed=True)
 
     @checked_with_options
     def process(
@@ -141,7 +137,6 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             self._inputs,
             id,
             options,
-            stateful=True,
             keyed=True,
             function=function,
         )

@@ -122,8 +122,7 @@ def _given_function(
             f"{call}: {kind} declares state, so each subtask makes an object of its own: give the class, "
             f"{call}({kind}, fn_constructor_args=(...)), not an object"
         )
-    own: Any = function
-    return own  # type: ignore[no-any-return]
+    return cast("Callable[..., Any]", function)
 
 
 def _check_constructor(call: str, kind: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

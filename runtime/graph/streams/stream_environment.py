@@ -174,7 +174,6 @@ class StreamEnvironment(NearestMembers):
             id,
             options,
             source=source,
-            stateful=True,
             watermarks=watermarks,
             side_outputs=(DEAD_LETTERS,),
         )

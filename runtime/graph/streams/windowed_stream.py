@@ -296,7 +296,6 @@ class Windows(GroupedStream, Generic[T, *Keys]):
             self._inputs,
             operator_id,
             options,
-            stateful=True,
             keyed=True,
             side_outputs=(self._settings.late_tag,),
         )
