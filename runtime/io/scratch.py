@@ -34,11 +34,11 @@ from penstock.runtime.errors import StorageError
 _READ_AHEAD: Final = 1024 * 1024
 
 _ROOM: Final = (
-    "Let TMPDIR of the nodes name a folder with more room, or set a larger alignment_memory or a smaller "
+    "Set TMPDIR on the nodes to a folder with more room, or set a larger alignment_memory or a smaller "
     "max_alignment_bytes"
 )
 
-_DISK: Final = "Check the disk of the node, or let TMPDIR of the nodes name a folder on another one"
+_DISK: Final = "Check the disk of the node, or set TMPDIR on the nodes to a folder on another disk"
 
 
 def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
@@ -124,7 +124,7 @@ _LOCK: Final = "owner"
 
 _STATE: Final = "state"
 
-_REMEDY: Final = "Give RocksDB(folder=...) a folder that can be written, or let TMPDIR of the nodes name one"
+_REMEDY: Final = "Give RocksDB(folder=...) a folder that can be written, or set TMPDIR on the nodes to one"
 
 
 class ScratchFolder:

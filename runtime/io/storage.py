@@ -17,9 +17,10 @@ An abandoned call may still take effect, at any later time. That is harmless:
 - *put of a new object*: names contain the attempt and the checkpoint, so no other process writes or reads
   them. The checkpoint was abandoned, and the next attempt sweeps its files as orphans.
 - *put over an object*: the report of an ended job, the proof that nodes see one storage, and the hint of the
-  decision log. The first two have the same content at any time. The hint may be old (see `log.reader`).
+  decision log. The first two never change their content. The hint may be old (see `log/reader.py`).
 - *conditional create*: a slot of the decision log is in doubt, and the next record contends for it (see
-  `log.decision_log`). The id of a checkpoint is used up, and never assigned twice (see `coordinator.place`).
+  `log/decision_log.py`). The id of a checkpoint is used up, and never assigned twice (see
+  `coordinator/location.py`).
 - *get and list*: no caller uses the answer.
 - *delete*: the objects were given up before, and their names are not used again. The exception is the trial
   file of a folder, which no job reads.

@@ -258,13 +258,16 @@ def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType
         return _decimal(max(one.precision - one.scale, other.precision - other.scale), scale, name)
     if kinds.is_list(one) and kinds.is_list(other):
         return pa.list_(unified_type(one.value_type, other.value_type, f"{name}[]"))
+    are_structs = kinds.is_struct(one) and kinds.is_struct(other) and _is_dict(one) is _is_dict(other)
+    if are_structs and set(names_of(one)) == set(names_of(other)):
+        return pa.struct(
+            [(f.name, unified_type(f.type, other.field(f.name).type, f"{name}.{f.name}")) for f in one]
+        )
     if _is_dict(one) and _is_dict(other):
-        return _unified_dicts(one, other, name)
-    if kinds.is_struct(one) and kinds.is_struct(other) and names_of(one) == names_of(other):
-        pairs = [
-            (a, unified_type(a.type, b.type, f"{name}.{a.name}")) for a, b in zip(one, other, strict=True)
-        ]
-        return pa.struct([(field.name, kind) for field, kind in pairs])
+        (key, item), (other_key, other_item) = _as_map(one, name), _as_map(other, name)
+        items = unified_type(item, other_item, f"{name} (its values)")
+        keys = unified_type(key, other_key, f"{name} (its keys)")
+        return pa.map_(pa.string() if kinds.is_null(keys) else keys, items)
     _refuse(name, f"some of its values are of type {one}, others of {other}")
 
 
@@ -415,17 +418,6 @@ def are_of_tuple(names: Sequence[str]) -> bool:
 
 def _is_dict(kind: pa.DataType) -> bool:
     return bool(kinds.is_map(kind) or (kinds.is_struct(kind) and not are_of_tuple(names_of(kind))))
-
-
-def _unified_dicts(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType:
-    if kinds.is_struct(one) and kinds.is_struct(other) and set(names_of(one)) == set(names_of(other)):
-        return pa.struct(
-            [(f.name, unified_type(f.type, other.field(f.name).type, f"{name}.{f.name}")) for f in one]
-        )
-    (key, item), (other_key, other_item) = _as_map(one, name), _as_map(other, name)
-    items = unified_type(item, other_item, f"{name} (its values)")
-    keys = unified_type(key, other_key, f"{name} (its keys)")
-    return pa.map_(pa.string() if kinds.is_null(keys) else keys, items)
 
 
 def _as_map(kind: pa.DataType, name: str) -> tuple[pa.DataType, pa.DataType]:

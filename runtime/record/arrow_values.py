@@ -257,7 +257,7 @@ def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
             return _as_decimal(column, kind)
         cast = column.cast(kind)
     except ARROW_ERRORS as error:
-        msg = f"column '{name}' of type {column.type} can't be had as {kind} unchanged ({error})"
+        msg = f"column '{name}' of type {column.type} can't be cast to {kind} unchanged ({error})"
         raise MisfitError(msg) from error
     if _is_narrower(column.type, kind):
         import pyarrow.compute as pc  # slow to load, and rarely needed
@@ -335,7 +335,7 @@ def _is_narrower(source: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _misfit(source: pa.DataType, kind: pa.DataType, path: str) -> MisfitError:
-    return MisfitError(f"column '{path}' of type {source} can't be had as {kind} unchanged")
+    return MisfitError(f"column '{path}' of type {source} can't be cast to {kind} unchanged")
 
 
 def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) -> pa.Array:

@@ -58,7 +58,7 @@ class RowBatch:
     """A list of records with, optionally, one event timestamp each.
 
     Attributes:
-        rows: The records. The receiver of a batch owns the list and may not change it in place.
+        rows: The records. A receiver of the batch must not change the list in place.
         timestamps: Event time of each row in microseconds, or `None` when the stream has none.
 
     Example:

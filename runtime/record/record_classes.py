@@ -69,9 +69,9 @@ class ClassDirectory:
         name = (cls.__module__, cls.__qualname__) if stable is None else (OURS, stable)
         if stable is None and is_ours(cls.__module__):
             msg = (
-                f"values of {describe_type(cls)} can't be encoded: this class of Penstock has no name that "
-                "stays when it moves. Keep its content in a class of your own or in plain values; whoever "
-                "works on Penstock adds it to runtime/record/stable_names.py"
+                f"values of {describe_type(cls)} can't be encoded: this class of Penstock has no stable "
+                "name in data. Keep its content in a class of your own or in plain values. Developers of "
+                "Penstock add the class to runtime/record/stable_names.py"
             )
             raise CodecError(msg)
         if self._look_up(*name) is not cls:  # not from the cache: a notebook may define a class again
@@ -384,10 +384,10 @@ class PickleFallback:
         return data, back
 
     def _unreadable(self, cls: type, why: str) -> CodecError:
-        what = "keep its text" if issubclass(cls, BaseException) else "keep a dataclass or plain values"
+        what = "its text" if issubclass(cls, BaseException) else "a dataclass or plain values"
         return CodecError(
-            f"a value of type {describe_type(cls)} can be pickled and not be read back: {why}. Instead of it "
-            f"{what}, or give the class a __reduce__ that fits it"
+            f"a value of type {describe_type(cls)} can be pickled but not read back: {why}. Keep {what} "
+            "instead, or give the class a matching __reduce__"
         )
 
     def _check_same(self, cls: type, values: list[Any], back: list[Any]) -> None:

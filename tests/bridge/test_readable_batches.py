@@ -51,7 +51,9 @@ def test_a_later_batch_of_another_type_is_refused_and_one_that_fits_is_cast() ->
     assert batches.convert(ArrowBatch(wider)).to_pylist() == [{"v": {"x": 2}}]
     with pytest.raises(BadRecordError, match=r"column 'v' .* has no field 'y'.*: give schema=, or map"):
         batches.convert(ArrowBatch(pa.record_batch({"v": [{"x": 1, "y": 2}]})))
-    with pytest.raises(BadRecordError, match=r"column 'v\.x' of type double can't be had as int64 unchanged"):
+    with pytest.raises(
+        BadRecordError, match=r"column 'v\.x' of type double can't be cast to int64 unchanged"
+    ):
         batches.convert(ArrowBatch(pa.record_batch({"v": [{"x": 1.5}]})))
 
 

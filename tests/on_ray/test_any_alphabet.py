@@ -139,5 +139,5 @@ def test_a_state_refuses_what_could_not_be_read_back(tmp_path: Path) -> None:
     numbers = env.from_source("numbers", GeneratorSource(int, rate=50)).key_by(lambda n: n % 2)
     numbers.process("keeps", Keeps()).sink("out", DiscardSink())
 
-    with pytest.raises(JobFailedError, match=r"'keeps'.*Unpickled can be pickled and not be read back"):
+    with pytest.raises(JobFailedError, match=r"'keeps'.*Unpickled can be pickled but not read back"):
         submit(env).wait(PATIENCE)

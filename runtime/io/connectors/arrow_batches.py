@@ -34,11 +34,10 @@ _SLOW_FACTOR: Final = 4
 
 
 def arrow_rows(max_rows: int) -> int:
-    """Number of rows of the Arrow batch that answers a request of `max_rows`, the rows of ten milliseconds.
+    """Number of rows of the next Arrow batch; `max_rows` are the rows that the job takes in ten milliseconds.
 
-    Before the first Arrow batch, the limit of lists of rows holds. At that limit a row takes less than three
-    microseconds, so a large batch holds up no barrier for long. A slow job gets small batches. Each batch
-    costs a millisecond whatever its size, so a fast job gets very large ones.
+    A job that takes fewer than `MOST_ASKED` is slow. It gets small batches, so that none delays a barrier for
+    long. Each batch costs a millisecond whatever its size, so a fast job gets very large ones.
 
     Example:
         >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)
@@ -61,7 +60,7 @@ def rows_of(batch: Batch) -> Sequence[Any]:
     return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
 
 
-_SEPARATE: str = "or read these files by a source of their own and make them alike with map_batches"
+_SEPARATE: str = "or read these files with a source of their own and unify them with map_batches"
 
 
 def check_one_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> None:

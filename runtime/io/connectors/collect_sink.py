@@ -187,7 +187,7 @@ class CollectSink(metaclass=NearestNames):
 class CollectWriter:
     def __init__(self, target: Collector, context: ConnectorContext) -> None:
         self._target = target
-        self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
+        self._origin = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._open: list[Any] = []
         self._number = 0
 
@@ -197,7 +197,7 @@ class CollectWriter:
     def prepare_commit(self) -> Sequence[CollectedRows]:
         if not self._open:
             return []
-        ended = CollectedRows((*self._of, self._number), self._open)
+        ended = CollectedRows((*self._origin, self._number), self._open)
         self._open = []
         self._number += 1
         return [ended]
@@ -238,7 +238,7 @@ class PreviewWriter:
     def __init__(self, target: Collector, limit: int | None, context: ConnectorContext) -> None:
         self._target = target
         self._left = limit
-        self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
+        self._origin = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._attempt = context.attempt
         self._number = 0
 
@@ -249,7 +249,7 @@ class PreviewWriter:
         if self._left is not None:
             rows = rows[: self._left]
             self._left -= len(rows)
-        self._target.add((*self._of, self._number), [Preview(self._attempt, rows)])
+        self._target.add((*self._origin, self._number), [Preview(self._attempt, rows)])
         self._number += 1
 
     def prepare_commit(self) -> Sequence[Any]:

@@ -358,10 +358,7 @@ class ObjectFileSystem:
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
         folder = self._folder(directory)
-        try:
-            delete_objects(self._store, [folder + name for name in names])
-        except BaseError as error:
-            raise _unreachable(directory, error) from error
+        self._guarded(directory, lambda: delete_objects(self._store, [folder + name for name in names]))
 
     def _publish(self, source: str, target: str) -> Publication:
         size, published = self._size_of_key(source), self._size_of_key(target)

@@ -135,16 +135,12 @@ class Database:
         if not len(batch):
             return
         self.rows_written += len(batch)
-        try:
+        with self._calling(_WRITTEN):
             self._db.write(batch, self._unlogged)
-        except Exception as error:
-            raise self._failed(_WRITTEN, error) from error
 
     def delete_range(self, first: bytes, end: bytes) -> None:
-        try:
+        with self._calling(_WRITTEN):
             self._db.delete_range(first, end, self._unlogged)
-        except Exception as error:
-            raise self._failed(_WRITTEN, error) from error
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """The current rows with a prefix, from `first` on, in the order of their bytes."""
@@ -158,14 +154,14 @@ class Database:
         options = self._read_options()
         if end is not None:
             options.set_iterate_upper_bound(end)
-        with self._reading():
+        with self._calling(_READ):
             at: RdictIter = self._db.iter(options)
             at.seek(first)
         try:
             while at.valid():
                 yield at.key(), at.value()
                 at.next()
-            with self._reading():
+            with self._calling(_READ):
                 at.status()
         finally:
             del at  # before the options and the end, whose memory the iterator reads
@@ -185,10 +181,8 @@ class Database:
         """Flush, and hard-link the files into another folder of the same disk."""
         from rocksdict import Checkpoint
 
-        try:
+        with self._calling(_WRITTEN):
             Checkpoint(self._db).create_checkpoint(str(folder))
-        except Exception as error:
-            raise self._failed(_WRITTEN, error) from error
 
     def ingest(self, file: Path) -> None:
         """Add a sorted file by moving it, without a copy."""
@@ -196,10 +190,8 @@ class Database:
 
         options = IngestExternalFileOptions()
         options.set_move_files(True)
-        try:
+        with self._calling(_WRITTEN):
             self._db.ingest_external_file([str(file)], options)
-        except Exception as error:
-            raise self._failed(_WRITTEN, error) from error
 
     @property
     def estimated_rows(self) -> int:
@@ -224,23 +216,21 @@ class Database:
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 (its stub takes it for a method)
-        try:
+        with self._calling(_OPENED):
             if not read_only:
                 self.folder.mkdir(parents=True, exist_ok=True)
             elif not self.folder.is_dir():  # RocksDB would create it
                 raise FileNotFoundError(_GONE)
             db = Rdict(str(self.folder), database_options(self.memory), access_type=access)
-        except Exception as error:
-            raise self._failed(_OPENED, error) from error
         db.set_write_options(self._unlogged)
         return db
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _calling(self, done: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            raise self._failed(_READ, error) from error
+            raise self._failed(done, error) from error
 
     def _failed(self, done: str, error: Exception) -> StorageError:
         return StorageError(f"the RocksDB in {self.folder} could not be {done}: {error}. {_ROOM}")

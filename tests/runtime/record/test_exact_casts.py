@@ -83,7 +83,9 @@ def test_a_cast_that_changes_values_is_refused_wherever_they_stand(
         (pa.MapArray.from_arrays([0, 1], keys, column), pa.map_(pa.string(), kind)),
     ]
     for given, wanted in places:
-        with pytest.raises(MisfitError, match=r"column 'c.* of type .* can't be had as .* unchanged") as told:
+        with pytest.raises(
+            MisfitError, match=r"column 'c.* of type .* can't be cast to .* unchanged"
+        ) as told:
             exact_cast(given, wanted, "c")
         assert str(source) in str(told.value)
 

@@ -63,12 +63,12 @@ WRONG: dict[str, Callable[[], Any]] = {
 def test_a_value_that_does_not_come_back_is_refused_and_named(
     make: Callable[[], Any], around: Callable[[Any], Any]
 ) -> None:
-    with pytest.raises(CodecError, match=rf"{type(make()).__name__} can be pickled and not be read back"):
+    with pytest.raises(CodecError, match=rf"{type(make()).__name__} can be pickled but not read back"):
         ValueCodec().dumps(around(make()))
 
 
 def test_an_exception_is_refused_with_its_remedy() -> None:
-    with pytest.raises(CodecError, match=r"TypeError: .*missing 1 required .*keep its text, or"):
+    with pytest.raises(CodecError, match=r"TypeError: .*missing 1 required .*Keep its text instead, or"):
         ValueCodec().dumps(TwoArguments(3, "x"))
 
 
@@ -78,7 +78,7 @@ def test_a_codec_writes_exactly_what_it_reads(raises: list[type[BaseException] |
     rows = [ReadsItself(each) for each in raises]
     codec = ValueCodec()
     if any(raises):
-        with pytest.raises(CodecError, match="not be read back"):
+        with pytest.raises(CodecError, match="not read back"):
             codec.dumps(rows)
     else:
         assert codec.loads(codec.dumps(rows)) == rows

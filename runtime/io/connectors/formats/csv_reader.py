@@ -407,7 +407,7 @@ class ColumnarCsvReader(CsvReader):
             msg = (
                 f"{path}: {what}, and all files must have the columns that were found when the job "
                 f"started, {shown(self._schema.names)}. Give columns=[...] with those that all files have, "
-                "or read this file by a source of its own"
+                "or read this file with a source of its own"
             )
             raise UnreadableInputError(msg)
         return ArrowPlan(header, self._schema, self._inferred, form.dialect)

@@ -260,8 +260,8 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
         now = filesystem.size(path)
         if now is None:
             msg = (
-                f"{path} is gone: it was there when the job listed its files. Put it back (a restart goes on "
-                "where it was), make sure that every node sees it, or start the job anew without it"
+                f"{path} is gone: it was there when the job listed its files. Put it back (a restart "
+                "continues where it was), make sure that every node sees it, or start the job anew without it"
             )
             raise ConnectorError(msg)
         if now != size:
@@ -286,5 +286,5 @@ def open_for_lines(filesystem: FileSystem, path: str, size: int, stored_as: str 
 def changed(path: str, listed: int, now: int) -> str:
     return (
         f"{path} has changed since it was listed: {listed} bytes then, {now} now. Positions in "
-        "it mean nothing any more; put the old file back, or start the job anew. Write new data as new files"
+        "it are no longer valid; put the old file back, or start the job anew. Write new data as new files"
     )
