@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -118,13 +119,15 @@ def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
         for actor in actors
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(HOLDER_PREFIX)
     ]
-    calls = [(name, _sinks_call(name, job_id)) for name in holders]
+    calls: list[tuple[str, RepeatedCall[dict[str, bytes | None]]]] = []
+    for name in holders:
+        with suppress(ValueError):  # it has ended since it was listed
+            sinks = partial(find_holder(name).sinks.remote, job_id)
+            calls.append((name, RepeatedCall(sinks, "a holder of results")))
     deadline = time.monotonic() + ANSWER
     found: dict[str, tuple[str, bytes | None]] = {}
     silent = False
     for name, call in calls:
-        if call is None:
-            continue
         if not call.wait(max(0.0, deadline - time.monotonic())):
             silent = True  # matters only if no other holder has the job
             continue
@@ -136,12 +139,3 @@ def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
         who = f"a holder of results, asked for those of job {job_id}"
         raise no_answer(who, ANSWER)
     return found
-
-
-def _sinks_call(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
-    """Call a holder; `None` if it has ended since it was listed."""
-    try:
-        actor = find_holder(holder)
-    except ValueError:
-        return None
-    return RepeatedCall(partial(actor.sinks.remote, job_id), "a holder of results")

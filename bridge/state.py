@@ -11,6 +11,7 @@ deleted.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -143,8 +144,8 @@ class WriteParts:
             raise
 
     def _write(self, batches: Batches, files: PartFiles) -> Iterator[pa.RecordBatch]:
-        waiting: dict[int, tuple[list[Any], list[Any]]] = {}
-        seen: dict[int, set[Any]] = {}
+        waiting: defaultdict[int, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+        seen: defaultdict[int, set[Any]] = defaultdict(set)
         codec, place = self.conversion.codec(), self.place
 
         def write(subtask: int) -> pa.RecordBatch:
@@ -157,11 +158,10 @@ class WriteParts:
             keys = self.conversion.keys(read)
             values = self.conversion.decode(columns, codec)
             for subtask, positions in by_subtask(keys, place).items():
-                known = seen.setdefault(subtask, set())
                 mine = [keys[position] for position in positions]
-                refuse_repeated_keys(mine, known)
-                known.update(mine)
-                part = waiting.setdefault(subtask, ([], []))
+                refuse_repeated_keys(mine, seen[subtask])
+                seen[subtask].update(mine)
+                part = waiting[subtask]
                 part[0].extend(mine)
                 part[1].extend(values[position] for position in positions)
                 if len(part[0]) >= _FILE_ROWS:
@@ -190,16 +190,15 @@ def _report(subtask: int, handle: KeyedStateHandle) -> pa.RecordBatch:
 
 def written_parts(place: StatePlace, reports: Sequence[Any]) -> dict[int, OperatorSubtaskState]:
     """The state that the tasks have written, by subtask; files of one subtask have distinct keys."""
-    files: dict[int, list[StateHandle]] = {}
-    entries: dict[int, int] = {}
+    files: defaultdict[int, list[StateHandle]] = defaultdict(list)
+    entries: Counter[int] = Counter()
     for report in reports:
-        handle: StateHandle
-        if report.path is None:
-            handle = InlineHandle(bytes(report.data))
-        else:
-            handle = FileHandle(report.path, report.size, report.checksum)
-        files.setdefault(report.subtask, []).append(handle)
-        entries[report.subtask] = entries.get(report.subtask, 0) + report.entries
+        files[report.subtask].append(
+            InlineHandle(bytes(report.data))
+            if report.path is None
+            else FileHandle(report.path, report.size, report.checksum)
+        )
+        entries[report.subtask] += report.entries
     return {
         subtask: OperatorSubtaskState(
             (

@@ -3,8 +3,8 @@
     python examples/columns.py --output revenue
 
 Sales are generated as Parquet files. The job reads them as Arrow batches, keeps those that were paid, and
-keeps a running revenue for each shop. Each committed record is a later total of its shop. Then pyarrow
-computes the totals from the same files at once, and both are compared.
+keeps a running revenue for each shop. Each committed record is the next total of its shop. Then pyarrow
+computes the totals of the same files, and both are compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOPS = 50
 
 
 def write_sales(folder: Path, rows: int, files: int = 4) -> None:
-    """Files of sales; one of ten was given back."""
+    """Write files of sales; one of ten was returned."""
     folder.mkdir(parents=True)
     draws = np.random.default_rng(1)
     for number in range(files):
@@ -49,7 +49,7 @@ def revenue(sales: DataStream[Any]) -> DataStream[dict[str, Any]]:
 
 
 def last_totals(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """The last record of each shop: the one that has counted most."""
+    """The last total of each shop, which counts the most sales."""
     rows = ds.dataset([str(file) for file in folder.glob("part-*")], format="parquet").to_table().to_pylist()
     totals: dict[str, tuple[int, int, int]] = {}
     for row in sorted(rows, key=lambda row: row["sales"]):
@@ -58,7 +58,7 @@ def last_totals(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def totals_of(files: Path) -> dict[str, tuple[int, int, int]]:
-    """The totals of all sales, computed by pyarrow at once."""
+    """The totals of all sales, computed by pyarrow."""
     paid = ds.dataset(str(files)).to_table(filter=pc.field("cents") > 0)
     grouped = paid.group_by("shop").aggregate([("cents", "sum"), ("cents", "count"), ("cents", "max")])
     return {
@@ -67,7 +67,7 @@ def totals_of(files: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def main() -> int:
-    """Generate, run, compare."""
+    """Generate sales, run the job, and compare the totals."""
     parser = argparse.ArgumentParser(description="Revenue of shops, in columns.")
     parser.add_argument("--output", type=Path, required=True, help="a folder that does not exist yet")
     parser.add_argument("--sales", type=int, default=2_000_000, help="default 2,000,000")

@@ -1,4 +1,4 @@
-"""The main job: count the words of a text on Ray, lose a process in the middle, and miss nothing.
+"""The demo: count the words of a text on Ray, kill a process in the middle, and check the result.
 
 make demo
 """
@@ -47,7 +47,7 @@ def committed_updates(output: Path) -> Counter[tuple[str, int]]:
 
 
 def compare(text: Path, output: Path) -> tuple[int, int, int]:
-    """Updates that are right, that are missing, and that stand there twice or should not."""
+    """Return the numbers of right, missing and surplus updates."""
     counts = independent_count(text)
     expected = {(word, n) for word, total in counts.items() for n in range(1, total + 1)}
     committed = committed_updates(output)
@@ -57,7 +57,7 @@ def compare(text: Path, output: Path) -> tuple[int, int, int]:
 
 
 def seconds_to_first_record(job: JobHandle, killed_at: float) -> float | None:
-    """From the kill to the first record that the next attempt reads."""
+    """Seconds from the kill to the first record that the next attempt reads."""
     while not job.status().is_terminal:
         statistics = job.statistics()
         read = statistics.operators.get("lines")
@@ -68,7 +68,7 @@ def seconds_to_first_record(job: JobHandle, killed_at: float) -> float | None:
 
 
 def main() -> int:
-    """Run the demo; 0 when the result is exact."""
+    """Run the demo; the exit code is 0 when the result is exact."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--megabytes", type=float, default=6.0, help="size of the text (default: 6)")
     parser.add_argument("--keep", action="store_true", help="keep the page of the job until Ctrl-C")
@@ -110,7 +110,7 @@ def main() -> int:
     console.print("exactly once" if exact else "NOT exactly once")
     console.print(f"\nLook at {output}, examples/word_count.py, README.md and docs/architecture.md")
     if options.keep:
-        with suppress(KeyboardInterrupt):  # Ctrl-C counts from the moment that it is offered
+        with suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as the line is printed
             console.print(f"the page stays at {page.address} until Ctrl-C")
             while page.process.poll() is None:
                 time.sleep(0.5)

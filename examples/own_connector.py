@@ -4,7 +4,7 @@
 
 A source needs `splits` and `reader`; a sink needs `writer`. No base class, no registration. The source's
 splits are ranges of row ids, each beginning with the next row to read. The sink writes rows into a staging
-table and moves them into the result, in one transaction of the database, when their checkpoint is complete.
+table. When their checkpoint is complete, it moves them into the result in one transaction of the database.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SqliteSource:
     table: str
 
     def splits(self, parallelism: int) -> Sequence[Split]:
-        """A few ranges for each subtask; called once, when the job starts from nothing."""
+        """A few ranges for each subtask; called once, when the job starts without a snapshot."""
         if not Path(self.database).is_file():
             raise ConnectorError(f"{self.database} is not there; make it, or name another database")
         with closing(connect(self.database)) as database:
@@ -45,7 +45,7 @@ class SqliteSource:
         return [(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
 
     def reader(self, context: ConnectorContext, splits: Sequence[Split]) -> SqliteReader:
-        """Called in each subtask with its share of the splits, fresh or from a checkpoint."""
+        """Called in each subtask with its share of the splits, which are new or from a checkpoint."""
         return SqliteReader(self, splits)
 
 
@@ -60,7 +60,7 @@ class SqliteReader:
         self._ranges = list(splits)
 
     def poll(self, max_rows: int) -> Polled[tuple[Any, ...]]:
-        """The next rows; moves the range's beginning behind the last of them."""
+        """Return the next rows, and move the start of the range past them."""
         while self._ranges:
             first, last = self._ranges[0]
             rows = self._database.execute(self._query, (first, last, max_rows)).fetchall()
@@ -71,7 +71,7 @@ class SqliteReader:
         return Polled(finished=True)
 
     def snapshot(self) -> Sequence[Split]:
-        """The part that is left to read: all that a restored reader needs."""
+        """Return the ranges that are left; a restored reader needs nothing else."""
         return list(self._ranges)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class SqliteWriter:
         self._open.extend(map(json.dumps, batch.rows))
 
     def prepare_commit(self) -> Sequence[str]:
-        """Pre-commit: durable in the staging table, not yet in the result; gives the transaction's name."""
+        """Pre-commit: store the rows in the staging table, and return the name of the transaction."""
         if not self._open:
             return []
         name = f"{self._owner}/{self._attempt}/{self._subtask}/{self._transactions}"
@@ -127,7 +127,7 @@ class SqliteWriter:
         return [name]
 
     def commit(self, committables: Sequence[str], permit: CommitPermit) -> None:
-        """Publish; a transaction that was published before has nothing staged, so nothing happens."""
+        """Publish the rows; a repeated commit finds no staged rows, so it does nothing."""
         for name in committables:
             with self._database:
                 self._database.execute(
@@ -136,19 +136,19 @@ class SqliteWriter:
                 self._database.execute(f"DELETE FROM {self._staged} WHERE name = ?", (name,))
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Optional: what earlier attempts of this job have staged and no checkpoint covers."""
+        """Optional: delete rows that earlier attempts of this job staged and no checkpoint covers."""
         with self._database:
             self._database.execute(
                 f"DELETE FROM {self._staged} WHERE owner = ? AND attempt < ?", (self._owner, self._attempt)
             )
 
     def close(self) -> None:
-        """Close the connection; what is staged stays for the next attempt to publish."""
+        """Close the connection; staged rows stay for the next attempt to publish."""
         self._database.close()
 
 
 def connect(database: str) -> sqlite3.Connection:
-    """A connection that waits for other subtasks' writes."""
+    """Open a connection that waits while other subtasks write."""
     return sqlite3.connect(database, timeout=60)
 
 
@@ -159,7 +159,7 @@ def fahrenheit(reading: tuple[Any, ...]) -> dict[str, object]:
 
 
 def make_readings(database: str, count: int) -> None:
-    """A table of made-up readings."""
+    """Make a table of readings."""
     readings = [(f"sensor-{i % 7}", (i * 37 % 400) / 10) for i in range(count)]
     with closing(connect(database)) as target, target:
         target.execute("DROP TABLE IF EXISTS readings")
@@ -169,7 +169,7 @@ def make_readings(database: str, count: int) -> None:
 
 
 def main() -> int:
-    """Make a table, run the job, count what it published."""
+    """Make a table, run the job, and count the published rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--database", required=True, metavar="FILE", help="SQLite database, made if missing")
     parser.add_argument("--readings", type=int, default=100_000, metavar="N")

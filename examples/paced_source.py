@@ -1,4 +1,4 @@
-"""A user's own connector: text files, read a part at a time with a checkpoint in between.
+"""A connector of your own: text files that are read in parts, with a checkpoint between two parts.
 
 It makes a job last for a given number of checkpoints on a machine of any speed. So a process can be killed in
 the middle of the job. It wraps a `FileSource`; `own_connector.py` shows a source that wraps nothing. It never
@@ -15,13 +15,13 @@ from penstock import FileSource
 from penstock.connectors import ConnectorContext, Polled, SourceReader
 from penstock.operators import RowBatch
 
-#: Seconds until a reader that has read its part is asked again.
+#: Seconds until a reader that has read its part is polled again.
 _PATIENCE = 0.05
 
 
 @dataclass(frozen=True)
 class PacedText:
-    """Lines of text files, about `bytes_per_checkpoint` of them from one checkpoint to the next."""
+    """Lines of text files; reads about `bytes_per_checkpoint` bytes between two checkpoints."""
 
     files: FileSource[str]
     bytes_per_checkpoint: float
@@ -31,13 +31,13 @@ class PacedText:
         return self.files.splits(parallelism)
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> PacedReader:
-        """A reader that keeps to its subtask's share."""
+        """Make a reader of its subtask's share."""
         share = self.bytes_per_checkpoint / context.parallelism
         return PacedReader(self.files.reader(context, splits), context, share)
 
 
 class PacedReader:
-    """Reads its part, then nothing until the next checkpoint has come by."""
+    """Reads its part, and then no lines until the next checkpoint."""
 
     def __init__(self, reader: SourceReader[str], context: ConnectorContext, part: float) -> None:
         self._reader = reader
@@ -46,7 +46,7 @@ class PacedReader:
         self._left = part
 
     def poll(self, max_rows: int) -> Polled[str]:
-        """The next few lines of the part, or when to ask again."""
+        """Return the next lines of the part, or the time of the next poll."""
         if self._left <= 0:
             return Polled(ready_at=self._clock.monotonic() + _PATIENCE)
         polled = self._reader.poll(min(max_rows, 100))
@@ -55,7 +55,7 @@ class PacedReader:
         return polled
 
     def snapshot(self) -> Sequence[Any]:
-        """Positions in the files; a checkpoint is being taken, so the next part may be read."""
+        """Return the positions in the files; the next part may be read after this checkpoint."""
         self._left = min(self._left, 0) + self._part
         return self._reader.snapshot()
 

@@ -2,7 +2,7 @@
 
     python examples/sessions.py --output visits
 
-A visit ends when nothing came from its user for half a minute of event time. The clicks come a little out of
+A visit ends when its user has not clicked for half a minute of event time. The clicks come a little out of
 order, and the watermarks allow for that. One of five hundred clicks was made offline and is sent two hours
 later. Its visit has been written long ago, so it goes to the side output. Both outputs are files of their
 own, and each click is in exactly one of them, once.
@@ -36,10 +36,10 @@ SECOND = 1_000_000
 #: Seconds without a click after which a visit is over.
 GAP = 30
 
-#: By so many seconds a click may come out of order.
+#: Maximum seconds by which a click comes out of order.
 DELAY = 5
 
-#: By so many seconds a click that was made offline is late.
+#: Seconds by which a click is late that was made offline.
 OFFLINE = 7200
 
 PAGES = ("home", "search", "product", "cart", "pay")
@@ -55,7 +55,7 @@ class Click(NamedTuple):
 
 
 class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
-    """Number of times that each page was opened; only these numbers are kept of a visit that is not over."""
+    """Counts how often each page was opened; the state of an open visit is only these counts."""
 
     def create_accumulator(self) -> dict[str, int]:
         """No page yet."""
@@ -67,24 +67,24 @@ class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
         return accumulator
 
     def get_result(self, accumulator: dict[str, int]) -> dict[str, int]:
-        """The numbers themselves."""
+        """Return the counts."""
         return accumulator
 
     def merge(self, first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
-        """A click between two visits has made them one."""
+        """Merge two visits that a click between them has joined."""
         for page, number in second.items():
             first[page] = first.get(page, 0) + number
         return first
 
 
 def visit(user: str, window: TimeWindow, pages: dict[str, int]) -> Iterable[dict[str, Any]]:
-    """The row of a visit; a window ends one gap behind its last click."""
+    """The row of a visit; its window ends one gap after the last click."""
     start, end = window.start // SECOND, window.end // SECOND - GAP
     yield {"user": user, "start": start, "end": end, "clicks": sum(pages.values()), "pages": pages}
 
 
 def click(i: int) -> Click:
-    """The i-th one. There is one in a second, and every five minutes eight other users are there."""
+    """The i-th click: one a second, from eight users who change every five minutes."""
     chance = random.Random(i)
     delay = OFFLINE if is_offline(i) else chance.randrange(DELAY)
     second = max(0, i - delay)
@@ -104,7 +104,7 @@ def rows_of(folder: Path) -> list[Any]:
 
 
 def main() -> int:
-    """Run the job and print what the visits were like."""
+    """Run the job, and print the numbers of visits and late clicks."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", required=True, metavar="DIR", help="folder that visits are committed to")
     parser.add_argument("--clicks", type=int, default=100_000, metavar="N")
@@ -119,18 +119,18 @@ def main() -> int:
     )
     strategy: WatermarkStrategy[Click] = WatermarkStrategy.for_bounded_out_of_orderness(
         timedelta(seconds=DELAY)
-    ).with_timestamp_assigner(lambda each: each.second * SECOND)
+    ).with_timestamp_assigner(lambda made: made.second * SECOND)
     clicks = env.from_source(
         "clicks", GeneratorSource(click, count=options.clicks), watermarks=strategy, parallelism=1
     )
     visits = (
-        clicks.key_by(lambda each: each.user)
+        clicks.key_by(lambda made: made.user)
         .window(EventTimeSessionWindows(timedelta(seconds=GAP)))
         .side_output_late_data(TOO_LATE)
         .aggregate("visits", Visit(), visit)
     )
     visits.sink("written-visits", FileSink.json(output / "visits"))
-    late = visits.side_output(TOO_LATE).map(lambda each: each._asdict(), id="late-clicks")
+    late = visits.side_output(TOO_LATE).map(lambda made: made._asdict(), id="late-clicks")
     late.sink("written-late-clicks", FileSink.json(output / "late"))
     try:
         env.run()
@@ -138,7 +138,7 @@ def main() -> int:
         print(f"sessions: {error}", file=sys.stderr)
         return 1
     written = rows_of(output / "visits")
-    print(f"{len(written)} visits with {sum(each['clicks'] for each in written)} clicks")
+    print(f"{len(written)} visits with {sum(row['clicks'] for row in written)} clicks")
     print(f"{len(rows_of(output / 'late'))} clicks came too late")
     return 0
 

@@ -1,11 +1,11 @@
 """An operator with a coordinator: subtasks report counts, and all of them get a new limit together.
 
-Each subtask of `limited` passes orders on with the batch number that holds at the moment. It tells its
-coordinator, which lives in the JobMaster, how many orders it has seen. When all subtasks together have seen
-another `--every` orders, the coordinator begins the next batch and tells every subtask.
+Each subtask of `limited` adds the number of the current batch to its orders. It reports their count to its
+coordinator, which runs in the JobMaster. When all subtasks together have seen another `--every` orders, the
+coordinator begins the next batch, and sends its number to every subtask.
 
-Counts and limits are exactly once relative to checkpoints, whatever is killed. `--kill` kills a subtask in
-the middle. A batch number that a subtask missed, or got twice, would fail the job.
+Counts and batch numbers are exactly once relative to checkpoints, whatever is killed. `--kill` kills a
+subtask in the middle. The job would fail if a subtask missed a batch number, or got it twice.
 
     python examples/shared_limit.py --orders 4000 --every 500 --kill
 """
@@ -33,7 +33,7 @@ from penstock.testing import kill_process
 
 
 class Limits(OperatorCoordinator):
-    """Adds up what the subtasks have seen, and begins a new batch after each `every` orders."""
+    """Adds up the counts of the subtasks, and begins a new batch after every `every` orders."""
 
     def __init__(self, context: OperatorCoordinatorContext, every: int) -> None:
         self.context = context
@@ -42,30 +42,30 @@ class Limits(OperatorCoordinator):
         self.batch = 0
 
     def handle_event(self, subtask: int, event: int) -> None:
-        """A subtask has seen some more orders."""
+        """Add the count of a subtask."""
         self.total += event
         while self.total >= (self.batch + 1) * self.every:
             self.batch += 1
-            for each in range(self.context.parallelism):
-                self.context.send_event(each, (self.batch, self.total))
+            for receiver in range(self.context.parallelism):
+                self.context.send_event(receiver, (self.batch, self.total))
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Both numbers are its state."""
+        """Both numbers are the state of the coordinator."""
         answer.complete((self.total, self.batch))
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """Go on with the numbers of a checkpoint."""
+        """Continue with the numbers of a checkpoint."""
         self.total, self.batch = state or (0, 0)
 
 
 class Limited(Operator):
-    """Gives each order the number of its batch."""
+    """Adds the number of its batch to each order."""
 
     def __init__(self, every: int) -> None:
         self.every = every
 
     def coordinator(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
-        """The one for all subtasks."""
+        """Make the coordinator of all subtasks."""
         return Limits(context, self.every)
 
     def open(self, context: OperatorContext) -> None:
@@ -80,7 +80,7 @@ class Limited(Operator):
         yield RowBatch([{"order": order, "batch": self.batch} for order in batch.rows])
 
     def handle_event(self, event: tuple[int, int]) -> None:
-        """The next batch has begun; a number that is left out or comes twice would be an error."""
+        """Begin the next batch; a missing or repeated number is an error."""
         batch, total = event
         if batch != self.batch + 1:
             msg = f"batch {batch} (after {total} orders) came behind batch {self.batch}"
@@ -88,7 +88,7 @@ class Limited(Operator):
         self.batch = batch
 
     def snapshot(self, checkpoint_id: int) -> None:
-        """The number is the state of every subtask."""
+        """The batch number is the state of every subtask."""
         self.saved.update([self.batch])
 
 
@@ -107,7 +107,7 @@ def build(folder: Path, orders: int, every: int, rate: float, parallelism: int =
 
 
 def main() -> None:
-    """Run it, and check what it has committed."""
+    """Run the job, and check the committed orders."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--orders", type=int, default=4_000)
     parser.add_argument("--every", type=int, default=500)

@@ -1,11 +1,11 @@
-"""Alerts by timers: name every machine from which no heartbeat came for half a minute.
+"""Alerts by timers: report every machine that has sent no heartbeat for half a minute.
 
     python examples/silent_machines.py --output alarms
 
 A heartbeat sets a timer, and the next one of the same machine deletes it. A timer that fires is an alarm.
-Timers are part of every checkpoint, so a job that is restarted forgets no machine. Event time is that of the
-heartbeats: the alarms are the same however fast they are read. At the end of the input all timers fire, so
-the last heartbeat of each machine ends with an alarm, too.
+Timers are part of every checkpoint, so a job that is restarted forgets no machine. Event time comes from the
+heartbeats, so the alarms don't depend on the speed of reading. At the end of the input all timers fire. So
+the last heartbeat of each machine leads to an alarm, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIMIT = 30
 
 
 class Heartbeat(NamedTuple):
-    """A machine at a moment; one that is off sends none, so these are left out."""
+    """A machine at a moment; the job filters out machines that are off."""
 
     machine: str
     second: int
@@ -46,12 +46,12 @@ class Heartbeat(NamedTuple):
 
 
 class Silence(KeyedProcessFunction[str, Heartbeat, dict[str, Any]]):
-    """Emits an alarm for each time in which a machine was silent for longer than the limit."""
+    """Emits an alarm for each period in which a machine was silent for longer than the limit."""
 
     newest = ValueState(int)
 
     def process(self, value: Heartbeat, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """A heartbeat puts the alarm off; one that comes too late does not."""
+        """Put the alarm off, unless the heartbeat comes too late."""
         before = self.newest.value()
         if before is not None:
             ctx.timer_service.delete_event_time_timer((before + LIMIT) * SECOND)
@@ -61,18 +61,18 @@ class Silence(KeyedProcessFunction[str, Heartbeat, dict[str, Any]]):
         ctx.timer_service.register_event_time_timer((value.second + LIMIT) * SECOND)
 
     def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
-        """No heartbeat has put the alarm off."""
+        """Emit an alarm: no heartbeat has put it off."""
         self.newest.clear()
         yield self.alarm(ctx, at // SECOND - LIMIT)
 
     @staticmethod
     def alarm(ctx: RuntimeContext, since: int) -> dict[str, Any]:
-        """The row of the current machine."""
+        """The alarm of the current machine."""
         return {"machine": ctx.current_key, "silent_since": since}
 
 
 def heartbeat(i: int) -> Heartbeat:
-    """The i-th one: all machines beat every ten seconds, and machine `n` is off after `n + 4` beats."""
+    """The i-th heartbeat; each machine has one every ten seconds, and machine `n` is off after `n + 4`."""
     beat, number = divmod(i, MACHINES)
     return Heartbeat(f"machine-{number}", 10 * beat, is_alive=beat % (number + 9) < number + 4)
 
@@ -103,11 +103,11 @@ def main() -> int:
     # One subtask reads, so that the heartbeats of a machine stay in their order.
     (
         env.from_source("heartbeats", GeneratorSource(heartbeat, count=options.heartbeats), parallelism=1)
-        .filter(lambda each: each.is_alive, parallelism=1)
+        .filter(lambda beat: beat.is_alive, parallelism=1)
         .assign_timestamps_and_watermarks(
-            strategy.with_timestamp_assigner(lambda each: each.second * SECOND), parallelism=1
+            strategy.with_timestamp_assigner(lambda beat: beat.second * SECOND), parallelism=1
         )
-        .key_by(lambda each: each.machine)
+        .key_by(lambda beat: beat.machine)
         .process("silence", Silence())
         .sink("alarms", FileSink.json(output))
     )

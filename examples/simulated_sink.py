@@ -1,4 +1,4 @@
-"""A sink with a bug that only a failure shows, found by the simulation, and the same sink mended."""
+"""A sink with a bug that only failures show and that the simulation finds; and the corrected sink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Table:
 
 
 class HastySink:
-    """Appends whatever it is asked to commit: a commit that is repeated after a failure repeats its rows."""
+    """Appends the rows of every commit, so a commit that is repeated after a failure repeats them."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -36,7 +36,7 @@ class HastySink:
 
 
 class CarefulSink(HastySink):
-    """Remembers in the table which transactions it holds: committing one again does nothing."""
+    """Records the committed transactions in the table, so a repeated commit does nothing."""
 
     def commit(self, name: Any, rows: Sequence[int]) -> None:
         """Make a transaction visible."""
@@ -71,7 +71,7 @@ class Writer:
             self._sink.commit(tuple(name), rows)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the writer has no resources."""
 
 
 def check(sink: type[HastySink], seeds: int) -> SimulationReport:

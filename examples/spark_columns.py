@@ -3,9 +3,9 @@
     pip install 'penstock[spark]'
     python examples/spark_columns.py
 
-Spark makes sales. Its executors push them into a job as Arrow batches. The job keeps those that were paid,
-and sums them up by shop and minute of event time. Its sink hands the windows back as Arrow batches. Spark
-finds the best minute of each shop. Then Spark computes all minutes by itself, and both are compared.
+Spark makes sales. Its executors push them into a job as Arrow batches. The job keeps the paid ones, and sums
+them up by shop and minute of event time. Its sink returns the windows as Arrow batches, and Spark finds the
+best minute of each shop. Then Spark computes all minutes by itself, and both results are compared.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from penstock.spark import from_spark, spark_session, to_spark
 from penstock.windows import TumblingEventTimeWindows
 
 SHOPS = 20
-#: Seconds that Spark's partitions may be apart in event time: all that the sales cover.
+#: Maximum seconds between Spark's partitions in event time: the whole period of the sales.
 _APART = 3600.0
 
 
 def make_sales(spark: SparkSession, count: int) -> DataFrame:
-    """Sales of an hour; one of ten was given back."""
+    """Sales of an hour; one of ten was returned."""
     second = (F.col("id") * 3600 / count).cast("long") + 1_767_225_600
     cents = F.col("id") * 7919 % 9_999 + 1
     return spark.range(0, count, 1, 4).select(
@@ -68,7 +68,7 @@ def expected(sales: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, count: int, storage: str) -> bool:
-    """There, back, and compare."""
+    """Send the sales through the job, and compare the result with Spark's; return whether it is the same."""
     sales = make_sales(spark, count)
     env = StreamEnvironment("minutes", parallelism=2, checkpointing=Checkpointing(every=1, storage=storage))
     minutes = to_spark(by_minute(from_spark(env, sales, id="sales")), spark)

@@ -6,7 +6,7 @@
 Orders and customers are generated. Spark drops broken orders and joins the customers. The rows go straight
 from its executors to the job. The job numbers each customer's orders and keeps a running total: state that
 Spark's batch queries do not have. The result goes straight back, and Spark sums it up. Then everything is
-computed again in plain Python and compared. `--kill` ends a subtask in the middle: the result is the same.
+computed again in plain Python and compared. `--kill` kills a subtask in the middle: the result is the same.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def expected(count: int) -> dict[str, tuple[int, int, int]]:
 
 
 def kill_in_the_middle(job: RayJobHandle) -> None:
-    """End the subtask that reads, when a checkpoint is complete and rows flow."""
+    """Kill the reading subtask once a checkpoint is complete and rows flow."""
     while True:
         seen = job.report()
         read = seen.statistics.operators.get("orders")
@@ -117,7 +117,7 @@ def kill_in_the_middle(job: RayJobHandle) -> None:
 
 
 def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, tuple[int, int, int]]:
-    """Spark, the job, Spark."""
+    """Run Spark's queries and the job; return the numbers of each country."""
     env = StreamEnvironment("loyalty", parallelism=2, checkpointing=Checkpointing(every=0.5, storage=storage))
     orders: DataStream[dict[str, Any]] = from_spark(
         env,

@@ -1,4 +1,4 @@
-"""State as tables: start a job with totals from a file, and read its totals back out of a savepoint.
+"""State as tables: start a job from given totals, and read its totals from a savepoint.
 
     python examples/state_frames.py --folder demo
 
@@ -40,19 +40,19 @@ def page(count: tuple[str, int]) -> str:
 
 
 def add(total: tuple[str, int], more: tuple[str, int]) -> tuple[str, int]:
-    """Two counts of a page as one."""
+    """Add two counts of a page."""
     return total[0], total[1] + more[1]
 
 
 def yesterday(visits: int) -> pa.Table:
-    """A batch program's result: a row for each page, keys and values as the job has them."""
+    """The result of a batch program: a row for each page, with keys and values as in the job."""
     counts = Counter(map(page_of, range(visits)))
     values = [{"_1": page, "_2": count} for page, count in counts.items()]  # a tuple is a struct _1, _2
     return pa.table({"key": list(counts), "value": values})
 
 
 def today(folder: Path, visits: int) -> StreamEnvironment:
-    """The job: counts visits by page, without an end."""
+    """The job, which counts visits by page and has no end."""
     env = StreamEnvironment(
         "visits", parallelism=2, checkpointing=Checkpointing(every=0.5, storage=str(folder / "checkpoints"))
     )
@@ -64,7 +64,7 @@ def today(folder: Path, visits: int) -> StreamEnvironment:
 
 
 def run(folder: Path, visits: int) -> int:
-    """Start, stop, read and check."""
+    """Start the job from a savepoint, stop it, and check its state."""
     start = write_state(yesterday(visits), folder / "start", "total", parallelism=2)
     job = today(folder, visits).submit(restore_from=start)
     assert isinstance(job, RayJobHandle)

@@ -3,12 +3,12 @@
     pip install 'penstock[spark]'
     python examples/structured_streaming.py
 
-A query watches a folder, parses readings and hands each micro-batch over. The job numbers each sensor's
-readings and keeps its highest one (state), and writes what it knows after each reading into a table. A second
-query watches the table and sums up. Then all of it is computed again in plain Python and compared.
+A query watches a folder, parses readings, and sends each micro-batch to the job. The job numbers the readings
+of each sensor and keeps the highest one in its state. It writes both into a table after each reading. A
+second query watches the table and sums up. Then all of it is computed again in plain Python and compared.
 
-Spark commits a micro-batch only when a checkpoint of the job covers it, and the table shows a row only then,
-too: so each reading counts once on the whole way.
+Spark commits a micro-batch only when a checkpoint of the job covers it. The table shows its rows only then,
+too. So each reading counts once from end to end.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Highest(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
 
 
 def make_readings(folder: Path, files: int, readings: int) -> list[tuple[str, float]]:
-    """Made-up readings as JSON lines, some files of them; all of them."""
+    """Write readings into files of JSON lines, and return them."""
     folder.mkdir()
     made = [(f"s{i % SENSORS}", round((i * 37 % 400) / 10 + i / 1000, 3)) for i in range(files * readings)]
     for number in range(files):
@@ -78,7 +78,7 @@ def expected(readings: list[tuple[str, float]]) -> dict[str, tuple[int, int, flo
 
 
 def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironment, SparkTable]:
-    """The first query and the job behind it; the table that the job writes."""
+    """Build the first query and the job that reads it; return the job and its table."""
     watched = (
         spark.readStream.schema("sensor string, celsius double")
         .option("maxFilesPerTrigger", 1)
@@ -94,7 +94,7 @@ def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironm
         id="readings",
         batch_format="rows",
         checkpoint_location=str(folder / "query"),
-        trigger={"availableNow": True},  # ends when all files are read; leave it out to go on for ever
+        trigger={"availableNow": True},  # ends when all files are read; without it the query runs for ever
     )
     table = SparkTable(folder / "highest", KNOWN)
     rows.key_by(lambda row: row["sensor"]).process("highest", Highest()).sink("table", table)
@@ -102,7 +102,7 @@ def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironm
 
 
 def run(spark: SparkSession, folder: Path, files: int, readings: int) -> bool:
-    """Run it all; whether the result is right."""
+    """Run both queries and the job; return whether the result is right."""
     made = make_readings(folder / "readings", files, readings)
     env, table = job_from_readings(spark, folder)
     job = env.submit()
@@ -117,7 +117,7 @@ def run(spark: SparkSession, folder: Path, files: int, readings: int) -> bool:
         .start()
     )
     finished = job.wait(progress=True)
-    query.processAllAvailable()  # what it has not read of the table
+    query.processAllAvailable()  # the rest of the table
     query.stop()
     summed = spark.sql("SELECT * FROM summed ORDER BY sensor")
     summed.show()

@@ -1,10 +1,10 @@
-"""The most frequent words of each minute: windows in front of windows.
+"""The most frequent words of each minute: windows over the results of windows.
 
     python examples/top_words.py --output top
 
-The first windows count each word, spread over the subtasks. A count has the last moment of its window as
-timestamp. So all counts of a minute meet again in one window of `window_all`, which ranks them. That runs in
-one subtask. It gets one record for each word and minute, however often the word was said.
+The first windows count each word, spread over the subtasks. The timestamp of a count is the last moment of
+its window. So all counts of a minute come together in one window of `window_all`, which ranks them. It runs
+in one subtask, and gets one record for each word and minute, however often the word was said.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PACE = 3_000
 WORDS = [f"word-{number}" for number in range(200)]
 _CHANCES = list(accumulate(1 / (rank + 5) for rank in range(len(WORDS))))
 
-#: When it was said, in microseconds, and the word.
+#: Time in microseconds at which a word was said, and the word.
 Said = tuple[int, str]
 
 
@@ -49,33 +49,33 @@ class Counted(AggregateFunction[Said, int, int]):
     """The number of records."""
 
     def create_accumulator(self) -> int:
-        """Nothing yet."""
+        """Begin at 0."""
         return 0
 
     def add(self, value: Said, accumulator: int) -> int:
-        """One more."""
+        """Count one record."""
         return accumulator + 1
 
     def get_result(self, accumulator: int) -> int:
-        """The number."""
+        """Return the number."""
         return accumulator
 
 
 def said(i: int) -> Said:
-    """The i-th word; in each minute others are the frequent ones."""
+    """The i-th word; each minute has other frequent words."""
     chance = random.Random(i)
     rank = chance.choices(range(len(WORDS)), cum_weights=_CHANCES)[0]
     return i * 60 * SECOND // PACE, WORDS[(rank + 7 * (i // PACE)) % len(WORDS)]
 
 
 def with_word(word: str, window: TimeWindow, count: int) -> Iterable[tuple[str, int]]:
-    """A word with its number in a minute."""
+    """A word with its count in a minute."""
     yield word, count
 
 
 def ranked(number: int, window: TimeWindow, counts: list[tuple[str, int]]) -> Iterable[dict[str, Any]]:
-    """The first words of a minute; of two that are as frequent, the alphabet decides."""
-    best = sorted(counts, key=lambda each: (-each[1], each[0]))[:number]
+    """The most frequent words of a minute; equally frequent ones are in alphabetical order."""
+    best = sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:number]
     yield {"minute": window.start // (60 * SECOND), "words": best}
 
 

@@ -3,8 +3,8 @@
     python examples/word_count.py --input 'texts/*.txt' --output counts --kill-after-checkpoints 2
 
 Every occurrence of a word commits one JSON line `{"word": ..., "count": n}` to the output folder. So each
-(word, 1..n) must be there exactly once, whatever was killed in between. If a kill is requested, the text is
-read in parts with checkpoints in between. So the kill comes in the middle of the job.
+(word, 1..n) must be there exactly once, whatever was killed. If a kill is requested, the text is read in
+parts with checkpoints in between. So the kill comes in the middle of the job.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def word_count(
 
 
 def paced(pattern: str, checkpoints: int) -> PacedText:
-    """The text in enough parts for `checkpoints` checkpoints, and a few more."""
+    """The text in enough parts for `checkpoints` checkpoints and a few more."""
     sizes = {split.path: split.size for split in FileSource.text(pattern).splits(1)}
     size = sum(sizes.values())
     files = FileSource.text(pattern, split_size=max(1, size // 32))
@@ -82,7 +82,7 @@ def paced(pattern: str, checkpoints: int) -> PacedText:
 
 
 def kill_one_subtask(job: JobHandle, after_checkpoints: int) -> str | None:
-    """SIGKILL the process of one subtask once this many checkpoints are complete; which one it was."""
+    """Kill the process of one subtask once this many checkpoints are complete; return its name."""
     assert isinstance(job, RayJobHandle)
     while not job.status().is_terminal:
         if job.statistics().completed_checkpoints >= after_checkpoints:
@@ -95,7 +95,7 @@ def kill_one_subtask(job: JobHandle, after_checkpoints: int) -> str | None:
 
 
 def main() -> int:
-    """Run the job as the command line says."""
+    """Run the job with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--input", required=True, metavar="GLOB", help="text files to read")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder that results are committed to")
@@ -114,7 +114,7 @@ def main() -> int:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the job to its end, killing a process on the way when that is asked for."""
+    """Run the job to its end; kill a process on the way if that is requested."""
     output = Path(options.output).resolve()
     storage = options.storage or str(output.with_name(f"{output.name}-checkpoints"))
     kills = options.kill_after_checkpoints

@@ -205,7 +205,7 @@ def identifier_words(text: str) -> set[str]:
 
 
 def own_words(node: Documented, name: str) -> frozenset[str]:
-    """Words of the signature of one argument or field: its name, its type, and whose it is."""
+    """Words of the signature of one argument or field: its name, its type, and its owner."""
     annotations: dict[str, ast.expr | None] = {}
     if isinstance(node, ast.ClassDef):
         for field in node.body:
@@ -225,10 +225,10 @@ def signature_words(node: Documented) -> frozenset[str]:
     if isinstance(node, ast.Module):
         return frozenset()
     if isinstance(node, ast.ClassDef):
-        told = [ast.unparse(n) for n in node.body if isinstance(n, ast.AnnAssign)]
+        parts = [ast.unparse(n) for n in node.body if isinstance(n, ast.AnnAssign)]
     else:
-        told = [ast.unparse(node.args), ast.unparse(node.returns) if node.returns else ""]
-    return frozenset(identifier_words(" ".join([node.name, *told])))
+        parts = [ast.unparse(node.args), ast.unparse(node.returns) if node.returns else ""]
+    return frozenset(identifier_words(" ".join([node.name, *parts])))
 
 
 def entries(text: str) -> Iterator[tuple[int, str, str]]:
@@ -254,15 +254,15 @@ def entries(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def says_nothing_new(text: str, signature: frozenset[str]) -> bool:
-    """Whether a text has no word of its own."""
-    told = {word.lower().strip("s") for word in re.findall(r"[A-Za-z]+|\d+", text)}
-    told -= {word.strip("s") for word in EMPTY_WORDS}
+    """Whether a text has no word that the signature lacks."""
+    own = {word.lower().strip("s") for word in re.findall(r"[A-Za-z]+|\d+", text)}
+    own -= {word.strip("s") for word in EMPTY_WORDS}
     plain = {word.strip("s") for word in signature}
-    return told <= plain and "`" not in text
+    return own <= plain and "`" not in text
 
 
 def check_text(path: str, blocks: Iterator[Block], limit: int) -> Iterator[Finding]:
-    """The sentences that are longer than the limit, and those with a habit."""
+    """Find sentences that are longer than the limit, or have a habit."""
     for block in blocks:
         for sentence in sentences(block.text):
             count = len(words(sentence))
@@ -293,15 +293,15 @@ def check_module(path: str, source: str, limit: int) -> tuple[list[Finding], lis
 
 
 def repeated(listed: Sequence[Entry]) -> Iterator[Finding]:
-    """The entries that stand in too many docstrings."""
+    """Find entries that are in too many docstrings."""
     places: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
     for entry in listed:
         places[entry.name, entry.text].append(entry)
     for (name, text), same in places.items():
         if len(same) > REPEATS and len(words(text)) < USEFUL and not _UNIT.search(text):
             for entry in same:
-                told = f"{len(same)} times: {name}: {text}"
-                yield Finding(entry.path, entry.line, "repeated-argument", told)
+                found = f"{len(same)} times: {name}: {text}"
+                yield Finding(entry.path, entry.line, "repeated-argument", found)
 
 
 def check(root: Path, paths: Sequence[str], limit: int) -> list[Finding]:
@@ -334,7 +334,7 @@ def project_files(root: Path) -> list[str]:
 
 
 def counts_by_folder(found: Sequence[Finding]) -> str:
-    """A table: how many findings of each rule each folder has."""
+    """A table of the number of findings by rule and folder."""
     tables: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for finding in found:
         tables[str(Path(finding.path).parent)][finding.rule] += 1
@@ -346,7 +346,7 @@ def counts_by_folder(found: Sequence[Finding]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the check as a program; 1 means that `--strict` found a problem."""
+    """Run the check as a program; the exit code is 1 if `--strict` finds a problem."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -374,13 +374,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def not_clean_yet(root: Path, listed_as: str = "not_clean_yet") -> list[str]:
-    """The files and folders whose findings `--strict` lets through."""
+    """The files and folders whose findings `--strict` ignores."""
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     return [str(name) for name in settings["tool"]["check_prose"][listed_as]]
 
 
 def strict_problems(found: Sequence[Finding], not_clean: Sequence[str]) -> list[str]:
-    """Findings outside of what is not clean yet, and names of that list that are clean by now."""
+    """Findings outside of the files that are not clean yet, and names of that list that are clean."""
     outside = [f for f in found if not any(is_within(f.path, name) for name in not_clean)]
     clean = [name for name in not_clean if not any(is_within(f.path, name) for f in found)]
     return [

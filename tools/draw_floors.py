@@ -1,8 +1,8 @@
-"""Draws the floors of the code and who imports whom: `docs/floors.svg`.
+"""Draws the floors of the code and the imports between rooms: `docs/floors.svg`.
 
 The floors come from the layers contracts of import-linter in `pyproject.toml`, the imports from the code
-itself. Type-checking imports are left out, as there. Each row is a room. A dot in a row says that the
-room imports the room of that column. All dots lie left of the diagonal, because a room imports only from
+itself. Type-checking imports are left out, as in the contracts. Each row is a room. A dot in a row says that
+the room imports the room of that column. All dots lie left of the diagonal, because a room imports only from
 floors below it.
 
     python tools/draw_floors.py          # writes the picture
@@ -41,9 +41,9 @@ class Room:
 
     Attributes:
         module: Full name.
-        depth: How many rooms it lies in.
+        depth: Number of rooms around it.
         floor: Number of its floor in its container, 0 at the top; rooms side by side share it.
-        says: First line of its docstring.
+        says: The first line of its docstring.
     """
 
     module: str
@@ -58,12 +58,12 @@ class Room:
 
     @property
     def colour(self) -> str:
-        """That of its package."""
+        """The colour of its package."""
         return _COLOURS.get(self.package, _DOOR)
 
     @property
     def name(self) -> str:
-        """As it is shown: a package by its full name, a room by its own."""
+        """The name in the picture: the full name of a package, the own name of a room."""
         return self.module if self.depth == 0 else self.module.rpartition(".")[2]
 
 
@@ -82,7 +82,7 @@ def containers(settings: Mapping[str, Any]) -> dict[str, list[list[str]]]:
 def rooms(
     floors: Mapping[str, Sequence[Sequence[str]]], container: str = "penstock", depth: int = 0
 ) -> Iterator[Room]:
-    """All rooms from the top floor to the ground, each in front of the rooms in it."""
+    """All rooms from the top floor to the ground; each comes before the rooms in it."""
     for number, floor in enumerate(floors[container]):
         for module in sorted(floor):
             yield Room(module, depth, number, first_line(module))
@@ -107,7 +107,7 @@ def room_of(module: str, known: Mapping[str, int]) -> int | None:
 
 
 def imports(shown: Sequence[Room]) -> set[tuple[int, int]]:
-    """Rows of rooms where one imports the other."""
+    """Pairs of rows, where the first room imports the second."""
     graph = grimp.build_graph("penstock", exclude_type_checking_imports=True, cache_dir=None)
     known = {room.module: row for row, room in enumerate(shown)}
     found = set()
@@ -120,7 +120,7 @@ def imports(shown: Sequence[Room]) -> set[tuple[int, int]]:
 
 
 def shorter(text: str, most: int) -> str:
-    """A text that fits."""
+    """Cut a text to at most `most` characters."""
     return text if len(text) <= most else text[: most - 1].rsplit(" ", 1)[0] + " …"
 
 
@@ -159,7 +159,7 @@ def draw(shown: Sequence[Room], arrows: set[tuple[int, int]]) -> str:
 
 
 def picture() -> str:
-    """The picture of the code as it stands."""
+    """The picture of the current code."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     shown = list(rooms(containers(settings)))
     return draw(shown, imports(shown))

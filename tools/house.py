@@ -49,7 +49,7 @@ class FileSize:
 
     @property
     def room(self) -> str:
-        """The two folders that it lies in, or one."""
+        """The path of its folder, at most two levels deep."""
         return "/".join(self.path.parts[:2]) if len(self.path.parts) > 2 else self.path.parts[0]
 
 
@@ -66,7 +66,7 @@ def docstring_lines(tree: ast.Module) -> set[int]:
 
 
 def code_lines(source: str) -> set[int]:
-    """Numbers of the lines with a token that is no comment; those of docstrings are among them."""
+    """Numbers of the lines with a token that is no comment, including the lines of docstrings."""
     found: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in _NO_CODE:

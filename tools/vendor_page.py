@@ -1,10 +1,10 @@
 """Fetches the libraries of the page in `actors/web/page/vendor/` from npm, in pinned versions.
 
 python tools/vendor_page.py           fetches them again (needs npm)
-python tools/vendor_page.py --check   compares what is there with the pinned hashes (needs nothing)
+python tools/vendor_page.py --check   compares the files with the pinned hashes (needs no npm)
 
-Neither users nor contributors need Node: the files are committed. To take a newer version, change it here and
-run the program. Look at what changed, and put the new hash in.
+Neither users nor contributors need Node: the files are committed. For a newer version, change the version
+here and run the program. Review the differences, and then change the hash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LICENSES = "LICENSES.txt"
 
 @dataclass(frozen=True)
 class Library:
-    """A package of npm, and the files that are taken from it, by the names that they get here.
+    """A package of npm, and the files that are taken from it, by their names here.
 
     Attributes:
         files: Path in the package and SHA-256, by name.
@@ -76,7 +76,7 @@ LIBRARIES = (
 
 
 def differing() -> list[str]:
-    """Files that are missing or are not those that are pinned, and files that are not pinned."""
+    """Names of files that are missing, differ from the pinned hashes, or are not pinned."""
     pinned = {name: digest for library in LIBRARIES for name, (_, digest) in library.files.items()}
     found = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()

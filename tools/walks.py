@@ -34,9 +34,9 @@ class Leg:
     """A part of a walk within one thread.
 
     Attributes:
-        end: `module:function` where it ends.
-        start: Qualified name of the function where it starts; the outermost of its frames counts.
-        type: Name of the type of one argument, where several kinds of call pass `end`.
+        end: `module:function` at which the leg ends.
+        start: Qualified name of the function at which it starts; the outermost of its frames counts.
+        type: Name of the type of one argument, if several kinds of calls pass `end`.
     """
 
     end: str
@@ -49,8 +49,8 @@ class Walk:
     """A call that crosses the house.
 
     Attributes:
-        aim: Files that it should pass at most.
-        most: Files that it passes at most today; only gets smaller.
+        aim: Wanted maximum number of files.
+        most: Maximum number of files today; it only gets smaller.
     """
 
     name: str
@@ -124,7 +124,7 @@ def leg_of(records: Iterable[Mapping[str, Any]], leg: Leg) -> list[Frame]:
     """The frames of the first recorded stack that passed a leg.
 
     Raises:
-        LookupError: No recorded stack did: a name in `WALKS` is old, or the job did not make this call.
+        LookupError: No recorded stack did: a name in `WALKS` is outdated, or the job did not make this call.
     """
     for record in records:
         if record["of"] != leg.end or (leg.type and leg.type not in record["types"]):
@@ -145,7 +145,7 @@ def files_of(frames: Iterable[Frame]) -> list[str]:
 
 @contextmanager
 def recording(watched: Iterable[str]) -> Iterator[Path]:
-    """Processes that start meanwhile record their stacks in the folder that is given."""
+    """Give a folder in which processes that start inside the `with` block record their stacks."""
     with tempfile.TemporaryDirectory(prefix="penstock-walks-") as folder:
         path = os.pathsep.join(filter(None, (str(RECORDER), os.environ.get("PYTHONPATH", ""))))
         before = {name: os.environ.get(name) for name in ("PENSTOCK_WALKS", "PYTHONPATH")}
@@ -161,7 +161,7 @@ def recording(watched: Iterable[str]) -> Iterator[Path]:
 
 
 def take_walks() -> list[dict[str, Any]]:
-    """Run a job, take a checkpoint and a savepoint of it by REST; the stacks that were recorded."""
+    """Run a job, and take a checkpoint and a savepoint of it by REST; return the recorded stacks."""
     watched = dict.fromkeys(leg.end for walk in WALKS for leg in walk.legs)
     with recording(watched) as folder, tempfile.TemporaryDirectory(prefix="penstock-walks-") as data:
         _run_job(Path(data))
@@ -198,7 +198,7 @@ async def _savepoint_by_rest(login: str) -> None:
     given = parse_qs(fragment)
     path = f"/v1/jobs/{given['job'][0]}"
     headers = {"X-Penstock": "1", "Origin": address.rstrip("/")}
-    jar = CookieJar(unsafe=True)  # takes cookies of an address that has no name
+    jar = CookieJar(unsafe=True)  # accepts cookies from IP addresses
     async with ClientSession(address, cookie_jar=jar, headers=headers, raise_for_status=True) as rest:
         await rest.post("/v1/session", json={"token": given["token"][0]})
         trigger = (await (await rest.post(f"{path}/savepoints", json={})).json())["request-id"]

@@ -19,7 +19,7 @@ from jobs.driving import PATIENCE, eventually
 from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.registry import NAMESPACE, master_name, set_master
 from penstock.bridge.push_partition import encoded
-from penstock.bridge.receive_buffer_messages import Frame, buffer_name, rendezvous_name
+from penstock.bridge.receive_buffer_messages import Frame, PushOutcome, buffer_name, rendezvous_name
 from penstock.bridge.spark_source import BufferSplit, SparkReader, SparkSource
 from penstock.bridge.transfer_service import JobBuffers, TransferRequest, start_rendezvous
 from penstock.runtime.operators.source import ConnectorContext
@@ -46,7 +46,7 @@ def test_a_reader_goes_on_behind_a_broken_connection_to_its_buffer() -> None:
     assert buffers.are_there()
     data = encoded([pa.record_batch({"n": range(3)})])
     assert ray.get(buffer.begin.remote(0, "run"))
-    assert ray.get(buffer.push.remote(Frame(0, "run", 0, 0, 0, 3, data))) == "accepted"
+    assert ray.get(buffer.push.remote(Frame(0, "run", 0, 0, 0, 3, data))) is PushOutcome.ACCEPTED
     assert ray.get(buffer.prepare.remote(0, "run", {0: (1, 3)})) is None
     assert ray.get(buffer.close.remote(0)) is None
     buffers.finish()

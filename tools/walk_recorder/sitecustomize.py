@@ -1,7 +1,7 @@
-"""Records the Python stack of some calls, in every process of a cluster that starts with this on its path.
+"""Records the Python stacks of some calls, in every process that starts with this folder on its path.
 
-`tools/walks.py` sets `PENSTOCK_WALKS`. It has a folder and the functions to watch, between commas; each is
-`module:qualified.name`.
+`tools/walks.py` sets `PENSTOCK_WALKS`: a folder and the functions to watch, separated by commas. Each
+function is `module:qualified.name`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _stack(frame: FrameType | None) -> list[tuple[str, str, str]]:
 
 def _watch(module: str, name: str) -> None:
     def record(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        types = [type(each).__name__ for each in (*args, *kwargs.values())]
+        types = [type(argument).__name__ for argument in (*args, *kwargs.values())]
         code = wrapped.__code__
         stack = [*_stack(sys._getframe(1)), (code.co_filename, module, name)]
         with (Path(_FOLDER) / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:

@@ -342,13 +342,15 @@ class RunningTask:
         self._world.storing.discard(self.id)
         self._runner.close()
         self._world.before_effect = self._process.before_effect
-        failure = close_after(failure, self.subtask.close)
-        if _is_death(failure):
-            raise ProcessDied from failure
+        closing = close_after(None, self.subtask.close)
+        if _is_death(closing):
+            raise ProcessDied from closing
         left = self._spill_files.open_files
         assert not left, f"{self.id} is closed and leaves {left} spill files open"
+        if closing is not None:  # a bug in `close` must not hide behind an injected failure
+            self._require_wanted(closing)
+        failure = closing if failure is None else failure
         if failure is not None:
-            self._require_wanted(failure)
             self.state = TaskState.FAILED
             self._events.ended(describe_failure(failure))
         else:
@@ -363,9 +365,16 @@ class RunningTask:
             self._process.died()
 
     def _require_wanted(self, error: BaseException) -> None:
-        """Raise an error that the simulation did not inject: it shows a bug."""
-        if not any(map(self._is_injected, chain_of(error))):
-            raise error
+        """Raise an error that the simulation did not inject: it shows a bug.
+
+        An error that was raised while another one was handled is a bug, too, even if that one was injected.
+        """
+        cause: BaseException | None = error
+        while cause is not None:
+            if self._is_injected(cause):
+                return
+            cause = cause.__cause__
+        raise error
 
     def _is_injected(self, error: BaseException) -> bool:
         if isinstance(error, CorruptSnapshotError):
@@ -373,13 +382,7 @@ class RunningTask:
         return type(error) in _INJECTED
 
 
-def chain_of(error: BaseException | None) -> list[BaseException]:
-    chain: list[BaseException] = []
-    while error is not None and error not in chain:
-        chain.append(error)
-        error = error.__cause__ or error.__context__
-    return chain
-
-
 def _is_death(error: BaseException | None) -> bool:
-    return any(isinstance(cause, ProcessDied) for cause in chain_of(error))
+    while error is not None and not isinstance(error, ProcessDied):
+        error = error.__cause__ or error.__context__
+    return error is not None
