@@ -361,7 +361,10 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         shares = redistribute(old, location.parallelism)
         unasked = {n: part for n, part in own_parts(old, shares)[subtask].items() if n != RAW}
         lists = shares[subtask]
-        raw = RawState(lists.pop(RAW, ()), self._restored_raw_keyed(restored))
+        keyed = [pair for snapshot in restored for pair in snapshot.raw.keyed.items()]
+        raw = RawState(
+            lists.pop(RAW, ()), {group: data for group, data in keyed if group in self._key_groups}
+        )
         loads = self._codec.loads
         decoded = {name: list(map(loads, atoms)) for name, atoms in lists.items()}
         return OperatorContext(
@@ -381,10 +384,6 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     def _send(self, event: Any) -> None:
         self._events.append(self._codec.loads(self._codec.dumps(event)))
-
-    def _restored_raw_keyed(self, restored: Sequence[HarnessSnapshot]) -> dict[int, bytes]:
-        every = [pair for snapshot in restored for pair in snapshot.raw.keyed.items()]
-        return {group: data for group, data in every if group in self._key_groups}
 
     def _restored_backend(self, restored: Sequence[HarnessSnapshot]) -> KeyedStateBackend:
         setup = BackendSetup(

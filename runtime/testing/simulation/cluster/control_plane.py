@@ -47,12 +47,10 @@ class ControlPlane:
         self.job = job
         self._world = world
         self.links = Links(world)
-        self.masters = Masters(world, job, self.links)
+        self.masters = Masters(world, job, self.links, self._kill_hung, self._died_compacting)
         self._table = ProcessTable(
             world, job, self.masters, self.links, lambda process: self.believe_dead(process, None)
         )
-        self.masters.on_kill = self._kill_hung
-        self.masters.on_death = self._died_compacting
         self._executions: dict[Master, SimulatedExecution] = {}
         self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
@@ -63,16 +61,8 @@ class ControlPlane:
     def begin(self, known_attempt: int = 0) -> None:
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
-        self._executions[master] = execution = SimulatedExecution(
-            self._world,
-            master,
-            self._table,
-            self._wake_the_replaced,
-            self.restarts,
-            known_attempt,
-            lambda: self.end is not None,
-        )
-        execution.on_end = self._job_has_ended
+        execution = SimulatedExecution(self._world, master, self._table, self, known_attempt)
+        self._executions[master] = execution
         self.restarts.masters += 1
         host = SimulatedMasterHost(self._world, master, execution, self)
         host.runner.begin(self.job)
@@ -86,7 +76,7 @@ class ControlPlane:
         """All living processes, also unused ones."""
         return self._table.alive
 
-    def _job_has_ended(self) -> None:
+    def job_has_ended(self) -> None:
         """Note the end of the job, as the oldest JobMaster that knows it reports it."""
         self.end = next(known.end for known in self._executions.values() if known.end is not None)
 
@@ -168,7 +158,8 @@ class ControlPlane:
             self._later(kill, successor_after, f"{newest} does not answer")
             self._begin_later(newest, successor_after)
 
-    def _wake_the_replaced(self) -> None:
+    def wake_the_replaced(self) -> None:
+        """Wake replaced JobMasters: an attempt of a successor has begun, and nothing of it is deployed."""
         replaced, self._replaced = self._replaced, []
         for wake in replaced:
             wake()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import count
+from typing import TYPE_CHECKING
 
 from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.errors import CorruptSnapshotError
@@ -25,10 +26,13 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.master import Master, RestartLedger
+from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import World
+
+if TYPE_CHECKING:
+    from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 
 
 class SimulatedExecution(JobExecution):
@@ -36,15 +40,12 @@ class SimulatedExecution(JobExecution):
 
     Args:
         table: The processes, which all JobMasters share.
-        on_deploy: Called when an attempt has begun in the log, before any of its subtasks is deployed.
         known_attempt: An attempt that the job's last report names.
-        has_ended: Whether the job's last report names its end.
 
     Attributes:
         processes: The calls of this JobMaster to processes.
         running_checkpoints: Checkpoints that this JobMaster has triggered, and whose end it does not know.
         end: The job's final state and its cause; `None` while it runs.
-        on_end: Called when the job has ended.
     """
 
     def __init__(
@@ -52,18 +53,14 @@ class SimulatedExecution(JobExecution):
         world: World,
         master: Master,
         table: ProcessTable,
-        on_deploy: Callable[[], None],
-        restarts: RestartLedger,
+        control: ControlPlane,
         known_attempt: int,
-        has_ended: Callable[[], bool],
     ) -> None:
         job, timers = master.job, master.timers
         self._world = world
         self._master = master
-        self._on_deploy = on_deploy
-        self._restarts = restarts
+        self._control = control
         self._known_attempt = known_attempt
-        self._has_ended = has_ended
         self._table = table
         self.processes = processes = MasterProcesses(world, master, table)
         tokens = count(1)
@@ -85,18 +82,16 @@ class SimulatedExecution(JobExecution):
         )
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
-        self.on_end = _nothing
-        self._life: JobLifecycle | None = None
 
     @property
     def job_id(self) -> str:
         return self._master.job.id
 
     def begin(self, *, is_restart: bool, on_over: Callable[[bool, Then], None], on_fenced: Then) -> None:
-        self._life = JobLifecycle(
+        self._lifecycle = JobLifecycle(
             self, self._master.timers, is_restart=is_restart, on_over=on_over, on_fenced=on_fenced
         )
-        self._life.start()
+        self._lifecycle.start()
 
     def leave(self, *, work_continues: bool) -> None:
         self._master.die(work_continues=work_continues)
@@ -133,17 +128,12 @@ class SimulatedExecution(JobExecution):
     def _job_has_ended(self, state: JobState, cause: str) -> None:
         self._world.trace.note(f"== the job has ended: {state.value} {cause} ==")
         self.end = state, cause
-        self.on_end()
+        self._control.job_has_ended()
         self._lifecycle.job_ended()
 
     def _fenced(self) -> None:
         self._world.trace.note(f"== {self._master} is fenced ==")
         self._lifecycle.fenced()
-
-    @property
-    def _lifecycle(self) -> JobLifecycle:
-        assert self._life is not None, f"{self._master} has not begun"
-        return self._life
 
     def _ended(self, checkpoint_id: int) -> None:
         if checkpoint_id in self.running_checkpoints:
@@ -156,7 +146,7 @@ class SimulatedExecution(JobExecution):
         answer(
             JobLookup(
                 has_log=config.checkpointing is not None,
-                has_ended=self._has_ended(),
+                has_ended=self._control.end is not None,
                 reuses_processes=config.reuse_processes,
             )
         )
@@ -204,7 +194,7 @@ class SimulatedExecution(JobExecution):
         self._world.observer.job_deployed(self._master, restore)
         self._world.fallbacks.deployed(self._master.job.id, attempt, restore)
         self._note_deployment(attempt, "", restore)
-        self._on_deploy()
+        self._control.wake_the_replaced()
         super().deploy_region(attempt, self._graph.subtasks, restore)
         self._world.on_moment(Moment.DEPLOYING)
 
@@ -216,11 +206,11 @@ class SimulatedExecution(JobExecution):
         self._world.on_moment(Moment.DEPLOYING)
 
     def stop_all(self, attempt: int) -> None:
-        self._restarts.note_stop(self._world.clock.monotonic())
+        self._control.restarts.note_stop(self._world.clock.monotonic())
         super().stop_all(attempt)
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        self._restarts.note_stop(self._world.clock.monotonic())
+        self._control.restarts.note_stop(self._world.clock.monotonic())
         super().stop_region(attempt, subtasks)
 
     def trigger_checkpoint(
@@ -246,7 +236,7 @@ class SimulatedExecution(JobExecution):
         super().notify_checkpoint_aborted(attempt, subtasks, checkpoint_id)
 
     def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
-        self._restarts.note_deployment(self._world.clock.monotonic())
+        self._control.restarts.note_deployment(self._world.clock.monotonic())
         restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
         self._world.trace.note(f"== {self._master}: attempt {attempt} begins{part} from {restored} ==")
 

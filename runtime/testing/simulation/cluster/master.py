@@ -280,16 +280,25 @@ class Master:
 class Masters:
     """All JobMasters of a run.
 
-    Attributes:
-        is_abandoned: Whether no JobMaster is restarted any more.
+    Args:
         on_kill: Called with a JobMaster that its guard kills.
         on_death: Called with a JobMaster that has died in the middle of its work.
+
+    Attributes:
+        is_abandoned: Whether no JobMaster is restarted any more.
     """
 
-    def __init__(self, world: World, job: SimulatedJob, links: Links) -> None:
+    def __init__(
+        self,
+        world: World,
+        job: SimulatedJob,
+        links: Links,
+        on_kill: Callable[[Master], None],
+        on_death: Callable[[Master], None],
+    ) -> None:
         self._links = links
-        self.on_kill: Callable[[Master], None] = _ignore
-        self.on_death: Callable[[Master], None] = _ignore
+        self.on_kill = on_kill
+        self._on_death = on_death
         self.compaction_crash = CompactionCrash(world)
         self._world = world
         self._job = job
@@ -322,8 +331,7 @@ class Masters:
 
     def add(self) -> Master:
         number = len(self._all) + 1
-        job, on_death = self._job.received(), lambda dead: self.on_death(dead)
-        master = Master(self._world, job, number, self.compaction_crash, on_death)
+        master = Master(self._world, self._job.received(), number, self.compaction_crash, self._on_death)
         self._all.append(master)
         return master
 
@@ -362,9 +370,6 @@ class Masters:
         self._world.send(Happening.REPORT, arrive, what)
         if self._world.repeats(FaultKind.MESSAGE_REPEATED):
             self._world.send(Happening.REPORT, arrive, "again:", what)
-
-
-def _ignore(master: Master) -> None: ...
 
 
 def _run(callback: Callable[[], None]) -> None:
