@@ -78,7 +78,12 @@ class MasterProcess:
 
     async def take(self, job: SubmittedJob) -> bool:
         answered: asyncio.Future[bool] = self._loop.create_future()
-        self._decide(partial(self.runner.take, job, answered.set_result))
+
+        def answer(is_taken: bool) -> None:
+            if not answered.done():  # Ray may have cancelled the call
+                answered.set_result(is_taken)
+
+        self._decide(partial(self.runner.take, job, answer))
         return await answered
 
     def leave_if(self, incarnation: str) -> bool:

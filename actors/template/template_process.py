@@ -101,21 +101,21 @@ def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | 
             return None
         connection, _ = listener.accept()
         with connection:
+            request = None
             try:
                 request = _agreed(connection, own)
-            except (OSError, ValueError) as error:
-                logger.warning("a worker is not forked: %s", error)
-                continue
-            if request is None:
-                continue
-            if os.fork() == 0:
-                return request
-            for stream in request.streams:
+                if request is not None:
+                    if os.fork() == 0:
+                        return request
+                    connection.sendall(YES)
+            except (
+                OSError,
+                ValueError,
+                struct.error,
+            ) as error:  # an `entry` that has ended, or no room to fork
+                logger.warning("a worker is not forked, or its `entry` has ended: %s", error)
+            for stream in () if request is None else request.streams:
                 os.close(stream)
-            try:
-                connection.sendall(YES)
-            except OSError as error:
-                logger.warning("the program that wanted a worker has ended: %s", error)
 
 
 def _agreed(connection: socket.socket, own: dict[str, str]) -> Request | None:

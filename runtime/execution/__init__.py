@@ -1,6 +1,6 @@
 """Execution: which process holds which role of a job, and what the calls between processes mean.
 
-- Identity: `role` says what a process is, and which calls it takes.
+- Identity: `role` has the role of a process, and decides which calls fit it.
 - The JobMaster's side: `master_process` is the role of its process, and `job_lifecycle` one job in it.
   `job_execution` carries out what the scheduler decides. `fleet` finds a process for each role, and
   `deployment` deploys an attempt. `heartbeats` renews leases and ends processes that hang.

@@ -1,7 +1,7 @@
 """The processes of a job: their roles, and the spares.
 
 `Fleet`: starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and
-takes the next attempt in it. A free role goes to one of the job's spares. If it has none, the fleet claims a
+runs the next attempt in it. A free role goes to one of the job's spares. If it has none, the fleet claims a
 warm process, which has served an earlier job of the program, or starts a new one. It ends processes that are
 dead, useless or surplus. At the end of the job each process gives its role back. Those that may serve again
 are offered to other jobs; the others end. Only the fleet offers processes. So a process that it ends for a
@@ -26,7 +26,7 @@ the watch pings it, which renews its lease. A dead or silent spare is replaced. 
 needed, the fleet starts a new process, as for a warm one.
 
 What it must never do: keep a process after the end of the job, or offer one to other jobs. A spare has loaded
-modules of this job without holding a role, so another job could not see which.
+modules of this job without holding a role, so another job would not know which.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The class is single-threaded and makes no call of a cluster. The actor on Ray and the simulation's JobMaster
 implement `JobHost`. So the simulation tests the production code.
 
-- A restarted JobMaster reads the decision log, which fences the attempt before, and takes over the living
+- A restarted JobMaster reads the decision log, which fences the previous attempt, and takes over the living
   processes of subtasks.
 - A job without checkpoints has no log, so its progress is unknown. A restarted process fails such a job,
   which would otherwise overwrite its own output.

@@ -102,9 +102,10 @@ class FinalCheckpoint:
         self._timer = self._timers.call_later(delay, again)
 
 
-#: Maximum number of tries, and of checks of a job that does not run.
+#: Maximum number of checkpoints that are triggered after a savepoint.
 TRIES: Final = 4
 
+#: Maximum number of checks, `RETRY_AFTER` apart, while the job does not run.
 WAITS: Final = 30
 
 

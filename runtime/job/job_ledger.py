@@ -204,9 +204,9 @@ class JobLedger:
     ) -> BeginOutcome | OnlyOlder:
         """Write a new attempt, for a region that restarts while the others continue.
 
-        Such a region starts from `newest` or not at all. Subtasks elsewhere have finished with that
-        checkpoint, and the coordinators of the region's sources have forgotten all that it covers. Raises
-        the errors of `begin_attempt`.
+        Such a region starts from `newest` or not at all. For the other regions that checkpoint is complete,
+        and the coordinators of the region's sources have forgotten all that it covers. Raises the errors of
+        `begin_attempt`.
         """
         begun = self._write_attempt(now, restarts, None)
         if not isinstance(begun, AttemptBegun):

@@ -26,7 +26,7 @@ class StopRequest:
     """A request to stop a job with a savepoint.
 
     Attributes:
-        drain: Whether event time advances to its end first: the job will not continue from the savepoint.
+        drain: Whether event time advances to its end first, because no job will continue from the savepoint.
         target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
     """
 

@@ -282,8 +282,9 @@ class JobScheduler:
         self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask), subtask)
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
-        located = cause if cause.subtask is not None else replace(cause, subtask=subtask)
-        known = self._job.failures.known(located)
+        if cause.subtask is None:
+            cause = replace(cause, subtask=subtask)
+        known = self._job.failures.known(cause)
         self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
 
     def report(self, attempt: int, report: SubtaskReport) -> None:

@@ -13,7 +13,7 @@ The steps, in this order:
    against the attempt of its subtask.
 
 If the checkpoint is damaged and the user allows an older one, the whole job starts from the older one. A
-region alone can't: subtasks elsewhere have finished with the damaged checkpoint. And the coordinators of the
+region alone can't: for the other regions, the damaged checkpoint is complete. And the coordinators of the
 region's sources have forgotten which splits the older one covers. This counts as one restart.
 
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
@@ -99,7 +99,7 @@ class StoppingRegion(RestartingRegion):
         job, cause = self.job, self._restart.cause
         job.failures.attempt_failed(job.attempt, job.clock.now(), cause)
         job.leave_out(self._restart.region, str(cause))
-        if job.state is self:  # false if a savepoint that was to stop the job was aborted
+        if job.state is self:  # the abort of a stop's savepoint fails the whole attempt
             self._stop.begin(self._decide)
 
     def region_stopped(self) -> None:
