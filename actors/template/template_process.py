@@ -108,11 +108,8 @@ def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | 
                     if os.fork() == 0:
                         return request
                     connection.sendall(YES)
-            except (
-                OSError,
-                ValueError,
-                struct.error,
-            ) as error:  # an `entry` that has ended, or no room to fork
+            # The `entry` may have ended, or the system has no room for another process.
+            except (OSError, ValueError, struct.error) as error:
                 logger.warning("a worker is not forked, or its `entry` has ended: %s", error)
             for stream in () if request is None else request.streams:
                 os.close(stream)
