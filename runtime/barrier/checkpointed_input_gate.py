@@ -169,10 +169,6 @@ class StoringInputGate(CheckpointedInputGate):
         return tuple(sorted(self._channels.blocked))
 
     @property
-    def alignment_bytes(self) -> int:
-        return self._storage.pending_bytes
-
-    @property
     def stored(self) -> StoredBytes:
         """Bytes that the running alignment stores, and the part of them on disk."""
         return StoredBytes(self._storage.pending_bytes, self._storage.pending_spilled_bytes)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore, is_kept_after
-from penstock.runtime.checkpoint.coordinator.completion import Fenced, Finalized, complete_checkpoint
+from penstock.runtime.checkpoint.coordinator.completion import Finalized, complete_checkpoint
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, LogView
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.checkpoint.recovery import (
     LoadedCheckpoint,
     check_own_location,

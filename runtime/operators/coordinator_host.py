@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.runtime.errors import (
     CodecError,
@@ -111,6 +111,10 @@ T = TypeVar("T")
 class _Inbox:
     handled: int = 0
     early: dict[int, bytes] = field(default_factory=dict)
+
+
+#: Stands for the inbox of a subtask that has sent nothing; never changed.
+_NO_EVENTS: Final = _Inbox()
 
 
 @dataclass(slots=True)
@@ -276,13 +280,8 @@ class CoordinatorHost(OperatorCoordinator):
     def missing_events(self, checkpoint_id: int) -> tuple[MissingEvents, ...]:
         recording = self._recordings.get(checkpoint_id)
         sent = {} if recording is None else recording.sent
-        found = []
-        for subtask, last in sorted(sent.items()):
-            inbox = self._inboxes.get(subtask, _Inbox())
-            if inbox.handled < last:
-                received = inbox.handled + sum(number <= last for number in inbox.early)
-                found.append(MissingEvents(subtask, received, last))
-        return tuple(found)
+        missing = [item for item in sent.items() if self._inboxes.get(item[0], _NO_EVENTS).handled < item[1]]
+        return tuple(self._missing(subtask, last) for subtask, last in sorted(missing))
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
         recording = self._recordings.get(checkpoint_id)
@@ -313,6 +312,11 @@ class CoordinatorHost(OperatorCoordinator):
     def _handle(self, subtask: int, data: bytes) -> None:
         if (hosted := self._coordinator) is not None:
             self._guarded("handle_event", lambda: hosted.handle_event(subtask, self._codec.loads(data)))
+
+    def _missing(self, subtask: int, last: int) -> MissingEvents:
+        inbox = self._inboxes.get(subtask, _NO_EVENTS)
+        received = inbox.handled + sum(number <= last for number in inbox.early)
+        return MissingEvents(subtask, received, last)
 
     def _encoded(self, state: bytes, events: list[tuple[int, bytes]]) -> bytes:
         return self._codec.dumps((state, events))

@@ -226,7 +226,10 @@ class KeyedStateBackend(ABC):
         self._snapshots.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
-        """Note that a checkpoint is complete; the next barrier decides which one to build on."""
+        """Note that a checkpoint is complete. Both backends ignore it: barriers name the one to build on.
+
+        Flink's conformance cases ask for this call (`completion_notice_reaches_the_state_manager`).
+        """
 
     def forget(self, checkpoint_id: int) -> None:
         """Forget an aborted checkpoint: no snapshot builds on it, and its changes are written again."""

@@ -46,7 +46,7 @@ class Room:
         folder: The folder, from the top.
         tests: What pytest runs against each mutant, those first that are quick to fail.
         slow_tests: What it runs against those that survive.
-        left_out: Modules that hold nothing to mutate.
+        left_out: Modules that are not mutated.
     """
 
     folder: str

@@ -132,7 +132,7 @@ class Run:
         while self.consume_one():
             pass
         assert self.input.blocked_channels == ()
-        assert self.input.alignment_bytes == 0
+        assert self.input.stored.stored == 0
         assert self.got == [labels(stream) for stream in self.streams], "F1"
         assert self.ended == set(range(len(self.streams))), "F1"
         self.input.close()

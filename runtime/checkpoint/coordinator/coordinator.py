@@ -10,6 +10,9 @@ subtasks and operator coordinators are notified, so that sinks commit, and the r
 
 *An abort* follows a decline, a timeout, a failed or a finished subtask (`CheckpointAborts`).
 
+The coordinator calls these three, and completions call aborts. All other calls between them are listed in
+`StartCallbacks` and `AbortCallbacks` (docs/decisions/0044-coordinator-with-parts-for-each-flow.md).
+
 Each fact has one owner. This class: the running checkpoints. `ServedAttempt`: the attempt, and the next id.
 `CheckpointFinalizer`: the record that is being written. `CheckpointPlanner`: the running subtasks.
 `CheckpointFailureManager`: the number of failures in a row.

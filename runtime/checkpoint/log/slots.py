@@ -66,7 +66,8 @@ class LogSlots:
         """Claim a slot; return `None` on success, otherwise the record that has the slot.
 
         Raises:
-            OutcomeUnknownError: No put was answered, or the record in the taken slot can't be read.
+            OutcomeUnknownError: No put was answered, or the storage can't read the taken slot.
+            CorruptSnapshotError: The record in the taken slot is damaged; `IncompleteFileError` if truncated.
         """
         self.was_in_doubt = self.in_doubt == slot
         if not self.was_in_doubt:

@@ -82,7 +82,7 @@ class StoringRun:
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         """The task gets the call for a checkpoint."""
-        self.trace.append({"trigger": barrier.checkpoint_id, "alignment_bytes": self.input.alignment_bytes})
+        self.trace.append({"trigger": barrier.checkpoint_id, "alignment_bytes": self.input.stored.stored})
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         """The task learns that a checkpoint is aborted."""
@@ -105,7 +105,7 @@ class StoringRun:
         while (polled := self.input.poll_next()) is not None or self.input.has_more:
             if polled is not None:
                 self.took(*polled)
-        if fed["kind"] == "end_of_input" and not self.input.alignment_bytes:
+        if fed["kind"] == "end_of_input" and not self.input.stored.stored:
             self.trace.append({"finished": True})
         return list(self.trace)
 

@@ -93,17 +93,17 @@ def test_buffer_counts_for_its_payload_and_an_event_for_all_of_it() -> None:
 def test_stored_elements_are_handed_in_behind_the_trigger(fed: Fed) -> None:
     assert fed.feed(0, A, barrier(1), B) == [(0, A)]
     assert fed.gate.blocked_channels == (0,)
-    assert fed.gate.alignment_bytes == 4
+    assert fed.gate.stored.stored == 4
     assert fed.feed(1, barrier(1)) == [("trigger", 1), (0, B)]
     assert fed.gate.blocked_channels == ()
-    assert fed.gate.alignment_bytes == 0
+    assert fed.gate.stored.stored == 0
 
 
 def test_nothing_is_rolled_over_before_a_channel_was_released(fed: Fed) -> None:
     assert not fed.channels.was_released
     fed.feed(0, barrier(1), A)
     fed.feed(1, B)
-    assert fed.gate.alignment_bytes == 4
+    assert fed.gate.stored.stored == 4
 
 
 def test_what_the_next_alignment_stores_stays_stored_until_that_one_ends(fed: Fed) -> None:
@@ -111,7 +111,7 @@ def test_what_the_next_alignment_stores_stays_stored_until_that_one_ends(fed: Fe
     fed.feed(1, barrier(1))
     assert fed.feed(0, barrier(2), A) == []
     assert fed.feed(1, B) == [(1, B)]
-    assert fed.gate.alignment_bytes == 4
+    assert fed.gate.stored.stored == 4
     assert fed.gate.storage_statistics().elements == 2, "one in each alignment, and none stored again"
     assert fed.feed(1, barrier(2)) == [("trigger", 2), (0, A)]
 
@@ -165,10 +165,10 @@ def test_gate_lets_the_task_do_something_else_after_a_number_of_stored_elements(
     fed.gate.receive(0, 0, [encode_element(element) for element in (barrier(1), *waiting)])
     assert fed.gate.poll_next() is None
     assert fed.gate.has_more
-    assert fed.gate.alignment_bytes == 4 * MOST_STORED_AT_ONCE
+    assert fed.gate.stored.stored == 4 * MOST_STORED_AT_ONCE
     assert fed.gate.consumed(0) == MOST_STORED_AT_ONCE + 1, "these credits can go back"
     fed.run()
-    assert fed.gate.alignment_bytes == 8 * MOST_STORED_AT_ONCE
+    assert fed.gate.stored.stored == 8 * MOST_STORED_AT_ONCE
     assert not fed.gate.has_more
 
 
@@ -188,7 +188,7 @@ def test_gate_is_finished_when_every_end_was_handed_over_and_nothing_is_stored(f
 def test_gate_is_not_finished_while_the_end_of_a_blocked_channel_is_stored(fed: Fed) -> None:
     fed.feed(0, barrier(1), END)
     fed.feed(1, A)
-    assert fed.gate.alignment_bytes > 0
+    assert fed.gate.stored.stored > 0
     assert fed.gate.is_finished is False
 
 

@@ -9,6 +9,7 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.coordinator.completion import complete_checkpoint
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.location import SavepointTargets
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -88,7 +89,9 @@ class FlakyStorage(MemoryStorage):
 class Run:
     """A coordinator in the midst of a running attempt 1."""
 
-    def __init__(self, *, begin=True, start=True, initialize_location=None, **settings):
+    def __init__(
+        self, *, begin=True, start=True, initialize_location=None, coordinators=None, targets=None, **settings
+    ):
         self.config = Checkpointing(**{"every": 10, **settings})
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -114,6 +117,8 @@ class Run:
             timers=self.timers,
             runner=self.runner,
             initialize_location=initialize_location,
+            coordinators=coordinators,
+            targets=targets and SavepointTargets(targets, self.runner, self.timers, timeout=60),
         )
         if begin:
             self.begin(1)

@@ -1,9 +1,13 @@
 """Checkpoints start, complete, expire and are requested; and messages that do not count."""
 
 from coordinator_setup import ALL, COUNT, READ, READS, Run
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
+from penstock.runtime.operators.coordinators import MissingEvents, OperatorCoordinator
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -231,3 +235,38 @@ def test_history_and_statistics_tell_sizes_durations_and_reasons():
     statistics = run.coordinator.statistics()
     assert (statistics.triggered, statistics.completed, statistics.failed) == (2, 1, 1)
     assert (statistics.latest_completed_id, statistics.latest_duration) == (1, 2.5)
+
+
+class Listening(OperatorCoordinator):
+    """Waits for one event of `count[0]` in each checkpoint."""
+
+    def __init__(self):
+        self.has_event = False
+
+    def handle_event(self, subtask, event):
+        self.has_event = True
+
+    def checkpoint(self, checkpoint_id, answer):
+        answer.complete(b"")
+
+    def subtask_acknowledged(self, checkpoint_id, subtask, events):
+        pass
+
+    def missing_events(self, checkpoint_id):
+        return () if self.has_event else (MissingEvents(0, 0, 1),)
+
+    def recorded_state(self, checkpoint_id):
+        return b"with the event"
+
+
+def test_checkpoint_is_completed_by_the_event_that_its_coordinator_still_misses():
+    coordinator, runner = Listening(), ManualAsyncRunner()
+    holder = OperatorCoordinatorHolder("count", lambda: 2, lambda _: coordinator, None, runner, runner.run)
+    coordinators = OperatorCoordinators([holder])
+    run = Run(coordinators=coordinators)
+    run.trigger()
+    run.complete(1)
+    assert run.coordinator.pending_ids == (1,)
+    coordinators.handle_event("count", 0, "event")
+    run.runner.run_all()
+    assert run.coordinator.latest_completed.checkpoint_id == 1

@@ -215,6 +215,10 @@ def test_a_stop_that_can_not_be_tried_again_fails_the_job_as_sources_may_have_en
     run.timers.advance(1)
     assert [(a.reason, a.checkpoint_id) for a in run.answers] == [(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, 1)]
     assert run.gateway.take() == ([("fail_job",)] if kind is SnapshotKind.SYNC_SAVEPOINT else [])
+    [answer] = run.answers
+    why = f"not_all_required_tasks_running: {answer.detail}"
+    cause = f"checkpoint 1 was aborted, and not tried again ({why})"
+    assert run.gateway.causes == ([cause] if kind is SnapshotKind.SYNC_SAVEPOINT else [])
 
 
 def test_the_end_of_an_attempt_gives_everything_up_without_telling_subtasks_that_stop():

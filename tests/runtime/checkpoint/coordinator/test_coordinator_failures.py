@@ -1,5 +1,6 @@
 """Checkpoints that fail, and records that may or may not be in the log."""
 
+import pytest
 from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
@@ -195,3 +196,16 @@ def test_record_that_waits_for_its_turn_when_the_coordinator_is_fenced_is_not_wr
     run.runner.run_all()
     assert run.gateway.take() == [("fenced",)]
     assert len(run.answers) == 2
+
+
+@pytest.mark.parametrize("was_tried", [False, True])
+def test_stop_that_fails_before_its_sources_know_of_it_fails_the_job_only_if_it_was_tried_before(was_tried):
+    run = Run()
+    run.trigger(SnapshotKind.SYNC_SAVEPOINT)
+    if was_tried:
+        run.coordinator.subtask_finished(READ)
+        run.timers.advance(1)
+    run.coordinator.abort_all(Reason.EXCEPTION, "a hook raised")
+    newest = 2 if was_tried else 1
+    causes = [f"checkpoint {newest} failed (exception): a hook raised"]
+    assert run.gateway.causes == (causes if was_tried else [])

@@ -246,3 +246,26 @@ def test_nobody_leaves_because_of_an_attempt_that_a_region_of_the_same_job_maste
     run.runner.run_all()
     assert places.asked == [(1, 1), (1, 2)]
     assert [said[0] for said in run.gateway.take()] == ["trigger"]
+
+
+def test_target_of_a_savepoint_is_not_tried_where_nothing_can_try_it():
+    run, called = Run(), []
+    run.coordinator.try_target(
+        SnapshotKind.SAVEPOINT, "/saved", lambda: called.append("tried"), called.append
+    )
+    assert called == ["tried"]
+
+
+def test_savepoint_whose_target_can_not_be_written_counts_as_refused():
+    def refuse(url):
+        raise StorageError(f"can't write {url}: it is read-only")
+
+    run, called = Run(targets=refuse), []
+    run.coordinator.try_target(
+        SnapshotKind.SAVEPOINT, "/saved", lambda: called.append("tried"), called.append
+    )
+    assert called == []
+    run.runner.run_all()
+    [answer] = called
+    assert "can't write /saved: it is read-only" in answer.detail
+    assert run.coordinator.statistics().refused == 1

@@ -186,6 +186,25 @@ def test_savepoint_without_files_gets_its_folder(storage: Failing, log: Decision
     assert places("/saved/empty").list("") == [METADATA]
 
 
+def test_files_that_a_savepoint_has_copied_are_deleted_when_it_is_complete(storage: Failing) -> None:
+    """A subtask wrote its file in attempt 1; attempt 2 completes the savepoint in its own folder."""
+    log = DecisionLog(storage, PATHS)
+    for at in (0.0, 1.0):
+        log.begin_attempt(at)
+    names = [
+        PATHS.savepoint_file(checkpoint_id=1, attempt=attempt, operator_id="count", subtask=0, number=0)
+        for attempt in (1, 2)
+    ]
+    file = write_state_file(storage, names[0], b"12345")
+    state = OperatorSubtaskState((KeyedStateHandle(KeyGroupRange(0, 127), (file,)),))
+    operators = {"count": OperatorState("count", 1, 128, {0: state})}
+    savepoint = CompletedCheckpoint(1, 2, SnapshotKind.SAVEPOINT, operators, 1.0, 2.0)
+    outcome = complete_checkpoint(storage, PATHS, log, savepoint)
+    assert isinstance(outcome, Finalized)
+    assert names[1] in [handle.path for handle in outcome.checkpoint.files()]
+    assert [path for path in storage.list("") if path in names] == names[1:]
+
+
 def test_fenced_checkpoint_of_the_jobs_own_storage_opens_no_folder(
     storage: Failing, log: DecisionLog
 ) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory, CheckpointRecords
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.checkpoint.coordinator.history import (
+    CheckpointHistory,
+    CheckpointRecords,
+    newest_and_rare,
+)
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
@@ -297,3 +304,42 @@ def test_checkpoint_that_is_about_to_complete_counts_itself() -> None:
     known = history.completing(2.0, MEASURED)
     assert (known.triggered, known.completed, known.failed, known.duration) == (3, 2, 1, 2.0)
     assert known.metrics() == MEASURED
+
+
+KINDS = (SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(CheckpointStatus)), max_size=30),
+    st.integers(1, 5),
+    st.integers(0, 4),
+)
+def test_rare_records_are_chosen_before_the_newest_ones(
+    drawn: list[tuple[SnapshotKind, CheckpointStatus]], newest: int, rare: int
+) -> None:
+    records = [replace(record(n, status), kind=kind) for n, (kind, status) in enumerate(drawn)]
+    older = records[: max(0, len(records) - newest)]
+    failed = [r.checkpoint_id for r in older if r.status is CheckpointStatus.FAILED]
+    savepoints = [
+        r.checkpoint_id
+        for r in older
+        if r.status is CheckpointStatus.COMPLETED and r.kind is SnapshotKind.SAVEPOINT
+    ]
+    kept = sorted((failed[-rare:] if rare else []) + (savepoints[-rare:] if rare else []))
+    expected = [*kept, *(r.checkpoint_id for r in records[len(older) :])]
+    assert [r.checkpoint_id for r in newest_and_rare(records, newest, rare)] == expected
+
+
+def test_details_of_one_id_show_no_newer_checkpoint() -> None:
+    history = recovered(*(completed(n) for n in range(1, 4)))
+    assert [d.record.checkpoint_id for d in history.details(checkpoint_id=2)] == [2]
+
+
+def test_newest_completed_checkpoint_is_not_a_failed_one() -> None:
+    history = running(1, 2)
+    assert history.newest_completed() is None
+    history.completed(1, 30.0, 1.0, 60)
+    history.failed(2, CheckpointFailureReason.CHECKPOINT_EXPIRED, "late", 1.0)
+    newest = history.newest_completed()
+    assert newest is not None
+    assert newest.record.checkpoint_id == 1
