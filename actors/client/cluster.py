@@ -153,7 +153,8 @@ def _join(address: str, what: str, advice: str) -> None:
         msg = f"no Ray cluster answers at {what} ({silence}): {advice}"
         raise DeploymentError(msg)
     if address in _clusters_here():
-        _use_token_of_this_machine()
+        with _without_authentication_notice():
+            maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     try:
         with _as_single_machine(), _without_authentication_notice(), notices_are_taken():
             ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
@@ -171,11 +172,6 @@ def _silence_of(address: str) -> str | None:
             return None
     except (OSError, ValueError) as error:
         return str(error) or type(error).__name__
-
-
-def _use_token_of_this_machine() -> None:
-    with _without_authentication_notice():
-        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 @contextmanager
@@ -292,7 +288,3 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
     opened = UserInterface(printed["address"], printed["login"], process)
     _OPEN.append(opened)
     return opened
-
-
-def open_interfaces() -> tuple[UserInterface, ...]:
-    return tuple(_OPEN)

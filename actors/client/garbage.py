@@ -34,9 +34,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.actors.client.logs import alive_nodes
+from penstock.actors.client.logs import alive_nodes, ask_node
 from penstock.actors.shared import registry
 from penstock.actors.shared.archive import list_cluster
 from penstock.actors.shared.job_report import JobReport
@@ -188,7 +187,7 @@ def _records() -> Records:
 
 def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[dict[str, float], _Silent]:
     """Run `work` on every node; return its results by file name, and the silent nodes."""
-    asked = {node: _ask_node(node, work, given) for node in alive_nodes()}
+    asked = {node: ask_node(node, work, *given) for node in alive_nodes()}
     found: dict[str, float] = {}
     silent = []
     for node, answer in asked.items():
@@ -198,12 +197,6 @@ def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[d
         except ray.exceptions.RayError:
             silent.append(node[:8])
     return found, tuple(silent)
-
-
-def _ask_node(node: str, work: Callable[..., dict[str, float]], given: tuple[Any, ...]) -> Any:
-    on_node = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=1)(work).options(scheduling_strategy=on_node)
-    return task.remote(*given)
 
 
 def list_files(folder: Path | None = None) -> dict[str, float]:

@@ -279,13 +279,13 @@ def _unknown(text: str, known: list[KnownJob], storage: Location | None) -> str:
     near = nearest_name(text, [*ids, *(job.report.name for job in known)])
     named = ", ".join(ids[-_NAMED:]) or "none"
     more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""
-    msg = f"{_nobody_knows(storage)} job '{text}'; known jobs: {named}{more}{near}"
+    msg = f"{_unknown_to(storage)} job '{text}'; known jobs: {named}{more}{near}"
     if storage is None:
         msg += " (for a job that ended in another cluster name its checkpoint storage: --storage, storage=)"
     return msg
 
 
-def _nobody_knows(storage: Location | None) -> str:
+def _unknown_to(storage: Location | None) -> str:
     if storage is None:
         return "this cluster knows no"
     where = absolute_location("storage", storage)

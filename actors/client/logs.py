@@ -161,13 +161,13 @@ class LogReader:
     def _new_parts(self) -> Iterator[FilePart]:
         here = ray.get_runtime_context().get_node_id()
         nodes = self.nodes()
-        asked = {node: ask_node(node, self._pattern, self._read_to) for node in nodes if node != here}
+        asked = {n: ask_node(n, read_files, self._pattern, self._read_to) for n in nodes if n != here}
         if here in nodes:
             found = read_files(self._pattern, self._read_to)
             yield from found
             if any(part.is_refused for part in found):
                 # Ray may run as another user here, who owns the files.
-                asked[here] = ask_node(here, self._pattern, self._read_to)
+                asked[here] = ask_node(here, read_files, self._pattern, self._read_to)
         silent = []
         for node, answer in asked.items():
             try:
@@ -193,11 +193,11 @@ def alive_nodes() -> list[str]:
     return [str(node["NodeID"]) for node in known if node["Alive"]]
 
 
-def ask_node(node: str, pattern: str, read_to: dict[str, int]) -> Any:
-    """Run `read_files` on a node; returns the reference of its answer."""
+def ask_node(node: str, work: Callable[..., object], *arguments: Any) -> Any:
+    """Run `work`, which may be repeated, on a node; returns the reference of its answer."""
     on_node = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=1)(read_files).options(scheduling_strategy=on_node)
-    return task.remote(pattern, read_to)
+    task = ray.remote(num_cpus=0, max_retries=1)(work).options(scheduling_strategy=on_node)
+    return task.remote(*arguments)
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:

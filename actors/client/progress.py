@@ -36,15 +36,16 @@ PLAIN_INTERVAL: Final = 2.0
 #: Seconds over which a rate is averaged.
 _RATE_WINDOW: Final = 5.0
 
-_COLOURS: Final = {
-    JobStatus.RUNNING: "green",
-    JobStatus.FINISHED: "green",
-    JobStatus.RESTARTING: "yellow",
-    JobStatus.FAILING: "yellow",
-    JobStatus.STOPPING: "yellow",
-    JobStatus.CANCELLING: "yellow",
-    JobStatus.CANCELLED: "yellow",
-    JobStatus.FAILED: "red",
+#: Colour of each state that has one.
+COLOURS: Final = {
+    "running": "green",
+    "finished": "green",
+    "restarting": "yellow",
+    "failing": "yellow",
+    "stopping": "yellow",
+    "cancelling": "yellow",
+    "cancelled": "yellow",
+    "failed": "red",
 }
 
 #: Maximum number of characters shown of the cause of a restart.
@@ -154,7 +155,7 @@ class TerminalDisplay:
         self._live.start()
 
     def show(self, line: str, status: JobStatus) -> None:
-        self._live.update(Text(line, style=_COLOURS.get(status, "")), refresh=True)
+        self._live.update(Text(line, style=COLOURS.get(status.value, "")), refresh=True)
 
     def close(self) -> None:
         self._live.stop()

@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Final
 
@@ -26,10 +25,10 @@ from penstock.actors.command_line.common import (
     JobArgument,
     JsonOption,
     StorageOption,
-    console,
     join,
     named_job,
     print_json,
+    show,
     warn,
 )
 from penstock.actors.command_line.monitoring import metrics
@@ -38,6 +37,7 @@ from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.actors.command_line.web import ui
 from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.snapshot.plain_values import to_plain
 
 #: Group of the entry points of further commands; each names a function without arguments.
 COMMAND_GROUP: Final = "penstock.commands"
@@ -72,7 +72,7 @@ def list_jobs(
             [{**job.report.to_dict(), "state": job.state, "problem": job.problem or None} for job in known]
         )
     elif known:
-        console().print(jobs_table(job for job in known if not job.problem))
+        show(jobs_table(job for job in known if not job.problem))
         for job in known:
             if job.problem:
                 print(f"{job.report.job_id}: unreadable: {escaped(job.problem)}")
@@ -91,10 +91,8 @@ def status(
     report = named_job(job, address, storage).report()
     if as_json:
         print_json(report.to_dict())
-        return
-    shown = console()
-    for part in status_view(report):
-        shown.print(part)
+    else:
+        show(*status_view(report))
 
 
 @app.command()
@@ -165,7 +163,7 @@ def gc(
     join(address, None)
     done = collect(seconds, time.time(), dry_run=dry_run)
     if as_json:
-        print_json(asdict(done))
+        print_json(to_plain(done))
         return
     jobs = len(done.jobs) + len(done.unknown_jobs)
     print(

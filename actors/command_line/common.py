@@ -7,7 +7,7 @@ import sys
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
@@ -71,7 +71,10 @@ def warn(text: str) -> None:
     print(f"penstock: {text}", file=sys.stderr)
 
 
-def console() -> Console:
-    """Make a console, which is wide if the output is not a terminal."""
-    made = Console(highlight=False, markup=False, emoji=False)
-    return made if made.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)
+def show(*parts: RenderableType) -> None:
+    """Print to a console, which is wide if the output is not a terminal."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDE
+    for part in parts:
+        console.print(part)

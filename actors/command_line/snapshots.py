@@ -17,9 +17,9 @@ from penstock.actors.command_line.common import (
     JsonOption,
     StorageOption,
     TimeoutOption,
-    console,
     named_job,
     print_json,
+    show,
 )
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
 from penstock.runtime.checkpoint.recovery import open_snapshot
@@ -103,9 +103,7 @@ def checkpoints(
     if as_json:
         print_json([taken.to_dict() for taken in details])
     elif details:
-        shown = console()
-        for part in checkpoints_view(details):
-            shown.print(part)
+        show(*checkpoints_view(details))
     else:
         print("no checkpoints")
 
@@ -144,10 +142,8 @@ def inspect(
     summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)
     if as_json:
         print_json(summary.to_dict())
-        return
-    shown = console()
-    for part in snapshot_view(summary):
-        shown.print(part)
+    else:
+        show(*snapshot_view(summary))
 
 
 def restore(

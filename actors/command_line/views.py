@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.actors.client.jobs import KnownJob, short_ids
+from penstock.actors.client.progress import COLOURS
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover, failure_text
 from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.error_text import escaped
@@ -31,16 +32,7 @@ from penstock.runtime.state_processor.inspection import OperatorSummary, Snapsho
 #: Exceptions that Python raises for a time before the year 1 or after 9999.
 _NO_DATE: Final = (OverflowError, ValueError, OSError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_COLOURS: Final = {
-    "running": "green",
-    "finished": "green",
-    "restarting": "yellow",
-    "failing": "yellow",
-    "stopping": "yellow",
-    "cancelling": "yellow",
-    "failed": "red",
-    "lost": "red",
-}
+_COLOURS: Final = {**COLOURS, "lost": "red"}
 _CHECKPOINTS_SHOWN: Final = 10
 #: Maximum rows of the newest checkpoints, and of older failed checkpoints and savepoints.
 _HISTORY_SHOWN: Final = 100

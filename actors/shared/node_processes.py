@@ -117,12 +117,10 @@ def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
         ProcessLookupError: The process has already ended.
         ray.exceptions.GetTimeoutError: Its node has not sent the signal within a minute.
     """
-    if process.node_id == ray.get_runtime_context().get_node_id():
-        os.kill(process.pid, signal.SIGKILL)
-        return
-    on_its_node = NodeAffinitySchedulingStrategy(process.node_id, soft=False)
-    kill: Any = ray.remote(num_cpus=0)(_kill)
-    ray.get(kill.options(scheduling_strategy=on_its_node).remote(process.pid), timeout=_KILL_TIMEOUT)
+    if process.node_id == own_node():
+        _kill(process.pid)
+    else:
+        ray.get(task_on_node(process.node_id, _kill, process.pid), timeout=_KILL_TIMEOUT)
 
 
 def _kill(pid: int) -> None:

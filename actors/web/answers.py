@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from math import ceil, isfinite
 from typing import Any, Final
 
@@ -235,7 +234,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
     if subtask.statistics is not None:
         yield from _plain("", to_plain(subtask.statistics))
         for operator, counted in subtask.statistics.operators.items():
-            yield from _plain(f"{operator}.", {**asdict(counted), **counted.extra})
+            yield from _plain(f"{operator}.", {**to_plain(counted), **counted.extra})
             for name, gauge in counted.gauges.items():
                 yield f"{operator}.{name}", gauge.total  # one subtask's: the number that was set
             for name, histogram in counted.histograms.items():
@@ -243,7 +242,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
     if subtask.rates is not None:
         yield from _plain("rate.", to_plain(subtask.rates))
         for operator, rates in subtask.rates.operators.items():
-            yield from _plain(f"{operator}.rate.", asdict(rates))
+            yield from _plain(f"{operator}.rate.", to_plain(rates))
 
 
 def _plain(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -23,7 +23,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
 from typing import Any, Final, TypeAlias, TypeVar
 
 import ray
@@ -36,6 +35,7 @@ from penstock.actors.web.samples import Sample, Samples, lag_trend, sample_of
 from penstock.runtime.checkpoint.coordinator.history import CAPACITY, CheckpointRecords
 from penstock.runtime.errors import DeploymentError, PenstockError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.plain_values import to_plain
 
 _Key: TypeAlias = tuple[int, int, float]
 #: States that a checkpoint does not leave.
@@ -321,7 +321,7 @@ class JobLog:
             if is_wanted(line):
                 chosen.append(line)
         return {
-            "lines": list(map(asdict, chosen)),
+            "lines": to_plain(chosen),
             "next": max(number, start),
             "silent_nodes": silent,
         }

@@ -110,7 +110,7 @@ async def exceptions(server: WebServer, request: web.Request) -> Any:
 @_route("GET", f"{_JOB}/samples", "Its curves over the last hour", forms.SamplesAnswer)
 async def samples(server: WebServer, request: web.Request) -> Any:
     watcher = await server.watcher(request)
-    return {"samples": [sample.to_dict() for sample in watcher.samples.all()]}
+    return {"samples": to_plain(watcher.samples.all())}
 
 
 @_route("GET", f"{_JOB}/checkpoints", "Its checkpoints", forms.CheckpointsAnswer)
@@ -342,7 +342,7 @@ async def _send_reports(server: WebServer, watcher: JobWatcher, stream: web.Stre
             seen, quiet = watcher.version, 0.0
             await _send_report(stream, watcher)
             if watcher.newest_sample is not None:
-                await _send(stream, "sample", dumps(watcher.newest_sample.to_dict()).encode())
+                await _send(stream, "sample", dumps(to_plain(watcher.newest_sample)).encode())
         else:
             quiet += _LOOK
             if not watcher.is_answering:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.record.elements import END_OF_TIME
+from penstock.runtime.snapshot.plain_values import to_plain
 
 #: Seconds between two samples of the fine and the coarse ring, and the capacity of each.
 _FINE: Final = 1.0
@@ -47,9 +48,6 @@ class Sample:
     state_bytes: int | None = None
     checkpoint_bytes: int | None = None
     checkpoint_seconds: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def sample_of(report: JobReport, at: float) -> Sample:
@@ -147,7 +145,7 @@ class LagTrend:
         return f"is gone in about {_about(self.gone_in)}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "text": str(self)}
+        return {**to_plain(self), "text": str(self)}
 
 
 def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:

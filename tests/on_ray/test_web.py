@@ -20,7 +20,7 @@ from jobs.talking import remainder, talking_job
 from serving.client import PATIENCE, Client
 
 from penstock import DiscardSink, JobStatus, StreamEnvironment
-from penstock.actors.client.cluster import open_interfaces
+from penstock.actors.client import cluster
 from penstock.actors.web.routes import ROUTES, description
 from penstock.cluster import RayJobHandle
 
@@ -269,10 +269,10 @@ def test_a_run_shows_its_page_and_leaves_it_open(monkeypatch: pytest.MonkeyPatch
     env = StreamEnvironment("shown")
     env.from_collection("numbers", [1, 2, 3]).sink("out", DiscardSink())
     result = env.run(ui=True, progress=False)
-    (opened,) = open_interfaces()
+    (opened,) = cluster._OPEN
     try:
         assert f"job={result.job_id}" in opened.login
         assert Client(opened.address).get("/").status == 200
     finally:
         opened.close()
-    assert open_interfaces() == ()
+    assert cluster._OPEN == []
