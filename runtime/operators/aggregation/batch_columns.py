@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -26,8 +27,8 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 from penstock.runtime.state.column_table import ColumnTable
 
-#: Digits of decimals in state.
-_DIGITS: Final = 38
+#: Type of a value in state; decimals of one scale have the same type, with the maximum precision.
+_type_in_state: Final = partial(type_of_value, digits=38)
 #: Plain types, by the types that encode the same values in another way.
 _ENCODED: Final = {
     pa.large_string(): pa.string(),
@@ -194,11 +195,6 @@ def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
         return filtered_rows(batch, rows.tolist())
     mask, stamps = pa.array(rows), batch.timestamps
     return ArrowBatch(batch.batch.filter(mask), None if stamps is None else stamps.filter(mask))
-
-
-def _type_in_state(value: Any) -> pa.DataType:
-    """The type of a value; decimals of one scale have the same type, with the maximum precision."""
-    return type_of_value(value, digits=_DIGITS)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

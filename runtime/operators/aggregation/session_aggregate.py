@@ -107,7 +107,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
 
     def _add_in_order(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
         """Add rows to their sessions in their order; return whether each row is late."""
-        found = self._join(_Spans(self._keys.numbers_of(keys), stamps, stamps))
+        found = self._join(self._keys.numbers_of(keys), stamps, stamps)
         session = found.session[: len(stamps)]
         is_late = self._are_late(found)[session]
         if not is_late.all():
@@ -124,7 +124,7 @@ class SessionAggregateOperator(ColumnWindowOperator):
         partials = self._aggregation.partials({**keys, PANE: panes}, inputs)
         of_panes = {name: partials.column(name) for name in keys}
         numbers = self._keys.numbers_of(of_panes)
-        found = self._join(_Spans(numbers, moments_in(partials, _FIRSTS), moments_in(partials, _LASTS)))
+        found = self._join(numbers, moments_in(partials, _FIRSTS), moments_in(partials, _LASTS))
         session = found.session[: partials.num_rows]
         is_late = self._are_late(found)[session]
         if not is_late.all():
@@ -136,19 +136,20 @@ class SessionAggregateOperator(ColumnWindowOperator):
         late_panes = filtered({**of_panes, PANE: partials.column(PANE)}, late)
         return _are_among({**keys, PANE: panes}, late_panes)
 
-    def _join(self, spans: _Spans) -> JoinedSpans:
-        live = self._keys.slots_with(self._table.all_slots, spans.keys)
-        firsts = self._firsts(live)
+    def _join(self, keys: Numbers, firsts: Moments, lasts: Moments) -> JoinedSpans:
+        """Join spans with the live sessions of their keys, and move sessions whose start has changed."""
+        live = self._keys.slots_with(self._table.all_slots, keys)
+        starts = self._firsts(live)
         found = joined(
-            np.concatenate([spans.keys, self._keys.of(live)]),
-            np.concatenate([spans.firsts, firsts]),
-            np.concatenate([spans.lasts, self._lasts(live)]),
+            np.concatenate([keys, self._keys.of(live)]),
+            np.concatenate([firsts, starts]),
+            np.concatenate([lasts, self._lasts(live)]),
             self._gap,
         )
-        begin = found.firsts[found.session[len(spans.keys) :]]
-        moves = np.flatnonzero(begin != firsts)
+        begin = found.firsts[found.session[len(keys) :]]
+        moves = np.flatnonzero(begin != starts)
         if len(moves):
-            moves = moves[np.argsort(firsts[moves], kind="stable")]
+            moves = moves[np.argsort(starts[moves], kind="stable")]
             alike = self._table.alike(live[moves])
             moved = [self._aggregation.partials_of(self._table, live[moves][some]) for some in alike]
             self._table.delete(live[moves])
@@ -232,12 +233,6 @@ def _ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
     ranks = np.empty(len(numbers), np.int64)
     ranks[order] = np.arange(len(numbers))
     return numbers[order], ranks
-
-
-class _Spans(NamedTuple):
-    keys: Numbers
-    firsts: Moments
-    lasts: Moments
 
 
 class _KeysWithSessions:

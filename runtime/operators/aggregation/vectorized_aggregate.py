@@ -130,10 +130,6 @@ class VectorizedAggregate(ABC):
 AnyAggregate: TypeAlias = ColumnAggregate | VectorizedAggregate
 
 
-def has_merge(function: VectorizedAggregate) -> bool:
-    return type(function).merge is not VectorizedAggregate.merge
-
-
 #: Kinds of numpy types that state may have: booleans, whole numbers, floats.
 _KINDS: Final = "biuf"
 
@@ -268,7 +264,8 @@ class RowVectors(_Vectors, RowAggregate):
 
 def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
     """Adapt a user's function to columns; raises `ConfigurationError` for invalid declarations."""
-    return CombiningVectors(name, function) if has_merge(function) else RowVectors(name, function)
+    has_merge = type(function).merge is not VectorizedAggregate.merge
+    return CombiningVectors(name, function) if has_merge else RowVectors(name, function)
 
 
 def _columns_of(name: str, function: VectorizedAggregate) -> tuple[str, ...]:

@@ -24,7 +24,21 @@ _COUNT: Final = "count"
 _NEXT: Final = "next"
 
 
-class EventTimeTrigger(Trigger[Any]):
+class _CompositeTrigger(Trigger[Any]):
+    """Calls other triggers, which are `inner`."""
+
+    inner: tuple[Trigger[Any], ...]
+
+    @property
+    def can_merge(self) -> bool:
+        return all(part.can_merge for part in self.inner)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        for part in self.inner:
+            part.clear(window, ctx)
+
+
+class EventTimeTrigger(_CompositeTrigger):
     """Emits when event time has passed the window; the default of event-time windows.
 
     With an allowed lateness each late record makes the window emit again.
@@ -50,6 +64,7 @@ class EventTimeTrigger(Trigger[Any]):
     def __init__(self, early: Trigger[Any] | None = None, late: Trigger[Any] | None = None) -> None:
         self.early = None if early is None else _checked("early", early)
         self.late = None if late is None else _checked("late", late)
+        self.inner = tuple(part for part in (self.early, self.late) if part is not None)
 
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
@@ -72,21 +87,12 @@ class EventTimeTrigger(Trigger[Any]):
         part = self._part(window, ctx)
         return _CONTINUE if part is None else part.on_processing_time(time, window, ctx)
 
-    @property
-    def can_merge(self) -> bool:
-        return all(part.can_merge for part in (self.early, self.late) if part is not None)
-
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
         if not _is_over(window, ctx):
             ctx.register_event_time_timer(window.max_timestamp)
         part = self._part(window, ctx)
         if part is not None:
             part.on_merge(window, ctx)
-
-    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        for part in (self.early, self.late):
-            if part is not None:
-                part.clear(window, ctx)
 
     def _part(self, window: TimeWindow, ctx: TriggerContext) -> Trigger[Any] | None:
         return self.late if _is_over(window, ctx) else self.early
@@ -248,11 +254,12 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
             ctx.state(_NEXT).clear()
 
 
-class PurgingTrigger(Trigger[Any]):
+class PurgingTrigger(_CompositeTrigger):
     """Deletes the contents of a window whenever `trigger` emits, so that each record is emitted once."""
 
     def __init__(self, trigger: Trigger[Any]) -> None:
         self.trigger = _checked("trigger", trigger)
+        self.inner = (self.trigger,)
 
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
@@ -265,15 +272,8 @@ class PurgingTrigger(Trigger[Any]):
     def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
         return _purged(self.trigger.on_processing_time(time, window, ctx))
 
-    @property
-    def can_merge(self) -> bool:
-        return self.trigger.can_merge
-
     def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
         self.trigger.on_merge(window, ctx)
-
-    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
-        self.trigger.clear(window, ctx)
 
     @property
     def shape(self) -> str:
@@ -291,13 +291,8 @@ def parts_of(trigger: Trigger[Any]) -> Iterator[Trigger[Any]]:
         [PurgingTrigger(CountTrigger(5)), CountTrigger(5)]
     """
     yield trigger
-    inner: tuple[Trigger[Any] | None, ...] = ()
-    if isinstance(trigger, PurgingTrigger):
-        inner = (trigger.trigger,)
-    elif isinstance(trigger, EventTimeTrigger):
-        inner = trigger.early, trigger.late
-    for part in inner:
-        if part is not None:
+    if isinstance(trigger, _CompositeTrigger):
+        for part in trigger.inner:
             yield from parts_of(part)
 
 
