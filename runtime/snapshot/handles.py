@@ -88,12 +88,14 @@ class SavedState:
         is_declared: Whether the function's class declared the state; else it was requested at run time.
         has_stamps: Whether the state has a TTL: each entry is a pair of the time of its last use and its
             value.
+        time: `processing` or `event`, the time of the stamps; empty when unknown, as in a state made of rows.
     """
 
     name: str
     kind: str
     is_declared: bool = False
     has_stamps: bool = False
+    time: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def _saved_states(state: OperatorState) -> dict[str, list[Any]]:
 
 
 def _encode_states(states: Iterable[SavedState]) -> dict[str, list[Any]]:
-    return {saved.name: [saved.kind, saved.is_declared, saved.has_stamps] for saved in states}
+    return {saved.name: [saved.kind, saved.is_declared, saved.has_stamps, saved.time] for saved in states}
 
 
 def _lists(state: OperatorState) -> dict[str, list[Any]]:
@@ -275,7 +275,13 @@ def _decode_types(names: object) -> Types:
 def _decode_saved_states(states: object) -> tuple[SavedState, ...]:
     # Later versions may add fields behind a state's kind and declaration.
     every = sorted((text(name), items(saved)) for name, saved in mapping(states).items())
-    return tuple(SavedState(name, text(saved[0]), *map(bool, saved[1:3])) for name, saved in every)
+    return tuple(_decode_saved_state(name, *saved[:4]) for name, saved in every)
+
+
+def _decode_saved_state(
+    name: str, kind: object, is_declared: object = False, has_stamps: object = False, time: object = ""
+) -> SavedState:
+    return SavedState(name, text(kind), bool(is_declared), bool(has_stamps), text(time))
 
 
 def _decode_master_state(item: object) -> MasterState:

@@ -35,6 +35,7 @@ from penstock.runtime.state.declared_state import (
 )
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.time_to_live import StateTtl
 
 
 class KnownStates:
@@ -72,7 +73,8 @@ class KnownStates:
         if declaration.types:
             self._declare_types(declaration, table)
         name, kind = declaration.name, declaration.kind
-        self._states[name] = SavedState(name, kind, is_declared, declaration.ttl is not None)
+        time = "" if declaration.ttl is None else declaration.ttl.time
+        self._states[name] = SavedState(name, kind, is_declared, declaration.ttl is not None, time)
 
     def _declare_types(self, declaration: KeyedState, table: StateTable) -> None:
         types = declaration.types
@@ -100,13 +102,24 @@ class KnownStates:
             if new is not value:
                 table.put(entry, new if table.lifetime is None else (cell[0], new))
 
-    def without_stamps(self, handle: KeyedStateHandle) -> set[str]:
-        """Return the states with a TTL whose entries in this handle were saved before they had it."""
-        stamped = {state.name for state in handle.states if state.has_stamps}
-        return {name for name, state in self._states.items() if state.has_stamps} - stamped
+    def without_stamps(self, handle: KeyedStateHandle) -> dict[str, bool]:
+        """Return the states with a TTL that this handle was saved without, or in another time.
+
+        By name: whether the entries have stamps of another time.
+        """
+        saved = {state.name: state for state in handle.states if state.has_stamps}
+        return {
+            name: name in saved
+            for name, state in self._states.items()
+            if state.has_stamps and (name not in saved or _differ(state.time, saved[name].time))
+        }
 
     def has_stamps(self, name: str) -> bool:
         return name in self._states and self._states[name].has_stamps
+
+    def has_other_time(self, name: str, ttl: StateTtl) -> bool:
+        """Return whether a state has stamps of another time than `ttl` uses."""
+        return self.has_stamps(name) and _differ(self._states[name].time, ttl.time)
 
     def is_nested(self, name: str) -> bool:
         return name in self._states and self._states[name].kind in ("list", "map")
@@ -147,8 +160,13 @@ def states_in(handles: Iterable[KeyedStateHandle]) -> dict[str, SavedState]:
             kind=state.kind or known.kind,
             is_declared=state.is_declared or known.is_declared,
             has_stamps=state.has_stamps or known.has_stamps,
+            time=state.time or known.time,
         )
     return found
+
+
+def _differ(time: str, other: str) -> bool:
+    return bool(time and other and time != other)
 
 
 def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:

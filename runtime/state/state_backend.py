@@ -144,10 +144,11 @@ class KeyedStateBackend(ABC):
         if table.lifetime is not None:
             return
         has_stamps = self._known.has_stamps(table.name)
+        if has_stamps and (ttl is None or self._known.has_other_time(table.name, ttl)):
+            table.remove_stamps()
+            has_stamps = False
         if ttl is not None:
             table.add_stamps(self.lifetime_class(ttl, self.time), has_stamps=has_stamps)
-        elif has_stamps:
-            table.remove_stamps()
 
     def rename(self, declaration: KeyedState) -> None:
         """Rename a restored state that still has the name `renamed_from`; call before any `bind`."""
@@ -273,7 +274,8 @@ class KeyedStateBackend(ABC):
             try:
                 for block in blocks:
                     if block.table in without_stamps and isinstance(block, RowBlock) and block.values:
-                        block.values[:] = [(None, value) for value in block.values]
+                        is_cell = without_stamps[block.table]
+                        block.values[:] = [(None, value[1] if is_cell else value) for value in block.values]
                     self._put_block(block)
             except TypeError as error:
                 raise unusable_key(file, error) from error

@@ -206,7 +206,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def _delete_reappearing(self, name: str, ttl: StateTtl | None) -> None:
         """Delete entries that had expired when saved, unless the current TTL also hides them."""
-        now_expired = None if ttl is None else ScannedLifetime(ttl, self.time).expired_before()
+        now_expired = None
+        if ttl is not None and not self._known.has_other_time(name, ttl):
+            now_expired = ScannedLifetime(ttl, self.time).expired_before()
         if any(now_expired is None or rows.latest > now_expired for rows in self._expired_rows.get(name, ())):
             self._delete_expired(name)
         self._expired_rows.pop(name, None)
@@ -324,12 +326,16 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
 
     def _add_missing_stamps(self, part: KeyedStateHandle) -> None:
         kept = part.key_groups.intersection(self.key_groups)
-        for name in self._known.without_stamps(part):
+        for name, is_cell in self._known.without_stamps(part).items():
+            self._delete_expired(name)
             rows = self._rows_of(name, nested=self._known.is_nested(name))
             for group in range(kept.first, kept.last + 1):
                 for some in _batches(self._database.scan(rows.begin(group))):
                     entries = [rows.decode(row, data) for row, data in some]
-                    self._database.write(rows.encode(key, sub, (None, value)) for key, sub, value in entries)
+                    self._database.write(
+                        rows.encode(key, sub, (None, value[1] if is_cell else value))
+                        for key, sub, value in entries
+                    )
 
     def _check_keys(self) -> None:
         """Refuse keys whose class has changed; checks the first entries of each key group of each table."""

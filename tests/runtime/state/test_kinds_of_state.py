@@ -10,7 +10,15 @@ import pytest
 from either_backend import ALL, new_backend
 from heap_setup import Files, take
 
-from penstock import AggregateFunction, AggregatingState, ListState, MapState, ReducingState, ValueState
+from penstock import (
+    AggregateFunction,
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    StateTtl,
+    ValueState,
+)
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError, StateMismatchError
 from penstock.runtime.operators.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.runtime.record.elements import SnapshotKind
@@ -89,12 +97,23 @@ def test_the_list_that_get_returns_is_a_copy() -> None:
     [
         (ValueState(name="s"), ValueState(name="s", ttl=100)),
         (ValueState(name="s", ttl=100), ValueState(name="s")),
+        (ValueState(name="s", ttl=100), ValueState(name="s", ttl=StateTtl(100, time="event"))),
+        (ValueState(name="s", ttl=StateTtl(100, time="event")), ValueState(name="s", ttl=100)),
         (ListState(name="s"), ListState(name="s", ttl=100)),
         (ListState(name="s", ttl=100), ListState(name="s")),
         (ValueState(int, name="s"), ValueState(str, name="s", migrate=str)),
         (ValueState(name="s"), ValueState(str, name="s", migrate=str)),
     ],
-    ids=["adds a TTL", "removes a TTL", "adds to a list", "removes from a list", "migrates", "adds a type"],
+    ids=[
+        "adds a TTL",
+        "removes a TTL",
+        "to event time",
+        "to processing time",
+        "adds to a list",
+        "removes from a list",
+        "migrates",
+        "adds a type",
+    ],
 )
 @pytest.mark.parametrize("savepoint", [False, True])
 def test_a_state_that_only_some_subtasks_used_since_its_declaration_changed_is_restored_by_others(
@@ -105,6 +124,7 @@ def test_a_state_that_only_some_subtasks_used_since_its_declaration_changed_is_r
     handles = []
     for number, half in enumerate(halves):
         old = new_backend(own=half, clock=ManualClock())
+        old.time.advance(1)
         state = old.bind(before)
         for key in range(30):
             if key_group_of(key, 128) in half:

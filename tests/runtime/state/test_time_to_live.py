@@ -329,6 +329,33 @@ def test_a_state_that_loses_its_ttl_keeps_what_it_has(kind: Any) -> None:
     assert backend.contents("s") == expected
 
 
+@pytest.mark.parametrize("kind", [ValueState, ListState])
+def test_a_ttl_in_another_time_begins_with_the_restore(kind: Any) -> None:
+    """A stamp of one time means nothing in the other: the values would expire at once, or never."""
+    clock, files = ManualClock(), Files()
+    event, processing = kind(name="s", ttl=StateTtl(10, time="event")), kind(name="s", ttl=10)
+    backend, state = bound(clock, event)
+    backend.time.advance(5 * SECOND)
+    state.add(1) if kind is ListState else state.update(1)
+    expected = backend.contents("s")
+
+    backend, _ = again(clock, take(backend, files, 1, -1), files, processing)
+    assert backend.contents("s") == expected
+    backend.sweep(10)
+    handle = take(backend, files, 2, -1)
+    clock.advance(9)
+    assert again(clock, handle, files, processing)[0].contents("s") == expected
+    back, _ = again(clock, handle, files, event)
+    assert back.contents("s") == expected
+    back.sweep(10)
+    back.time.advance(15 * SECOND - 1)
+    assert back.contents("s") == expected
+    back.time.advance(15 * SECOND)
+    assert back.contents("s") == {}
+    clock.advance(1)
+    assert again(clock, handle, files, processing)[0].contents("s") == {}
+
+
 def test_values_with_a_ttl_are_checked_and_migrated() -> None:
     clock, files = ManualClock(), Files()
     backend, count = bound(clock, ValueState(str, name="count", ttl=10))
