@@ -7,5 +7,5 @@
 - `execution_graph`: lays out subtasks and channels; `aligned_edges`: where barriers never overtake.
 - `executor`: the port to the system that runs a job, and a program's handle of a running job.
 
-Imports `operators`, `config` and what lies below; never `network` or `checkpoint`.
+Imports `operators`, `config` and lower rooms; never `network` or `checkpoint`.
 """

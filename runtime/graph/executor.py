@@ -53,7 +53,7 @@ class JobStatistics(NearestMembers):
         restarts: Number of restarts after failures, without rescales.
         completed_checkpoints: Completed checkpoints of all attempts. Those of the last two seconds before a
             JobMaster's death may be missing.
-        failed_checkpoints: Failed or aborted checkpoints, counted likewise.
+        failed_checkpoints: Failed or aborted checkpoints of all attempts, with the same exception.
         last_checkpoint_id: The newest completed checkpoint; `None` without any.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
     """
@@ -174,7 +174,7 @@ class JobHandle(Protocol):
         """Take a checkpoint besides the periodic ones, and wait until it is complete.
 
         Args:
-            full: Write all state anew, so that the checkpoint names no file of an earlier one.
+            full: Write all state again, so that the checkpoint refers to no file of an earlier one.
 
         Raises:
             CheckpointError: The checkpoint failed; the message says why.
@@ -232,7 +232,7 @@ class JobHandle(Protocol):
             **operators: The same, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
-            RescaleError: The job continues as it was; the message says why.
+            RescaleError: The job continues at its old parallelism; the message says why.
         """
         ...
 

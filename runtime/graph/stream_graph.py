@@ -73,8 +73,8 @@ class StreamNode:
     Attributes:
         kind: Name of the API's method: `map`, `source`.
         operator: The operator as it is deployed, except for an id that the user did not choose.
-        makes_watermarks: Whether event time begins anew with the operator.
-        num_cpus: The user's choice; `None` takes the chain's. `num_gpus` and `resources` likewise.
+        makes_watermarks: Whether the operator replaces upstream watermarks by its own.
+        num_cpus: The user's choice; `None` takes the chain's, as for `num_gpus` and `resources`.
         start_new_chain: Never chain it to its producer.
         disable_chaining: Never chain it to another operator.
     """

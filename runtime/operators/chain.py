@@ -219,7 +219,7 @@ class OperatorChain:
         return {operator: raw for operator, raw in found.items() if raw}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Let the source's system and the sinks commit what the checkpoint covers."""
+        """Notify the source and all operators of a completed checkpoint; sinks commit."""
         if self._source is not None and permit.checkpoint_id is not None:
             self._source[1].notify_checkpoint_complete(permit.checkpoint_id)
         self._call_all(lambda operator: operator.notify_checkpoint_complete(permit))

@@ -96,7 +96,7 @@ class UserCoordinatorProvider(CoordinatorProvider):
     def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
         made: object = self._operator.coordinator(context)
         if not isinstance(made, OperatorCoordinator):
-            msg = f"coordinator returned {short_repr(made)}, which is no OperatorCoordinator"
+            msg = f"coordinator returned {short_repr(made)}; return an OperatorCoordinator"
             raise PenstockError(msg)
         return made
 
@@ -327,8 +327,8 @@ class CoordinatorHost(OperatorCoordinator):
             return self._codec.loads(state), [(int(subtask), bytes(event)) for subtask, event in events]
         except (PenstockError, TypeError, ValueError) as error:
             msg = (
-                f"{self._location}: the state of its coordinator can't be read: {error}. Keep classes of "
-                "values under the names that they had, or give the operator a new id"
+                f"{self._location}: the state of its coordinator can't be read: {error}. Keep the "
+                "names of the classes of its values, or give the operator a new id"
             )
             raise CorruptSnapshotError(msg) from error
 

@@ -111,7 +111,7 @@ class OperatorCoordinatorContext(Protocol):
 class OperatorCoordinator:
     """Base of coordinators: those of Penstock and those of users' operators (`HasCoordinator`).
 
-    A coordinator of a user's operator is made anew for each attempt. Its calls come in this order:
+    Each attempt has a new coordinator of a user's operator. Its calls come in this order:
     `reset_to_checkpoint`, `start`, then the others; `close` is the last one.
     """
 

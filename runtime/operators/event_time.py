@@ -273,7 +273,7 @@ class WatermarkProgress:
         made = strategy.generator()
         if not isinstance(made, WatermarkGenerator):
             msg = (
-                f"for_generator: the function gave {short_repr(made)} of type {type(made).__name__}; "
+                f"for_generator: the function returned {short_repr(made)} of type {type(made).__name__}; "
                 "derive the class of a generator from WatermarkGenerator"
             )
             raise PenstockError(msg)

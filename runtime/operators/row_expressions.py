@@ -318,6 +318,6 @@ def _refuse_others(rows: Sequence[Any], kind: str) -> None:
         if not isinstance(row, dict):
             msg = (
                 f"{kind} needs Arrow batches or rows that are dicts, and got {short_repr(row)} "
-                f"of type {type(row).__name__}; use a function, or put a map before it"
+                f"of type {type(row).__name__}; use a function, or call map before it"
             )
             raise ExpressionError(msg)

@@ -229,8 +229,8 @@ class Source(Protocol[T_co]):
     """An input of a job. The object itself is pickled and sent to the subtasks.
 
     A source whose code never changes or keeps a returned record may have an attribute `only_reads = True`.
-    If all functions of the subtask also only read, no record is copied. A reader that makes each record
-    anew may have `makes_new_records = True`: its rows are never copied.
+    If all functions of the subtask also only read, no record is copied. A reader that creates each record
+    may have `makes_new_records = True`: its rows are never copied.
     """
 
     def splits(self, parallelism: int) -> Sequence[Any]:

@@ -67,7 +67,7 @@ class RequestedSplits(Generic[T]):
         self._progress = SplitProgress(())
         self._is_asking = False
         self._no_more = False
-        #: Whether the reader that was polled last makes each record anew.
+        #: Whether the reader that was polled last makes new records.
         self.makes_new_records = False
 
     def poll(self, max_rows: int) -> Polled[T]:

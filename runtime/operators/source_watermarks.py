@@ -35,7 +35,7 @@ Alignment never stops a source permanently:
   If it has nothing to read, idleness lets the others continue.
 * Barriers don't wait: a source takes barriers even while it is paused and does not poll.
 
-A pause is not part of a snapshot. A source may exceed its drift by what it reads between a report and its
+A pause is not part of a snapshot. A source may exceed its drift by the records between a report and its
 answer, or while another subtask is being restarted.
 """
 
@@ -268,9 +268,7 @@ class SourceWatermarks:
     def _observe(self, polled: Polled[Any], *, has_splits: bool) -> Polled[Any]:
         assert polled.batch is not None, "only records are observed"
         if has_splits and polled.split is None:
-            msg = (
-                "a reader with `split_progress` says of each batch which split it is from: Polled(split=...)"
-            )
+            msg = "a reader with `split_progress` must name the split of each batch: Polled(split=...)"
             raise PenstockError(msg)
         split = polled.split if has_splits else None
         self._at_work = None

@@ -290,7 +290,7 @@ def _iterable(name: str, result: Any) -> Iterable[Any]:
 
 def _no_batch(name: str, output: Any, *, makes_watermarks: bool) -> str:
     if isinstance(output, Watermark):
-        return f"{name} yielded a Watermark, but its class does not say makes_watermarks = True"
+        return f"{name} yielded a Watermark, but its class does not set makes_watermarks = True"
     also = " or Watermark" if makes_watermarks else ""
     what = f"{short_repr(output)} of type {type(output).__name__}"
     hint = "" if isinstance(output, Tagged) else "; for records, yield RowBatch([record, ...])"

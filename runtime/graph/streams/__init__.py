@@ -6,5 +6,5 @@
 - `graph_builder`: adds operators, and makes their streams, which avoids circular imports.
 - `checked_call`: explains invalid calls, with the user's line; the options of operators.
 
-Imports the other files of `graph` and what lies below them.
+Imports the other files of `graph` and lower rooms.
 """

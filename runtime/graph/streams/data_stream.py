@@ -212,7 +212,7 @@ class DataStream(RecordOperations[T_co]):
         for number, other in enumerate(others, 1):
             if not isinstance(other, DataStream):
                 hint = "; call key_by after the union" if type(other).__name__ == "KeyedStream" else ""
-                refuse(f"union: argument {number} is no DataStream but {other!r:.80}{hint}")
+                refuse(f"union: argument {number} is not a DataStream but {other!r:.80}{hint}")
             if other._builder is not self._builder:
                 refuse(f"union: argument {number} is a stream of another StreamEnvironment")
             inputs += other._inputs

@@ -211,10 +211,10 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.key_by(5), "key_by needs a function, not 5"),
         (lambda s, sink: s.key_by([]), r"key_by: a key is named by columns, key_by\("),
         (lambda s, sink: s.key_by(["a", "a"]), "key_by: .* and here is 'a' twice"),
-        (lambda s, sink: s.union(3), "argument 1 is no DataStream but 3$"),
+        (lambda s, sink: s.union(3), "argument 1 is not a DataStream but 3$"),
         (
             lambda s, sink: s.union(s, s.key_by(abs)),
-            "argument 2 is no DataStream but .*key_by after",
+            "argument 2 is not a DataStream but .*key_by after",
         ),
         (
             lambda s, sink: s.union(StreamEnvironment().from_collection("in", [1])),

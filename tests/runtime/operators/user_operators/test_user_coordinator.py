@@ -342,7 +342,7 @@ def test_an_event_or_a_state_that_can_not_be_encoded_names_the_operator() -> Non
 
 def test_what_is_no_coordinator_is_refused() -> None:
     setup = Setup(lambda context: 7)
-    assert "coordinator returned 7, which is no OperatorCoordinator" in str(setup.context.failures[0])
+    assert "coordinator returned 7; return an OperatorCoordinator" in str(setup.context.failures[0])
 
 
 def test_a_state_that_can_not_be_read_names_the_operator() -> None:

@@ -181,7 +181,7 @@ def test_watermarks_are_for_operators_that_declare_them() -> None:
 
     with (
         OperatorHarness.of(plain(Yields(Watermark(5)))) as harness,
-        pytest.raises(OperatorError, match="does not say makes_watermarks = True"),
+        pytest.raises(OperatorError, match="does not set makes_watermarks = True"),
     ):
         harness.push([1])
     with OperatorHarness.of(plain(Marks(RowBatch([1]), Watermark(5)))) as harness:
