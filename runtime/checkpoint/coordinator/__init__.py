@@ -8,7 +8,9 @@
 - `pending_checkpoint`: one running checkpoint and its acknowledgements.
 - `completion`: metadata, record, and notification of a completed checkpoint.
 - `operator_states`: the state of a completed checkpoint, also of finished subtasks.
-- `aborts`: aborted checkpoints, and the decision whether they fail the job.
+- `aborts`: aborted checkpoints.
+- `failures`: the decision whether failed checkpoints fail the job.
+- `parts`: the collaborators that starts, completions and aborts share.
 - `files`: files of completed checkpoints, and deletion.
 - `history`: checkpoints for display.
 

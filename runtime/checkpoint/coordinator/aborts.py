@@ -1,150 +1,29 @@
-"""Aborts of checkpoints, and the decision whether they fail the job.
+"""Aborts of checkpoints.
 
-`CheckpointAborts`: a checkpoint fails as a whole. Its files are deleted, all participants are notified, its
+A checkpoint fails as a whole. Its files are deleted, all participants are notified, its
 request is answered, and the failure is counted. A start that is in progress ends with its checkpoint, so a
 hook that never answers costs one checkpoint.
-
-`CheckpointFailureManager` (Flink's class) counts failures *in a row*, each checkpoint once. Only failures
-that concern the health of the job count: the checkpoint expired, a subtask could not take it, or it could not
-be written. Aborts because of a restart or a newer completed checkpoint do not count. Flink 1.11 counts the
-first two reasons only. Its later versions count all, and so does this class by default. A savepoint counts
-only if a subtask could not take it, because then a restart may help.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles, oldest_base
-from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.files import oldest_base
+from penstock.runtime.checkpoint.coordinator.parts import TAKEN_OVER, CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint, PendingState
-from penstock.runtime.checkpoint.coordinator.plan import (
-    TAKEN_OVER,
-    CheckpointPlanner,
-    CoordinatorGateway,
-    ServedAttempt,
-)
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointRequest,
-    CheckpointRequests,
 )
-from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import Semantics
-from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.time.durations import as_seconds
 
-#: Reasons that Flink 1.11 counts.
-COUNTED_IN_FLINK_1_11: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.CHECKPOINT_EXPIRED})
-
-#: Reasons that a job counts.
-COUNTED_REASONS: Final = COUNTED_IN_FLINK_1_11 | {
-    Reason.TASK_CHECKPOINT_FAILURE,
-    Reason.TRIGGER_CHECKPOINT_FAILURE,
-    Reason.FINALIZE_CHECKPOINT_FAILURE,
-}
-
-#: Reasons that count for savepoints too, because a subtask has failed.
-COUNTED_FOR_SAVEPOINTS: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.TASK_CHECKPOINT_FAILURE})
-
-#: Reasons that fail a request before any subtask was notified of the checkpoint.
-BEFORE_THE_TASKS: Final = frozenset(
-    {
-        Reason.PERIODIC_SCHEDULER_SHUTDOWN,
-        Reason.TOO_MANY_CONCURRENT_CHECKPOINTS,
-        Reason.TOO_MANY_CHECKPOINT_REQUESTS,
-        Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
-        Reason.NOT_ALL_REQUIRED_TASKS_RUNNING,
-        Reason.EXCEPTION,
-    }
-)
-
-#: Number of failed checkpoints whose ids are kept, so that none counts twice.
-REMEMBERED_FAILURES: Final = 100
-
-
-class CheckpointFailureManager:
-    """Counts failures and decides when the job must fail; `None` tolerates any number in a row.
-
-    Example:
-        >>> manager = CheckpointFailureManager(1)
-        >>> manager.failed(Reason.CHECKPOINT_EXPIRED, 1), manager.failed(Reason.CHECKPOINT_EXPIRED, 2)
-        (False, True)
-    """
-
-    def __init__(
-        self, tolerable_failures: int | None, counted_reasons: frozenset[Reason] = COUNTED_REASONS
-    ) -> None:
-        self._tolerable = tolerable_failures
-        self._counted_reasons = counted_reasons
-        self._counted_ids: deque[int] = deque(maxlen=REMEMBERED_FAILURES)
-        self.in_a_row = 0
-        self._completed_id = -1
-
-    def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
-        """Count a failure (id -1 without an id); return whether the job must fail, which resets the count."""
-        if not self._counts(reason, checkpoint_id, is_savepoint=is_savepoint):
-            return False
-        if checkpoint_id >= 0:
-            self._counted_ids.append(checkpoint_id)
-        self.in_a_row += 1
-        if self._tolerable is None or self.in_a_row <= self._tolerable:
-            return False
-        self._clear()
-        return True
-
-    def sync_savepoint_failed(self, reason: Reason | None) -> bool:
-        """Whether the failure of a synchronous savepoint fails the job, as subtasks may wait for it."""
-        return reason not in BEFORE_THE_TASKS
-
-    def succeeded(self, checkpoint_id: int = -1) -> None:
-        """Reset the count; failures of checkpoints older than this (-1 for unknown) no longer count."""
-        self._completed_id = max(self._completed_id, checkpoint_id)
-        self._clear()
-
-    def _counts(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool) -> bool:
-        if reason not in self._counted_reasons or (is_savepoint and reason not in COUNTED_FOR_SAVEPOINTS):
-            return False
-        is_late = 0 <= checkpoint_id < self._completed_id
-        return not is_late and checkpoint_id not in self._counted_ids
-
-    def _clear(self) -> None:
-        self.in_a_row = 0
-        self._counted_ids.clear()
-
-
 #: Maximum number of missing parts that the failure of an expired checkpoint names.
 _NAMED: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorParts:
-    """The collaborators that starts, completions and aborts of a job's checkpoints share.
-
-    Attributes:
-        pending: The running checkpoints by id.
-        fail_job: Called with the cause after too many failures.
-    """
-
-    config: Checkpointing
-    pending: dict[int, PendingCheckpoint]
-    served: ServedAttempt
-    requests: CheckpointRequests
-    planner: CheckpointPlanner
-    gateway: CoordinatorGateway
-    files: CheckpointFiles
-    history: CheckpointHistory
-    failures: CheckpointFailureManager
-    coordinators: OperatorCoordinators
-    clock: Clock
-    semantics: Semantics
-    fail_job: Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)

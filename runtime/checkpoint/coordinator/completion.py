@@ -22,7 +22,7 @@ from functools import partial
 from typing import TypeAlias
 
 from penstock.runtime.checkpoint.completed_store import split_retained
-from penstock.runtime.checkpoint.coordinator.aborts import CheckpointAborts, CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.aborts import CheckpointAborts
 from penstock.runtime.checkpoint.coordinator.files import oldest_base
 from penstock.runtime.checkpoint.coordinator.operator_states import (
     CarriedStateError,
@@ -30,11 +30,12 @@ from penstock.runtime.checkpoint.coordinator.operator_states import (
     completed_checkpoint,
     left_behind,
 )
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint, PendingState
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnknownError
-from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener

@@ -39,23 +39,23 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.coordinator.aborts import (
     AbortCallbacks,
     CheckpointAborts,
-    CheckpointFailureManager,
-    CoordinatorParts,
 )
 from penstock.runtime.checkpoint.coordinator.completion import (
     CheckpointCompletions,
     CheckpointFinalizer,
     Finalize,
 )
+from penstock.runtime.checkpoint.coordinator.failures import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, WriteProbe
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorGateway, CoordinatorParts, ServedAttempt
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     MessageOutcome,
     PendingCheckpoint,
     PendingState,
 )
-from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, CoordinatorGateway, ServedAttempt
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointRequest,

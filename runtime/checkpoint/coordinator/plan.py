@@ -11,18 +11,14 @@ until then, because a receiver that begins a checkpoint without a barrier must h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
 
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.config.job_config import Semantics
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import CurrentGraph
-from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.restore import finished_on_restore
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import OperatorState
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -163,50 +159,3 @@ class CheckpointPlanner:
         gone = frozenset(finished)
         trigger = tuple(s for s in running if self.graph.senders[s] <= gone or s in self._data_ended)
         return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))
-
-
-#: The answer of a JobMaster that was replaced.
-TAKEN_OVER: Final = CheckpointFailed(
-    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
-)
-
-_NOT_RUNNING: Final = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
-
-
-class CoordinatorGateway(Protocol):
-    """Calls of the coordinator to subtasks of an attempt.
-
-    No call blocks, or calls the coordinator back before it returns.
-    """
-
-    def trigger_checkpoint(
-        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
-    ) -> None: ...
-
-    def notify_checkpoint_complete(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
-
-    def notify_checkpoint_aborted(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
-
-
-@dataclass(slots=True)
-class ServedAttempt:
-    """The attempt whose checkpoints are taken; without one, `refusal` answers requests.
-
-    `next_id` is larger than the id of every checkpoint so far.
-    """
-
-    number: int | None = None
-    refusal: CheckpointFailed = field(default=_NOT_RUNNING)
-    next_id: int = 1
-
-    def begin(self, number: int, highest_id: int) -> None:
-        """Serve another attempt, with ids behind `highest_id`."""
-        self.number = number
-        self.next_id = max(self.next_id, highest_id + 1)
-
-    def has_begun(self, checkpoint_id: int) -> bool:
-        return checkpoint_id < self.next_id

@@ -24,11 +24,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.aborts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.location import PastAttemptError, WriteProbe
+from penstock.runtime.checkpoint.coordinator.parts import TAKEN_OVER, CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import (
-    TAKEN_OVER,
     CheckpointPlan,
 )
 from penstock.runtime.checkpoint.coordinator.requests import (

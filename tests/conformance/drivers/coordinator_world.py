@@ -10,12 +10,12 @@ from drivers.differences import Event
 from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.coordinator.aborts import (
+from penstock.runtime.checkpoint.coordinator.completion import FinalizeOutcome, complete_checkpoint
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.failures import (
     COUNTED_IN_FLINK_1_11,
     CheckpointFailureManager,
 )
-from penstock.runtime.checkpoint.coordinator.completion import FinalizeOutcome, complete_checkpoint
-from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.plan import (
     CheckpointPlan,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.runtime.checkpoint.coordinator.aborts import (
+from penstock.runtime.checkpoint.coordinator.failures import (
     COUNTED_IN_FLINK_1_11,
     CheckpointFailureManager,
 )

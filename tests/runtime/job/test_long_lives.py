@@ -8,7 +8,7 @@ import pytest
 from prompt_runner import PromptRunner
 from small_graphs import read_and_count
 
-from penstock.runtime.checkpoint.coordinator.aborts import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.failures import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import REMEMBERED_ENDS
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.aborts import (
+from penstock.runtime.checkpoint.coordinator.failures import (
     COUNTED_IN_FLINK_1_11,
     COUNTED_REASONS,
     CheckpointFailureManager,
