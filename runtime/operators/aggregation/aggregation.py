@@ -121,7 +121,7 @@ class Aggregation:
 
     @property
     def pair_columns(self) -> Mapping[str, str]:
-        """Results whose state has pairs of key and value: the column of the value in their table."""
+        """Column of the value in the table of pairs of key and value, by the results that need such pairs."""
         return {name: f.column + OF for name, f in self._by_row.items() if f.of_new_pairs}
 
     def and_also(self, functions: Mapping[str, AnyAggregate]) -> Aggregation:
@@ -185,8 +185,7 @@ class Aggregation:
         the same as with `partials` and `merge`, apart from the order of additions.
 
         Returns:
-            The slots that were touched, each once. `None` without any change if a function does not support
-            it.
+            The slots that were touched, each once; `None`, without any change, if a function can't do this.
         """
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._combining.items()}
         columns = dict(keys)

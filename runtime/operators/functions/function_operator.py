@@ -48,7 +48,7 @@ class FunctionOperator(Operator):
     def __init__(self, function: Callable[..., Any] | FunctionClass) -> None:
         self._class = function if isinstance(function, FunctionClass) else None
         self._made: Any = None  # the user's object whose methods `snapshot` and `close` are called
-        self._beside: str | None = None  # location of another method of the user while it runs
+        self._running_method: str | None = None  # location of another method of the user while it runs
         self._function: Callable[..., Any] = _not_made if isinstance(function, FunctionClass) else function
         self._cursor = RecordCursor()
         self._emission = Emission.AT_ONCE
@@ -57,29 +57,29 @@ class FunctionOperator(Operator):
 
     def open(self, context: OperatorContext) -> None:
         if self._class is not None:
-            self._beside = f"constructor {self._class.where}"
+            self._running_method = f"constructor {self._class.where}"
             self._function = self._made = self._class.make()
-            self._beside = None
+            self._running_method = None
             context.lists.bind_declared(self._made)
         check_function(self.kind, self._function, takes_generators=self.takes_generators)
-        functions = () if self._class is None else (self._function,)  # an object, which may keep what it gets
+        functions = () if self._class is None else (self._function,)  # an object, which may keep records
         self._emission = Emission.of((*self._functions, *functions), isolates=self.isolates)
         if hasattr(self._made, "open"):
             timers, side = FunctionTimerService(context.connector.clock), SideOutputs(type(self._made))
-            self._call_beside(self._made, "open", FunctionContext(context, timers, side))
+            self._call_method(self._made, "open", FunctionContext(context, timers, side))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        self._call_beside(self._made, "snapshot", checkpoint_id)
+        self._call_method(self._made, "snapshot", checkpoint_id)
         return {}
 
     def close(self) -> None:
         made, self._made = self._made, None
-        self._call_beside(made, "close")
+        self._call_method(made, "close")
 
     @property
     def doing(self) -> str:
-        beside = self._beside  # read once: a watchdog reads it from another thread
-        return f"{self.kind} {f'function {function_location(self._function)}' if beside is None else beside}"
+        method = self._running_method  # read once: a watchdog reads it from another thread
+        return f"{self.kind} {f'function {function_location(self._function)}' if method is None else method}"
 
     @property
     def current_record(self) -> CurrentRecord | None:
@@ -99,12 +99,12 @@ class FunctionOperator(Operator):
     def _collector_of(self, context: OperatorContext) -> ResultCollector:
         return ResultCollector(context.connector.clock.monotonic, self._emission)
 
-    def _call_beside(self, owner: object, name: str, *arguments: object) -> None:
+    def _call_method(self, owner: object, name: str, *arguments: object) -> None:
         method = getattr(owner, name, None)
         if callable(method):
-            self._beside = function_location(method)
+            self._running_method = function_location(method)
             check_has_run(name, method(*arguments))
-            self._beside = None
+            self._running_method = None
 
     def _counters(self) -> Mapping[str, int]:
         return {}
@@ -168,12 +168,12 @@ class KeyedFunctionOperator(FunctionOperator):
         self._select = key_selector
         self._selecting = False
         self._checked_types: set[type] = set()
-        self._look = key_selector
+        self._selector = key_selector
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         check_function("key_by", self._select)
-        self._look = self._select if not self.isolates else reading(self._select)
+        self._selector = self._select if not self.isolates else reading(self._select)
 
     @property
     def doing(self) -> str:
@@ -184,7 +184,7 @@ class KeyedFunctionOperator(FunctionOperator):
         return super().only_reads and only_reads(self._select)
 
     def _keys_of(self, batch: RowBatch) -> list[Any]:
-        select = self._look
+        select = self._selector
         self._selecting = True
         keys = [select(row) for row in self._cursor.over(batch.rows)]
         kinds = types_of_keys(keys)

@@ -72,7 +72,7 @@ class _FunctionObjectOperator(FunctionOperator):
     def _open_user(self, context: OperatorContext, own: FunctionContext) -> None:
         self._made = self._user
         context.lists.bind_declared(self._user)
-        self._call_beside(self._user, "open", own)
+        self._call_method(self._user, "open", own)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)

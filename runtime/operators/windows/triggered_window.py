@@ -105,7 +105,7 @@ class TriggeredWindowOperator(RowWindowOperator):
             not type(part).__module__.startswith("penstock.") for part in parts_of(plan.trigger)
         )
         #: The running function of the assigner, trigger, evictor or contents; error messages name it.
-        self._asking: Callable[..., Any] | None = None
+        self._running_function: Callable[..., Any] | None = None
         self._late_rows: list[Any] = []
         self._late_stamps: list[Any] = []
 
@@ -129,10 +129,10 @@ class TriggeredWindowOperator(RowWindowOperator):
 
     @property
     def doing(self) -> str:
-        asking = self._asking  # read once: a watchdog reads it from another thread
-        if asking is None or self._selecting:
+        running = self._running_function  # read once: a watchdog reads it from another thread
+        if running is None or self._selecting:
             return super().doing
-        return f"{self.kind} function {function_location(asking)}"
+        return f"{self.kind} function {function_location(running)}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
         yield from self._before_batch()
@@ -206,7 +206,7 @@ class TriggeredWindowOperator(RowWindowOperator):
     def _added(self, rows: RowBatch) -> Iterator[Any]:
         assigner, now = self._assigner, self._calls.current_processing_time
         stamps = repeat(None, len(rows)) if rows.timestamps is None else rows.timestamps
-        windows_of, asked = assigner.windows, assigner.function
+        windows_of, function = assigner.windows, assigner.function
         key, keys = None, self._keys_of(rows)
         try:
             for key, stamp, row in zip(keys, stamps, self._cursor.over(rows.rows), strict=True):
@@ -214,9 +214,9 @@ class TriggeredWindowOperator(RowWindowOperator):
                     self._check_key(key)
                 moment = stamp if assigner.is_event_time else now
                 assert moment is not None, "records without timestamps were refused"
-                self._asking = asked
-                spans = windows_of(row if asked is None else own_copy(row), moment)
-                self._asking = None
+                self._running_function = function
+                spans = windows_of(row if function is None else own_copy(row), moment)
+                self._running_function = None
                 if len(spans) > 1:
                     self._contents.overlap = True
                 is_late = True
@@ -227,7 +227,7 @@ class TriggeredWindowOperator(RowWindowOperator):
                     is_late = False
                     entry, result = self._add(key, window, row, stamp)
                     if result is not TriggerResult.CONTINUE:
-                        yield from self._obeyed(result, key, TimeWindow(*window), entry, is_last=False)
+                        yield from self._applied(result, key, TimeWindow(*window), entry, is_last=False)
                 if is_late:
                     self._late_rows.append(row)
                     self._late_stamps.append(stamp)
@@ -255,14 +255,14 @@ class TriggeredWindowOperator(RowWindowOperator):
         else:
             entry.append(contents.first(kept))
         self._calls.begin(key, span, entry)
-        self._asking = self._trigger.on_element
+        self._running_function = self._trigger.on_element
         shown = own_copy(row) if self._has_user_trigger else row
         result = self._trigger.on_element(shown, stamp, window, self._calls)
-        self._asking = None
+        self._running_function = None
         windows.touch(key, span, entry)
         return entry, result
 
-    def _obeyed(
+    def _applied(
         self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
     ) -> Iterator[Any]:
         if not isinstance(result, TriggerResult):
@@ -276,7 +276,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         if result.fires and len(entry) > CONTENTS:
             self._stamp = window.max_timestamp
             yield self._result(key, window, entry, stays=not (result.purges or is_last))
-            self._asking = None
+            self._running_function = None
         if result.purges:
             del entry[CONTENTS:]
         span = window.start, window.end
@@ -291,21 +291,21 @@ class TriggeredWindowOperator(RowWindowOperator):
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
         contents, evictor = entry[CONTENTS], self._plan.evictor
-        self._asking = self._contents.result_function
+        self._running_function = self._contents.result_function
         if evictor is None:
             return self._contents.results(key, window, self._contents.copied(contents) if stays else contents)
         return self._evicted(evictor, key, window, entry)
 
     def _evicted(self, evictor: Evictor[Any], key: Any, window: TimeWindow, entry: Entry) -> Iterator[Any]:
-        self._asking = evictor.evict_before
+        self._running_function = evictor.evict_before
         stored = [TimestampedValue(own_copy(value), stamp) for value, stamp in entry[CONTENTS]]
         elements = list(evictor.evict_before(stored, window))
-        self._asking = self._contents.result_function
+        self._running_function = self._contents.result_function
         if elements:
             result = self._contents.results(key, window, [own_copy(element.value) for element in elements])
             if result is not None:
                 yield from iterator_of(result)
-        self._asking = evictor.evict_after
+        self._running_function = evictor.evict_after
         left = evictor.evict_after(elements, window)
         entry[CONTENTS:] = [[(own_copy(value), stamp) for value, stamp in left]] if left else []
 
@@ -326,18 +326,18 @@ class TriggeredWindowOperator(RowWindowOperator):
             assert entry is not None, "these are windows of the key"
             self._calls.begin(key, span, entry)
             state = {**entry[STATE]}  # `clear` may delete it before `on_merge` reads it
-            self._asking = self._trigger.clear
+            self._running_function = self._trigger.clear
             self._trigger.clear(TimeWindow(*span), self._calls)
             old.append([state, *self._windows.delete(key, span)[1:]])
         entry = self._windows.open(key, merged)
         contents = [other[CONTENTS] for other in old if len(other) > CONTENTS]
         if contents:
-            self._asking = self._contents.merge_function
+            self._running_function = self._contents.merge_function
             entry.append(reduce(self._contents.merged, contents))
         self._calls.begin(key, merged, entry, old)
-        self._asking = self._trigger.on_merge
+        self._running_function = self._trigger.on_merge
         self._trigger.on_merge(TimeWindow(*merged), self._calls)
-        self._asking = None
+        self._running_function = None
         self._windows.touch(key, merged, entry)
 
     def _next_end(self) -> int | None:
@@ -367,12 +367,12 @@ class TriggeredWindowOperator(RowWindowOperator):
         self._calls.begin(key, span, entry)
         if at in entry[kind]:
             entry[kind].remove(at)
-            ask = self._trigger.on_event_time if is_event_time else self._trigger.on_processing_time
-            self._asking = ask
-            result = ask(at, window, self._calls)
-            self._asking = None
+            handler = self._trigger.on_event_time if is_event_time else self._trigger.on_processing_time
+            self._running_function = handler
+            result = handler(at, window, self._calls)
+            self._running_function = None
             self._windows.touch(key, span, entry)
-            yield from self._obeyed(result, key, window, entry, is_last=is_last)
+            yield from self._applied(result, key, window, entry, is_last=is_last)
         left = self._windows.get(key, span)
         if left is None:
             return  # it was empty after the trigger's call
@@ -380,9 +380,9 @@ class TriggeredWindowOperator(RowWindowOperator):
             self._windows.delete(key, span)
         elif is_last:
             self._calls.begin(key, span, left)
-            self._asking = self._trigger.clear
+            self._running_function = self._trigger.clear
             self._trigger.clear(window, self._calls)
-            self._asking = None
+            self._running_function = None
             self._windows.delete(key, span)
 
     def _counters(self) -> Mapping[str, int]:
