@@ -106,7 +106,7 @@ def notices_are_taken(taken: bool = True) -> Iterator[None]:
     """Take the notices of a connection that is made inside the block, as long as the connection lasts.
 
     Args:
-        taken: `False` leaves all of them to Ray, also those of Penstock's processes.
+        taken: `False` leaves all notices to Ray, even about Penstock's processes.
     """
     if not _prints_as_expected():
         yield

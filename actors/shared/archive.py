@@ -159,7 +159,7 @@ def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str
 
 
 def _to_keep(report: JobReport) -> dict[str, Any]:
-    """Return plain values; those of an ended job name no process, because it can't be reached."""
+    """Return plain values, without processes for an ended job."""
     if report.status.is_terminal:
         subtasks = tuple(replace(subtask, process=None) for subtask in report.subtasks)
         report = replace(report, master=None, subtasks=subtasks)

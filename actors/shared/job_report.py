@@ -143,7 +143,7 @@ class JobReport(NearestMembers):
             first.
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
         drained: Whether event time had advanced to its end before that savepoint.
-        settings: Its configuration as text, by name; those of checkpoints begin with `checkpointing.`.
+        settings: Its configuration as text, by name; checkpoint settings begin with `checkpointing.`.
     """
 
     job_id: str

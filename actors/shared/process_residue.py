@@ -41,7 +41,7 @@ from penstock.actors.shared.process_state import (
     read_threads,
 )
 
-#: Threads that outlive roles: those of event loops and of fsspec.
+#: Threads of event loops and of fsspec, which outlive roles.
 _LASTING_THREADS: Final = ("asyncio_", "fsspecIO")
 #: Seconds for threads of an ended role to end.
 _THREAD_ENDS: Final = 0.2

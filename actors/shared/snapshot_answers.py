@@ -1,4 +1,4 @@
-"""A JobMaster's answers to requests for snapshots, and the results that a handle makes of them."""
+"""A JobMaster's answers to requests for snapshots, and the results that a handle returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REST answers about a job, made from its report; names are those of Flink's REST API where they fit.
+"""REST answers about a job, made from its report, with the names of Flink's REST API where they fit.
 
 Checkpoints have Flink's names beside Penstock's own. Flink has milliseconds instead of seconds, and states in
 capital letters. `processed_data` is missing: subtasks do not count the bytes that pass during alignment.
@@ -230,7 +230,7 @@ def _subtasks_of(report: JobReport, vertex: VertexInfo) -> list[SubtaskInfo]:
 
 
 def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
-    """All numbers of a subtask by name: its own, then those of each operator, then rates."""
+    """All numbers of a subtask by name: its own, the numbers of each operator, then rates."""
     if subtask.statistics is not None:
         yield from _plain("", to_plain(subtask.statistics))
         for operator, counted in subtask.statistics.operators.items():

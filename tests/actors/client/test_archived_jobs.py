@@ -65,7 +65,7 @@ CHECKPOINT = CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.CO
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever here would join or start a cluster fails instead."""
+    """Make every attempt to join or start a cluster fail."""
 
     def refuse(*given: object, **named: object) -> None:
         raise AssertionError("a cluster is not needed")
@@ -95,7 +95,7 @@ def leave_report(storage: Path, job_id: str, name: str, status: JobStatus, submi
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:
-    """Three jobs that have ended, and one that has left no report."""
+    """A storage with the reports of three ended jobs, and the log of a job without a report."""
     leave_report(tmp_path, "words-2", "words", JobStatus.FAILED, 2.0)
     leave_report(tmp_path, "words-1", "words", JobStatus.FINISHED, 1.0)
     leave_report(tmp_path, "clicks-3", "clicks", JobStatus.CANCELLED, 3.0)
@@ -185,7 +185,7 @@ def test_nothing_can_be_asked_of_an_archived_job(finished: RayJobHandle) -> None
 
 
 def unreadable_places(storage: Path) -> dict[str, str]:
-    """Jobs whose reports can't be read, each for another reason: their ids and what is said of them."""
+    """Write reports that can't be read, each for another reason; return the expected message by job id."""
     good = (storage / "words-1" / "status.json").read_text()
 
     def leave(job_id: str, text: str) -> None:
@@ -310,7 +310,7 @@ def test_whatever_stands_in_a_report_the_list_of_jobs_can_be_shown(
 
 
 def numbers_in(part: object, way: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The ways to all numbers of a report."""
+    """The paths to all numbers of a report."""
     for key, each in part.items() if isinstance(part, dict) else enumerate(cast("list[object]", part)):
         if isinstance(each, dict | list):
             yield from numbers_in(each, (*way, key))
@@ -358,7 +358,7 @@ def test_no_number_in_a_report_keeps_it_from_being_shown(number: float) -> None:
         try:
             known = KnownJob(report_from(data), "failed", False)
         except (TypeError, ValueError, OverflowError, KeyError):
-            continue  # it is listed as one that can't be read
+            continue  # such a report is listed as unreadable
         shown += 1
         jobs_table([known])
         list(status_view(known.report))

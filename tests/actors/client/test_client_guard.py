@@ -1,4 +1,4 @@
-"""A client that waits ends a JobMaster that hangs, and no other one."""
+"""A waiting client kills a JobMaster that hangs, and no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASTER = Place(4711, "a node", 5)
 
 
 class World:
-    """A JobMaster on this node that answers nothing, whose processor time is what a test says."""
+    """A silent JobMaster on this node, with a processor time that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.processor_time, self.is_busy = 1_000.0, 7.0, False

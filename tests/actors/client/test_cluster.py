@@ -63,7 +63,7 @@ def test_a_new_node_that_takes_long_to_register_is_waited_for(monkeypatch: pytes
 
 @contextmanager
 def raylet_of(address: str, user: str | int | None = None) -> Iterator[None]:
-    """A process whose command line looks like that of a node of a cluster."""
+    """A process with the command line of a raylet."""
     program = ["raylet", "-c", "read _", "raylet", f"--gcs-address={address}"]
     pipe = subprocess.PIPE
     with subprocess.Popen(program, executable="/bin/sh", stdin=pipe, user=user, cwd="/") as process:

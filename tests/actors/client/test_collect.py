@@ -1,4 +1,4 @@
-"""The actor that keeps collected rows; how jobs use it is tested on a cluster."""
+"""The actor that keeps collected rows; `tests/on_ray/test_collect.py` tests it with jobs."""
 
 from __future__ import annotations
 

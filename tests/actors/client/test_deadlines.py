@@ -10,7 +10,7 @@ from penstock.runtime.errors import JobTimeoutError
 
 
 def test_the_time_left_never_exceeds_what_the_caller_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two looks of a guard, for example."""
+    """A caller limits a wait, for example to the interval of a guard."""
     now = [50.0]
     monkeypatch.setattr(master_calls.time, "monotonic", lambda: now[0])
     deadline = Deadline(10, "no answer", "look")

@@ -1,4 +1,4 @@
-"""Garbage of jobs in the cluster: nothing that may still be needed is deleted."""
+"""Leftovers of jobs in the cluster: a record that may still be needed stays."""
 
 from __future__ import annotations
 

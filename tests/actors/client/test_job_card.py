@@ -1,4 +1,4 @@
-"""The card of a job in a notebook: what it says, and that it follows the job."""
+"""The card of a job in a notebook: its content, and its updates while the job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job that a user means."""
+"""The job that an id, a prefix or a name selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output of actors is kept whole, in order, bounded, and is found again."""
+"""The output of actors: kept completely and in order, in bounded files that readers find."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_actor_that_comes_back_goes_on_in_its_file(tmp_path: Path) -> None:
 
 @contextmanager
 def redirected(file: LogFile) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """This process as an actor's: what Ray gets on its two streams."""
+    """Replace this process's two streams, as in an actor; return the text that Ray gets."""
     out, err = io.StringIO(), io.StringIO()
     root = logging.getLogger()
     before, level, streams = root.handlers[:], root.level, (sys.stdout, sys.stderr)
@@ -353,7 +353,7 @@ def test_a_line_is_the_jobs_only_if_a_process_of_the_job_wrote_it(
     if not appended:
         other.write_text(json.dumps({**HEADER, "index": 1}) + "\n")
         with other.open("ab") as copied:
-            copied.write(genuine)  # a line of another subtask is none of this one
+            copied.write(genuine)  # a line of another subtask does not count
     with other.open("a", encoding="utf-8", errors="surrogatepass") as stranger:
         for text in forged:
             stranger.write(f"2026-01-01T00:00:00.000000Z out {text}\n")
@@ -389,7 +389,7 @@ def test_what_is_no_plain_file_is_not_waited_for_and_hides_no_line(tmp_path: Pat
     ]
     for index, header in enumerate(headers, 5):
         path_of(tmp_path, index=index).write_text(header + "\n2026-01-01T00:00:00.000000Z out forged\n")
-    # Names that are no text, and headers that fit them.
+    # Names of invalid UTF-8, with matching headers.
     for fields in ({"vertex": "\udcff", "index": None}, {"incarnation": "\udcff"}):
         header = {**HEADER, **fields}
         path = tmp_path / log_file_name(JOB, header["vertex"], header["index"], header["incarnation"])

@@ -1,4 +1,4 @@
-"""The answer to a request whose JobMaster died and whose job has ended since."""
+"""Answers to a request whose JobMaster died before the job ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.runtime.graph.executor import JobStatus
 
 @pytest.fixture
 def handle(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[[Exception], RayJobHandle]:
-    """A handle whose JobMaster answers with this error; the job has finished when its report is read."""
+    """A handle whose JobMaster fails with this error; the cluster has the report of a finished job."""
     ended = report_of(JOB, "words", tmp_path, JobStatus.FINISHED)
 
     def make(error: Exception) -> RayJobHandle:

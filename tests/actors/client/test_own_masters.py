@@ -1,4 +1,4 @@
-"""A submission waits until its job has begun, also when the JobMaster dies before that."""
+"""A submission waits until its job has begun, even if the JobMaster dies first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESTARTS = ray.exceptions.ActorUnavailableError("it is restarting", None)
 
 
 class Master:
-    """An actor whose calls of `ready` end with these errors, then with success."""
+    """An actor whose `ready` fails with these errors, and then succeeds."""
 
     def __init__(self, errors: Iterable[BaseException | None]) -> None:
         self._errors: Iterator[BaseException | None] = iter(errors)

@@ -1,4 +1,4 @@
-"""The line that is shown during the wait for a job."""
+"""The live line of a job."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_rates_are_those_of_the_last_seconds() -> None:
     for second in range(20):
         text.line(report(100 * second, 10 * second), float(second))
     line = text.line(report(100 * 19 + 5_000, 190), 20.0)
-    # Five seconds back there were 1,500 and 150; since then 5,400 were read and 40 written.
+    # Five seconds earlier the counts were 1,500 and 150; since then 5,400 were read and 40 written.
     assert "in 6,900 (1,080/s)" in line
     assert "out 190 (8/s)" in line
 

@@ -1,4 +1,4 @@
-"""Ray's own messages: out of the program's output, into its log and the logs of its jobs."""
+"""Ray's own notices: kept out of the program's output, written to its log and to the logs of its jobs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_notice_is_an_info_of_its_own_logger(files: NoticeFiles, caplog: pytes
 
 @pytest.fixture
 def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[threading.Thread]]:
-    """Ray's thread of notices, as `ray.init` starts it: it listens until it gets one."""
+    """Start Ray's thread of notices as `ray.init` does; it ends after one notice."""
     threads: list[threading.Thread] = []
 
     def listen(worker: str, stopped: threading.Event) -> None:
@@ -149,7 +149,7 @@ def test_only_connections_that_penstock_makes_are_kept_quiet(
 
 
 def death(node: str, port: int, pid: int) -> str:
-    """A notice in the words of Ray."""
+    """A notice as Ray words it."""
     where = f"Node ID: {node} Worker IP address: 192.0.2.2 Worker port: {port} Worker PID: {pid}"
     return f"{NOTICE} Lease ID: 02ab Worker ID: cc41 {where} Worker exit type: SYSTEM_ERROR"
 
@@ -171,10 +171,10 @@ def test_on_a_users_connection_only_the_deaths_of_penstocks_processes_are_taken(
     caplog.set_level(logging.INFO, "penstock.ray")
     ours = [death("a1", 10, 100), death("a1", 11, 101)]
     of_user = [
-        death("a1", 12, 102),  # an actor of his own
+        death("a1", 12, 102),  # an actor of the user
         death("a1", 14, 104),  # a task
         death("b2", 10, 100),  # the same pid on another node
-        death("a1", 13, 100),  # the pid again, after the process of Penstock
+        death("a1", 13, 100),  # the same pid, reused after the end of Penstock's process
         "12 worker processes have been started",
     ]
     threads = [connect(notice) for notice in (*ours, *of_user)] + [connect(ours[0], "ray_print_logs")]

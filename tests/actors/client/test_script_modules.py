@@ -1,4 +1,4 @@
-"""Modules beside a submitted script travel by value where workers don't have their folder on the path."""
+"""Modules beside a submitted script are pickled by value if workers can't import them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def shipped(program: Path, folder: Path, runtime_env: dict[str, str] | None) -> list[str]:
-    """The modules that are pickled by value in a program that is run in this folder."""
+    """The modules that a program in this folder pickles by value."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     if runtime_env is not None:
         environment["RAY_JOB_CONFIG_JSON_ENV_VAR"] = json.dumps({"runtime_env": runtime_env})

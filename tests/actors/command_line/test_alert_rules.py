@@ -1,4 +1,4 @@
-"""The alert rules and their limits, as Prometheus itself evaluates them over made-up series."""
+"""The alert rules and their limits, evaluated by Prometheus over generated series."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SERIES: Mapping[str, str] = {
     f'{LAG}{{job_name="late for a moment", operator="readings"}}': "10x36 400x3 10x10",
 }
 
-#: What each rule finds at the minute, with the labels of each alert.
+#: The alerts of each rule at a minute, with their labels.
 FOUND: Sequence[tuple[str, int, Sequence[Mapping[str, str]]]] = [
     ("PenstockNoCheckpoint", 14, []),
     ("PenstockNoCheckpoint", 17, [{"job_name": "never completed one"}]),
@@ -91,7 +91,7 @@ SUMMARIES: Mapping[str, Mapping[str, str]] = {
 
 
 def judged(folder: Path, rules: str) -> tuple[bool, str]:
-    """Whether Prometheus finds with these rules what it must find; and what it says."""
+    """Whether the rules raise the expected alerts, and the output of Prometheus."""
     (folder / "rules.yml").write_text(rules)
     alerts: list[dict[str, Any]] = [
         {

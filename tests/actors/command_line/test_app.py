@@ -1,4 +1,4 @@
-"""The command line without a cluster: its looks, and its messages."""
+"""The command line without a cluster: its tables and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots on the command line, as far as no cluster is needed: looking into them, starting from them."""
+"""`penstock inspect` and `penstock restore` without a cluster."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_snapshot_of_strangers_moves_no_cursor_and_sets_no_title(tmp_path: Pat
 
 
 def coordinator_state(state: Any) -> InlineHandle:
-    """A coordinator's part of a checkpoint to which no event was on its way."""
+    """A coordinator's part of a checkpoint without events in flight."""
     codec = ValueCodec()
     return InlineHandle(codec.dumps((codec.dumps(state), [])))
 

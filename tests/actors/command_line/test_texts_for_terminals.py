@@ -1,4 +1,4 @@
-"""No text of a job acts on the terminal that shows it, and no secret is on a command line."""
+"""Texts of jobs are escaped for terminals, and no secret is on a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes importable what tests share, which lies beside this file."""
+"""Makes the modules beside this file importable."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Deeds of a job that a later one in the same process must not meet: each runs in a child of this program.
+"""Changes by a job that must not reach a later one in the same process; each runs in a child of this program.
 
     python leaks.py
 
-Prints a line of JSON: why no other job may run, by the name of the deed.
+Prints a line of JSON: the reason why no other job may run, by the name of the change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def lowers_a_limit() -> None:
 
 
 def exchanges(owner: Any, name: str) -> Callable[[], None]:
-    """Put another function in the place of one."""
+    """Replace a function by another one."""
     return lambda: setattr(owner, name, lambda *_: None)
 
 
@@ -67,7 +67,7 @@ def imports_and_patches() -> None:
 
 
 class Finder:
-    """Of the user."""
+    """A finder of the user's code."""
 
 
 DEEDS: dict[str, tuple[Callable[[], object], str]] = {
@@ -127,7 +127,7 @@ LOCALE = locale.setlocale(locale.LC_ALL)
 
 
 def said_after(deed: Callable[[], object]) -> str:
-    """The answer of `ProcessResidue` in a copy of this process in which something was done."""
+    """The answer of `ProcessResidue` in a copy of this process, after the change."""
     reader, writer = os.pipe()
     copy = os.fork()
     if copy == 0:

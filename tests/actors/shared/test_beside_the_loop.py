@@ -1,4 +1,4 @@
-"""Work in threads, and timers: what comes back, where, and what becomes of failures."""
+"""Work in threads, and timers: results and failures are posted to the owner's thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Mail = Callable[[], None]
 
 
 def heard_of(work: Callable[[], object], *, cancel: bool = False) -> list[object]:
-    """Run work; everything that its owner, this thread, hears of it."""
+    """Run work; return the callbacks that its owner, this thread, received."""
     mailbox: queue.SimpleQueue[Mail] = queue.SimpleQueue()
     heard: list[object] = []
     with ThreadPoolExecutor(1) as pool:

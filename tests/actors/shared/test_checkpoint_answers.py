@@ -1,4 +1,4 @@
-"""The answer to a request for a checkpoint, as its caller gets it."""
+"""The caller's answer to a request for a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's way to its JobMaster, and what its user reads when it can't go it."""
+"""Jobs that are pickled for their JobMaster, and the errors of those that can't be."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_collector_of_this_process_is_refused_with_the_right_one() -> None:
 
 
 def test_a_module_that_the_cluster_does_not_have_is_named() -> None:
-    # What pickle writes for a function of a module that is on the driver's path only.
+    # The pickle of a function whose module is only on the driver's path.
     missing = b"cmodule_of_the_driver_only\nfunction\n."
     with pytest.raises(ModuleNotFoundError):
         pickle.loads(missing)
@@ -88,7 +88,7 @@ def test_classes_are_pickled_together_with_the_functions_that_use_them(
     record = namespace["Record"]
     monkeypatch.setattr("penstock.actors.shared.graph_shipping.main_classes", lambda: (record,))
     data = b"".join(pack_job(graph(namespace["make"]), JobConfig()))
-    # Another process knows neither the class nor its tracker: forget it here before it is read.
+    # Another process does not know the class or its tracker: remove them here before unpickling.
     cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.clear()
     cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.clear()
     job, _ = unpack_job((data,))

@@ -1,4 +1,4 @@
-"""An error in the scheduler ends the process of its JobMaster; one in anything else is logged."""
+"""An error in the scheduler ends the JobMaster's process; any other error is logged."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_part_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture
 
 
 def test_a_part_that_nobody_else_holds_goes_on_and_is_let_go_at_its_end() -> None:
-    """An event loop alone does not hold its tasks, so that a collection could end one."""
+    """An event loop refers to its tasks weakly, so the cycle collector could end one."""
 
     async def scenario() -> None:
         loop, ends = asyncio.get_running_loop(), list[bool]()

@@ -1,4 +1,4 @@
-"""Sums over subtasks, the fill of edges, and the vertex that a job waits for."""
+"""Sums over subtasks, the fill of edges, and the bottleneck."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.runtime.task.statistics import OutputFill, SubtaskRates, SubtaskSt
 
 
 def graph(*edges: tuple[str, str]) -> GraphInfo:
-    """The vertices in the order in which the edges name them."""
+    """A graph of these edges, with vertices in the order of their first use."""
     names = dict.fromkeys(name for edge in edges for name in edge)
     return GraphInfo(
         "words",

@@ -1,4 +1,4 @@
-"""The classes of a program that travel with its job."""
+"""Classes of a program that are pickled with its job."""
 
 from __future__ import annotations
 

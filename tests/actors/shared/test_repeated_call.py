@@ -1,4 +1,4 @@
-"""Calls of actors that Ray can't reach for a while: made again, and only so long."""
+"""Calls of actors that Ray can't reach for a while: repeated until a deadline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 class Counter:
-    """Counts how often it was asked."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""A savepoint's answer, as its caller gets it."""
+"""The caller's answer to a request for a savepoint."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_checkpoint_that_runs_is_no_trace_yet() -> None:
 
 
 def history(*states: str, cause: str = "") -> list[Transition]:
-    """One second in each state."""
+    """The transitions of a job that spends one second in each state."""
     known = [JobState(state) for state in states]
     return [
         Transition(source, target, float(at), cause if target is JobState.FAILING else "")

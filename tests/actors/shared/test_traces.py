@@ -1,4 +1,4 @@
-"""Traces of a job in a process: those that may stay, and those that end the process."""
+"""Changes that a job leaves in its process: those that may stay, and those that end the process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG_AGO = 1_000_000_000
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    """The process is afterwards as it was."""
+    """Restore the process after the test."""
     environment, folder, path, modules = dict(os.environ), os.getcwd(), list(sys.path), set(sys.modules)
     yield
     os.chdir(folder)
@@ -50,12 +50,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: None) -> P
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, str]:
-    """The answers after each deed, all from one program."""
+    """The answer after each change, all from one program."""
     program = [sys.executable, leaks.__file__]
     return dict(json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout))
 
 
-#: As it was when the tests were collected.
+#: The value when the tests were collected.
 _PRINT = print
 
 
@@ -115,7 +115,7 @@ def test_threads_that_outlive_roles_do_not_count() -> None:
 
 
 class Importing(str):
-    """The name of a module; another thread imports one whenever it is looked at."""
+    """The name of a module; another thread imports a module whenever the name is compared."""
 
     imported = 0
 

@@ -1,4 +1,4 @@
-"""Users' code in a JobMaster: what hangs holds nothing else back, nor the end of the process."""
+"""Users' code in a JobMaster: a call that hangs blocks no other call, nor the end of the process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Actors behind a connection that breaks when a test wants it to.
 
-Ray can't be made to lose a chosen call, so the connection is played here. What is behind it is real.
+Ray can't be made to lose a chosen call, so the connection is simulated. The object behind it is real.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Answer:
 
 
 class Unsteady:
-    """A handle of something whose methods are called as those of an actor.
+    """An actor handle for a local object.
 
     Args:
-        behind: What is called.
-        lost: Calls by name that do not reach it, or whose answer is lost, and how many times.
-        arrives: A call whose answer is lost is carried out.
-        error: What Ray says of them; `None` when it says nothing at all.
+        behind: The object whose methods are called.
+        lost: Number of lost calls, by method: the call does not arrive, or its answer is lost.
+        arrives: Whether a lost call is carried out.
+        error: Error that Ray raises for a lost call; `None` if it never answers.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Unsteady:
 
 
 def _run(call: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a method that does not wait, inside of any loop or none."""
+    """The result of a coroutine that never suspends, with or without a running event loop."""
     try:
         call.send(None)
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""A server that shows jobs that have ended, out of a real storage; no cluster is needed."""
+"""A server that shows ended jobs of a real storage, without a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.actors.web.server import JobDirectory, WebServer
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage that two jobs have left their reports in."""
+    """A storage with the reports of two jobs."""
     folder = tmp_path_factory.mktemp("storage")
     leave(
         folder,
@@ -34,11 +34,11 @@ def server(storage: Path) -> Iterator[WebServer]:
 
 @pytest.fixture
 def client(server: WebServer) -> Client:
-    """Asks as a program with the standing token."""
+    """A client with the standing token."""
     return Client(server.address, TOKEN)
 
 
 @pytest.fixture
 def stranger(server: WebServer) -> Client:
-    """Asks without any token."""
+    """A client without a token."""
     return Client(server.address)

@@ -1,4 +1,4 @@
-"""Every answer about a running job has exactly the described form: nothing is missing, nothing is more."""
+"""Every answer about a running job has exactly the described properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NODE = "0a1b2c3d4e5f"
 
 
 def exact(part: Any) -> Any:
-    """The same schema that allows no other properties than it names."""
+    """The same schema, which allows only the properties that it names."""
     if isinstance(part, list):
         return [exact(each) for each in part]
     if not isinstance(part, dict):
@@ -57,7 +57,7 @@ def conform(answer: Any, method: str, path: str, status: int) -> None:
 
 @pytest.fixture
 def job(tmp_path: Any) -> ActingJob:
-    """It has metrics of the user's own, a snapshot, and lines of its log."""
+    """A running job with metrics of the user, a snapshot, and lines in its log."""
     job = acting_job()
     job.current = leave_snapshot(tmp_path)
     metrics = Metrics()
@@ -119,14 +119,14 @@ CHANGES = {
 def test_what_a_job_is_asked_has_the_described_form(client: Client, path: str) -> None:
     answer = client.look(f"/v1/jobs/{JOB}{LOOKS[path]}")
     conform(answer, "GET", f"{PREFIX}{path}", 200)
-    assert answer  # an empty list of everything would conform, too
+    assert answer  # empty lists would conform, too
     assert all(
         part != [] for name, part in answer.items() if name not in ("samples", "silent_nodes", "masters")
     )
 
 
 def trigger(client: Client, method: str, path: str) -> tuple[str, Any]:
-    """Begin a request; the path of its trigger, and what that says first."""
+    """Begin a request; return the path of its trigger, and the trigger's first answer."""
     begun = client.change(method, f"/v1/jobs/{JOB}{path}", CHANGES[method, path])
     assert begun.status == 202
     conform(begun.json, method, f"{PREFIX}{path.partition('?')[0]}", 202)
@@ -233,13 +233,13 @@ def test_savepoints_at_the_same_time_have_warnings_of_their_own(client: Client, 
 
 
 class SilentError(Exception):
-    """Its text can't be made."""
+    """An error whose `__str__` raises."""
 
     def __str__(self) -> str:
         raise self
 
 
-#: Errors that no class of requests' failures is above, and what is said of them.
+#: Errors of no known class, and their messages.
 _OTHERS: Final = (
     RuntimeError("a bug of the JobMaster"),
     RaySystemError("the connection broke"),
@@ -281,7 +281,7 @@ _PLAIN: Final[Mapping[Any, st.SearchStrategy[Any]]] = {
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Anything that a type of a report allows."""
+    """Values of a type of a report."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if is_dataclass(kind):

@@ -1,4 +1,4 @@
-"""The entry of a job in the list of jobs, made of its report."""
+"""The entry of a job in the list of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.actors.client.jobs import KnownJob
 from penstock.actors.web.answers import overview_of
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus, CoordinatorStatistics
 
-#: Each was begun at the second that is its number.
+#: Checkpoints that were triggered at the second of their id.
 COMPLETED = [record(number, CheckpointStatus.COMPLETED, 2.0) for number in (30, 40)]
 FAILED = record(50, CheckpointStatus.FAILED, 1.0)
 

@@ -1,4 +1,4 @@
-"""`penstock ui --storage URL` as a program of its own, without a cluster: it shows ended jobs."""
+"""`penstock ui --storage URL` without a cluster shows ended jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's view of a job whose JobMaster answers, answers no more, and answers again."""
+"""The server's view of a job whose JobMaster answers, stops answering, and answers again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.runtime.errors import DeploymentError
 
 
 class Clock:
-    """Monotonic seconds, as far as a test says."""
+    """Monotonic seconds that the test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0

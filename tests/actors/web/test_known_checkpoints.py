@@ -1,4 +1,4 @@
-"""The history of checkpoints that the server keeps: asked for once, joined by reports from then on."""
+"""The server's history of checkpoints: requested once, then extended from reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = CheckpointStatus.FAILED
 
 
 class RememberingJob(ActingJob):
-    """Its JobMaster remembers more checkpoints than its report has; `questions` counts who asks for them."""
+    """A job with more checkpoints than its report has; `questions` counts the requests for them."""
 
     def __init__(self, job: ActingJob) -> None:
         super().__init__(job.current)
@@ -93,7 +93,7 @@ def test_new_checkpoints_join_and_a_gap_is_asked_for(client: Client, job: Rememb
 
 
 def wait_for(ask: Callable[[], list[int]], expected: list[int]) -> None:
-    """A report of the last fifth of a second is new enough for a server."""
+    """Ask until the answer is as expected; the server may use a report that is 0.2 s old."""
     deadline = time.monotonic() + PATIENCE
     while ask() != expected:
         assert time.monotonic() < deadline, ask()

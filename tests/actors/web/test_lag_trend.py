@@ -1,4 +1,4 @@
-"""The trend of a lag in the kept samples: whether it grows, stays, or when it is gone."""
+"""The trend of the lag: it grows, stays, or shrinks with an estimated end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def samples(*lags: float | None, every: float = 1.0) -> list[Sample]:
 
 
 def sawtooth(start: float, slope: float, seconds: int = 60) -> list[Sample]:
-    """Counters come every two seconds, so half of the samples are a second old."""
+    """Counters arrive every two seconds, so half of the samples are a second old."""
     return samples(*(start + slope * second + second % 2 for second in range(seconds)))
 
 
@@ -73,7 +73,7 @@ def test_a_job_has_its_trend_in_rest_and_in_events() -> None:
     with served(ScriptedDirectory(job), token=TOKEN) as server:
         client = Client(server.address, TOKEN)
         assert client.look(f"/v1/jobs/{JOB}")["lag_trend"] is None
-        watcher = server._watchers[JOB]  # the seconds of a minute are not waited for
+        watcher = server._watchers[JOB]  # the test does not wait for a minute
         for place in range(30):
             watcher.samples.add(Sample(at=BEGAN + 1e9 + place, lag=90.0 - place))
         seen = client.look(f"/v1/jobs/{JOB}")["lag_trend"]

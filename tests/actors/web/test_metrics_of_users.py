@@ -1,4 +1,4 @@
-"""Metrics that users' functions make, as REST gives them: counters, gauges, and parts of histograms."""
+"""Users' metrics over REST: counters, gauges, and the parts of histograms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = f"/v1/jobs/{JOB}/vertices/count/metrics"
 
 @pytest.fixture
 def known() -> dict[str, Any]:
-    """Values of the first subtask by name; its gauge `broken` is no number that JSON has."""
+    """Values of the first subtask by name; the gauge `broken` is not a JSON number."""
     metrics = Metrics()
     metrics.ask(Counter, "large_orders").increment(7)
     metrics.ask(Gauge, "queue").set(2.5)
@@ -41,7 +41,7 @@ def known() -> dict[str, Any]:
         names = [each["id"] for each in client.look(PATH)["metrics"]]
         found = client.look(f"{PATH}?get={','.join(names)}")["metrics"]
         body = client.get(f"/v1/jobs/{JOB}").body
-    json.loads(body, parse_constant=pytest.fail)  # a browser knows no NaN
+    json.loads(body, parse_constant=pytest.fail)  # JSON in a browser has no NaN
     return {each["id"]: each["value"] for each in found}
 
 

@@ -1,7 +1,7 @@
-"""Schemathesis asks what the description allows, and what it forbids: no answer is a 5xx or has another form.
+"""Schemathesis sends requests that the description allows or forbids: no answer is a 5xx or has another form.
 
-It asks a server with a running job and one with jobs that have ended, over real sockets. What seldom hits
-anything at random, ids of jobs and vertices, is often a real one.
+Over real sockets, to a server with a running job and to one with ended jobs. Random ids of jobs and vertices
+seldom exist, so many requests get a real one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.actors.web.server import JobDirectory
 schemathesis = pytest.importorskip("schemathesis")
 conformance = pytest.importorskip("schemathesis.specs.openapi.checks")
 
-#: They last as long as their job, or for ever.
+#: Streams that last as long as their job, or for ever.
 ENDLESS = ("/v1/events", "/v1/jobs/{job}/events")
 NODE = "0a1b2c3d4e5f"
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "X-Penstock": "1"}
@@ -67,7 +67,7 @@ CHECKS = [
 
 
 class Directory(JobDirectory):
-    """Knows a running job besides those that have ended."""
+    """A directory with a running job and ended ones."""
 
     def __init__(self, storage: Path) -> None:
         super().__init__(str(storage))
@@ -91,7 +91,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def hit(data: st.DataObject, given_: dict[str, Any] | None, known: dict[str, list[str]]) -> None:
-    """Replace some of the values by ones that mean something."""
+    """Replace some of the values by existing ids."""
     for name in given_ or {}:
         if name in known and data.draw(st.integers(0, 3)):
             given_[name] = data.draw(st.sampled_from(known[name]))  # type: ignore[index]

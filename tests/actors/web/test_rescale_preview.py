@@ -14,7 +14,7 @@ from penstock.actors.web.answers import preview_of
 
 
 def with_state(count: int | None) -> JobReport:
-    """A job whose `count` has so many bytes a subtask; `lines`, which has no keys, has 50."""
+    """A job whose `count` has this many bytes of state in each subtask; `lines`, without keys, has 50."""
     report = running_report("/storage")
     sizes = {"lines": 50, "count": count}
     subtasks = tuple(replace(each, state_bytes=sizes[each.subtask.vertex]) for each in report.subtasks)

@@ -1,4 +1,4 @@
-"""REST's answers about jobs, against the description that programs are given."""
+"""REST's answers about jobs, checked against the OpenAPI description."""
 
 from __future__ import annotations
 

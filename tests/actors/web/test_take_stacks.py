@@ -1,4 +1,4 @@
-"""`take_stacks` and py-spy's answers; a script stands for py-spy."""
+"""`take_stacks` and answers of py-spy; a script replaces py-spy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.actors.web.inspections import take_stacks
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder of the PATH; Python has nothing beside it."""
+    """The only folder of the PATH; no py-spy is beside Python."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "elsewhere" / "python"))
     return tmp_path

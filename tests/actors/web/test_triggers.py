@@ -1,4 +1,4 @@
-"""Requests that are asked after: of the job that they were made to, and not for ever."""
+"""Triggers of requests: found under their own job, for a limited time."""
 
 from __future__ import annotations
 
