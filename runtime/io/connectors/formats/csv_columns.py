@@ -22,6 +22,8 @@ from penstock.runtime.io.connectors.formats.csv_dialect import (
     without_texts,
 )
 from penstock.runtime.io.connectors.formats.line_blocks import UTF8_BOM
+from penstock.runtime.record.arrow_types import has_leaf
+from penstock.runtime.record.arrow_values import is_bytes
 from penstock.runtime.record.row_columns import dicts_of_rows
 
 
@@ -180,6 +182,9 @@ class ArrowPlan(RowPlan):
         #: Wanted columns and their indices. Arrow gets the indices as names, because two may have one name.
         self._columns = [(places[field.name], field) for field in schema]
         self._nulls = [text for text in dialect.null_values if text]
+        has_bytes = any(has_leaf(kind, is_bytes) for kind in schema.types)
+        #: Whether Arrow checks that all fields are text. It skips columns of bytes, and those not wanted.
+        self._checks_text = len(schema) == len(header) and not has_bytes
         self._schema = schema
         self._inferred = inferred
         self._dialect = dialect
@@ -195,6 +200,8 @@ class ArrowPlan(RowPlan):
         try:
             if self._dialect.encoding != "utf-8":
                 data = data.decode(self._dialect.encoding).encode("utf-8")
+            elif not self._checks_text and not data.isascii():
+                data.decode("utf-8")  # only for the error, which the rows read one by one give, too
             return self._read(data, self._parse_options)
         except (pa.ArrowException, UnicodeDecodeError):
             return None

@@ -409,3 +409,23 @@ def test_a_byte_order_mark_behind_the_beginning_is_a_character(write, read_all, 
     path = write("a,b\n\ufeff1,2\n\ufeff3,4\n")
     rows = read_all(FileSource.csv(path, schema={"b": pa.int64()}, batch_format=batch_format)).rows
     assert rows == [{"a": "\ufeff1", "b": 2}, {"a": "\ufeff3", "b": 4}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema"),
+    [
+        (["x"], {"x": pa.int64()}),
+        (None, {"x": pa.int64(), "y": pa.binary()}),
+        (None, {"x": pa.int64(), "y": pa.dictionary(pa.int32(), pa.binary())}),
+    ],
+    ids=["left out", "bytes", "dictionary"],
+)
+@pytest.mark.parametrize("beside", [b"", b'3,5" disk\n'], ids=["regular", "irregular"])
+def test_a_row_that_is_no_text_is_bad_in_any_column_and_any_block(
+    tmp_path, read_all, columns, schema, beside
+):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"x,y\n1,a\n2,\xff\n" + beside)
+    back = read_all(FileSource.csv(path, columns=columns, schema=schema, on_error="dead_letter"))
+    assert [letter.record for letter in back.dead_letters] == [b"2,\xff"]
+    assert [row["x"] for row in back.rows] == ([1, 3] if beside else [1])
