@@ -60,8 +60,8 @@ def connect() -> None:
     """Make sure that this process is in a Ray cluster.
 
     A process that is already in a cluster stays there. Otherwise it joins the cluster of `RAY_ADDRESS`, which
-    `ray job submit` sets, or the one that `ray start` has started on this machine. Without either, it starts
-    a local cluster on loopback.
+    `ray job submit` sets, or the one that `ray start` has started on this machine. Without either, or with
+    `RAY_ADDRESS=local`, it starts a local cluster on loopback.
 
     Raises:
         DeploymentError: The cluster named by `RAY_ADDRESS` can't be reached.
@@ -69,6 +69,9 @@ def connect() -> None:
     if ray.is_initialized():
         return
     address = os.environ.get("RAY_ADDRESS")
+    if address == "auto":
+        join_existing(address)
+        return
     if address and address != "local":
         _join(address, f"RAY_ADDRESS={address}", "start one, or unset it for a local one")
         return

@@ -41,6 +41,20 @@ def test_a_machine_without_a_cluster_is_an_error_with_advice(monkeypatch: pytest
         cluster.join_existing()
 
 
+def test_the_address_auto_is_the_cluster_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
+    monkeypatch.setattr(cluster, "_clusters_here", list)
+    with pytest.raises(DeploymentError, match="no Ray cluster runs on this machine"):
+        cluster.connect()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    monkeypatch.setattr(cluster, "_clusters_here", lambda: [address])
+    with pytest.raises(DeploymentError, match=f"no Ray cluster answers at '{address}'"):
+        cluster.connect()
+
+
 def test_a_new_node_that_takes_long_to_register_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [RuntimeError("no such node"), RuntimeError("deadline exceeded"), {"node": "there"}]
 
