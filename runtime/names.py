@@ -155,7 +155,7 @@ class NearestNames(type):
         penstock.runtime.errors.ConfigurationError: Window has no argument 'sise'; did you mean 'size'?
     """
 
-    if not TYPE_CHECKING:  # a type checker continues refusing unknown names, and sees the constructor itself
+    if not TYPE_CHECKING:  # a type checker still refuses unknown names, and sees the constructor itself
 
         def __getattr__(cls, name: str) -> Any:
             renamed = cls.__dict__.get("_renamed", {})
@@ -167,7 +167,7 @@ class NearestNames(type):
 
         @property
         def __signature__(cls) -> inspect.Signature:
-            """The constructor's signature; `inspect` would take that of `__call__`."""
+            """The constructor's signature; `inspect` would use the signature of `__call__`."""
             signature = inspect.signature(cls.__init__)
             return signature.replace(parameters=list(signature.parameters.values())[1:])
 
@@ -180,7 +180,7 @@ class NearestNames(type):
 class NearestEnumMembers(EnumMeta):
     """Metaclass of users' enums: answers a misspelt member."""
 
-    if not TYPE_CHECKING:  # a type checker continues refusing unknown names
+    if not TYPE_CHECKING:  # a type checker still refuses unknown names
 
         def __getattr__(cls, name: str) -> Any:
             """Find a member; Python 3.11 finds some members only here."""
@@ -195,7 +195,7 @@ class NearestMembers:
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a type checker continues refusing unknown names
+    if not TYPE_CHECKING:  # a type checker still refuses unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
             raise unknown_attribute(self, name)

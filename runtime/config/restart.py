@@ -7,8 +7,8 @@ Every `AttemptBegun` in the decision log holds the strategy's memory at that tim
 restarted JobMaster takes the newest one and adds the death of its predecessor. The record by which it takes
 the job over holds the sum. So no crash loop is longer than the description allows.
 
-No wall clock decides: it may be set, and two hosts may disagree. Strategies count in the *age* of the job:
-the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of completed
+Wall clocks are not used: they may be set, and two hosts may disagree. Strategies count in the *age* of the
+job: the sum of the seconds on the monotonic clocks of its JobMasters. Records of attempts and of completed
 checkpoints hold the age at which they were written. A successor continues from the highest one, as if no time
 had passed since. So the age never runs ahead of real time: failures look closer together than they were, and
 no budget grows by a take-over. A job whose JobMasters die without a checkpoint in between has made no

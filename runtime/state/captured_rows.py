@@ -42,7 +42,7 @@ class CapturedRows:
     Packing also releases the references. A million of them are released here in small steps, and not in the
     task when the checkpoint is confirmed.
 
-    Two checkpoints may want the same entries at the same time, in two threads that don't wait for each other.
+    Two checkpoints may need the same entries at the same time, in two threads that don't wait for each other.
     A reader enters itself in `_readers` *before* it takes the dict. It replaces the dict by the packed
     blocks and leaves `_readers`. It empties the dict only if `_readers` is empty *after* that. So a dict
     that a thread reads is never emptied.
@@ -113,7 +113,7 @@ class CapturedRows:
             self._readers.pop()
         if isinstance(rows, dict) and not self._readers:
             _release(rows)
-        assert self._packed is not None, "entries leave when their bytes are there"
+        assert self._packed is not None, "entries are released after they are packed"
         return self._packed
 
     def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
@@ -127,7 +127,7 @@ class CapturedRows:
                 return
         finally:
             self._readers.pop()
-        assert self._packed is not None, "entries leave when their bytes are there"
+        assert self._packed is not None, "entries are released after they are packed"
         for packed in self._packed:
             block = unpack_block(packed, codec)
             assert isinstance(block, RowBlock), "entries of a table of rows"

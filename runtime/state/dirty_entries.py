@@ -10,7 +10,8 @@ precedence.
 **Immutable values.** `ImmutableValues` checks all of `written` at once: types first, then the parts of tuples
 and records. Nothing is checked while all values are leaves (`only_leaves`). `put` checks a batch of values.
 Other values are examined between two batches, as soon as `MAX_UNEXAMINED` have accumulated (`examine`). So
-the task stops for a bounded time, however much has changed.
+the task stops for a bounded time, however much has changed. Only a report of a whole table is examined at
+once.
 
 **Short-lived entries.** A timer that was set and has fired between two snapshots is in neither. `put_new` and
 `remove` leave no trace of it. The deletion of an entry that existed before is kept even if the entry was
@@ -34,7 +35,7 @@ from penstock.runtime.record.record_classes import RecordShape, shape_of
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.own_copy import LEAVES
 
-#: Maximum unexamined entries; so few still fit into the processor's cache when they are examined.
+#: Maximum number of unexamined entries; this many fit into the processor's cache.
 MAX_UNEXAMINED: Final = 1 << 14
 #: Number of dirty keys above which `put` keeps values. A few recurring keys cost less in a set.
 _MANY: Final = 1 << 16

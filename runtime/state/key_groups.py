@@ -1,7 +1,7 @@
 """Key groups: the smallest pieces in which keyed state moves (Flink's `KeyGroupRangeAssignment`).
 
-Each key belongs to one of `max_parallelism` key groups, by its stable hash, for ever. Each subtask owns a
-contiguous range of key groups. Rescaling changes only the ranges. The mappings in both directions must agree:
+The stable hash of a key decides its key group, one of `max_parallelism`. Each subtask owns a contiguous range
+of key groups. Rescaling changes only the ranges. The mappings in both directions must agree:
 `subtask_of_key_group` rounds down, so the first group of a range rounds up.
 
 **Rescaling** (`redistribute`). Operator state follows Flink's

@@ -103,9 +103,9 @@ class KnownStates:
                 table.put(entry, new if table.lifetime is None else (cell[0], new))
 
     def without_stamps(self, handle: KeyedStateHandle) -> dict[str, bool]:
-        """Return the states with a TTL that this handle was saved without, or in another time.
+        """Return the states whose entries in this handle need new stamps.
 
-        By name: whether the entries have stamps of another time.
+        The value is whether they already have stamps, of another time.
         """
         saved = {state.name: state for state in handle.states if state.has_stamps}
         return {

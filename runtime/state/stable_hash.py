@@ -79,7 +79,7 @@ def mix64_array(numbers: NDArray[Any]) -> HashArray:
     rest = np.empty(min(len(numbers), CHUNK), np.uint64)
     for start in range(0, len(numbers), CHUNK):
         z = hashes[start : start + CHUNK]
-        # Sign extension to 64 bits, as `mix64` does it with a mask.
+        # Sign extension to 64 bits, as `mix64` does with a mask.
         np.copyto(z.view(np.int64), numbers[start : start + CHUNK], casting="unsafe")
         shifted = rest[: len(z)]
         z += _GAMMA64
@@ -108,7 +108,7 @@ _NAN_ADVICE: Final = (
 #: Maximum digits of a number in exponent form that is expanded.
 _MOST_DIGITS: Final = 4096
 
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (an offset is taken away by hand)
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (the offset is subtracted below)
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -235,9 +235,7 @@ def _hash_datetime(key: datetime) -> int:
 
 def _hash_time(key: time) -> int:
     if key.tzinfo is not None:
-        _refuse(
-            key, "a time of day with a zone has no date to place it; use a datetime or take the zone away"
-        )
+        _refuse(key, "a time of day with a zone has no date to place it; use a datetime, or remove the zone")
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
     return _hash_ticks(seconds * 1_000_000 + key.microsecond, TIME)
 

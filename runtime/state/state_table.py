@@ -74,7 +74,7 @@ class StateTable:
     def put(self, entry: Any, cell: Any) -> None:
         """Replace the value or cell of an entry, and report it.
 
-        It is reported with the value, as by a view. So a table of which all entries are replaced is examined
+        The report has the value, as a view's has. So a table whose entries are all replaced is examined
         between two batches, and not in the synchronous part of the next snapshot.
         """
         if self.nested:

@@ -9,7 +9,7 @@ to a dict raises.
 
 A write is reported with the value (`dirty_entries.py`). Each view keeps the types of the values that it has
 accepted, so one look-up checks a value. Only a value of a new type is checked in full, and clears
-`only_leaves` of the dirty entries if it is no leaf.
+`only_leaves` of the dirty entries if it is not a leaf.
 
 A state copies the values that it takes and returns, unless they are immutable (`own_copy.py`). So
 changing a value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns

@@ -254,7 +254,7 @@ class TypedColumns:
         return same
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
-        """Give slots that equal a column its type if that type has precedence; the order does not matter."""
+        """Store equal slots with the column's type if it has precedence, whichever type came first."""
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
         own = self.of(column.type)

@@ -17,12 +17,12 @@ the measured time per row: whole batches for cheap operators, a few rows for a s
 at most a few thousand rows: more would gain nothing, exceed the processor's cache and start Python's cycle
 collector. An Arrow batch is a few objects whatever its size, so it may be larger.
 
-A slice has a fixed cost, too. An Arrow batch wakes every operator of the chain, and a model may need most of
-its time to begin. Where that cost is large, smaller slices are not faster, only more numerous. So a slice may
-take longer than ten milliseconds: its fixed cost is at most a fifth of its time. `SliceCosts` separates the
-two costs by a straight line through the times of the last slices (least squares; older slices count less).
-Slices of equal size determine no line. While they last, the estimate of the fixed cost decays, so the sizes
-change a little, and a line can be fitted again.
+A slice has a fixed cost, too. An Arrow batch calls every operator of the chain, and the cost of a model's
+call may hardly depend on the rows. Where that cost is large, smaller slices are not faster, only more
+numerous. So a slice may take longer than ten milliseconds: its fixed cost is at most a fifth of its time.
+`SliceCosts` separates the two costs by a straight line through the times of the last slices (least squares;
+older slices count less). Slices of equal size determine no line. While they last, the estimate of the fixed
+cost decays, so the sizes change a little, and a line can be fitted again.
 """
 
 from __future__ import annotations
