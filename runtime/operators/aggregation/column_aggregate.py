@@ -7,13 +7,13 @@ A `PartialAggregate` works in two steps. First pyarrow's `group_by` groups a bat
 the *partial result* of the key's rows. Then the partial results are merged into the accumulators of all keys
 of the batch at once. They merge in any order, so a combiner in front of the exchange can do the first step.
 
-A `RowAggregate` can add a row only to an accumulator, so all its records cross the exchange.
+A `RowAggregate` has no partial results. It adds rows to the accumulators, so all records cross the exchange.
 
 Nulls do not count, as in SQL: the result of nulls alone is null, or 0 for `Count`. NaN counts in `Sum` and
 `Mean`. `Min` and `Max` ignore NaN unless there is no other value.
 
-The rows of a column may have values of several types. Each batch has one type, and the accumulators have a
-column for each type. So the result of a key depends on its own values alone, and never on another key.
+Rows may have values of several types in one column. They are aggregated in groups of one type, and the
+accumulators have a column for each type. So the result of a key depends on the values of this key alone.
 """
 
 from __future__ import annotations

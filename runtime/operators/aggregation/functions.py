@@ -81,7 +81,7 @@ class Mean(PartialAggregate):
 
 
 class _OneValue(PartialAggregate):
-    """Keeps one of the values of a column; the accumulator's column is called like the function."""
+    """Keeps one of the values of a column, in an accumulator with the name of the function."""
 
     keeps_types = True
     _function: str
@@ -264,7 +264,7 @@ class StdDev(PartialAggregate):
         return {"count": count, "mean": pc.fill_null(mean, 0.0), "squares": squares}
 
     def partial_of_each(self, column: pa.Array) -> Partial:
-        """The value as the mean, with squares of 0; NaN for NaN and infinite values."""
+        """The value as the mean; the squares are 0, or NaN for NaN and infinite values."""
         mean = pc.fill_null(column, 0.0)
         return {"count": _ones_of(column), "mean": mean, "squares": pc.subtract(mean, mean)}
 

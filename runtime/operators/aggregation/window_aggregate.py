@@ -130,7 +130,7 @@ class ColumnWindowOperator(KeyedColumnOperator):
         """Rebuild the indexes of restored windows, which no snapshot holds."""
 
     def _delete_beside(self, slots: Slots, reached: int) -> None:
-        """Delete what fired windows have apart from their accumulators."""
+        """Delete data of fired windows that is not in their slots."""
 
     def _late_output(self, batch: Batch, is_late: NDArray[np.bool_]) -> Iterator[Output]:
         self._late += int(is_late.sum())

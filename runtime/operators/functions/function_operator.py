@@ -196,7 +196,7 @@ class KeyedFunctionOperator(FunctionOperator):
         return keys
 
     def _check_key(self, key: Any) -> None:
-        """Refuse an invalid key; the error blames the key selector."""
+        """Refuse an invalid key; the error names the key selector."""
         self._selecting = True
         stable_hash(key)
         self._selecting = False

@@ -139,7 +139,7 @@ class TriggerContext:
 
 
 class CurrentTrigger(TriggerContext):
-    """The context as its operator sees it: the operator sets time, key and window before each call."""
+    """The context with setters for its operator, which sets time, key and window before each call."""
 
     def begin(self, key: Any, window: Span, entry: Entry, merged: Sequence[Entry] = ()) -> None:
         self._key, self._window, self._entry, self._merged = key, window, entry, merged

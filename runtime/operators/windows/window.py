@@ -98,10 +98,10 @@ class WindowShape(NamedTuple):
 
 
 class WindowEnds:
-    """Index of keys by the ends of windows of one size; the earliest end and the first added key come first.
+    """Index of keys by the ends of windows of one size; the earliest end first, then in the order of `add`.
 
-    Windows stay in it until they fire. So keys are only added at the back and removed from the front. The
-    `TimerIndex` of other windows can remove a key at any time.
+    A window stays in the index until it fires. So keys are only added at the back and removed from the front.
+    The `TimerIndex` of other windows can remove a key at any time.
 
     Example:
         >>> ends = WindowEnds()
