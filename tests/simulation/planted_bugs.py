@@ -84,8 +84,8 @@ def drop_a_buffer_on_release(patch: pytest.MonkeyPatch) -> None:
 
     def drop_one(self: InputGate, channel: int) -> None:
         unblock(self, channel)
-        if len(self._channels[channel]._ready) > 1:
-            del self._channels[channel]._ready[1]
+        if len(self.channels[channel]._ready) > 1:
+            del self.channels[channel]._ready[1]
 
     patch.setattr(InputGate, "unblock", drop_one)
 
