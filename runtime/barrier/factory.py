@@ -105,8 +105,8 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
     if settings.unaligned:
         if settings.stores:
             msg = (
-                "an alignment that stores is for aligned checkpoints: an unaligned one captures what is in "
-                "front of a barrier and waits for nothing"
+                "alignment='store' needs aligned checkpoints: an unaligned one captures the data in front of "
+                "its barriers, and blocks no channel"
             )
             raise ConfigurationError(msg)
         with_timeout = settings.has_aligned_timeout
@@ -143,12 +143,12 @@ def create_input_gate(
     if kind is HandlerKind.STORING:
         blocked = StoredChannels()
         aligner = CheckpointBarrierAligner(channels, blocked, clock, semantics)
-        return StoringInputGate(gate, aligner, blocked, _given(storage, "storage", kind)())
+        return StoringInputGate(gate, aligner, blocked, _required(storage, "storage", kind)())
     if kind not in (HandlerKind.ALTERNATING, HandlerKind.ALTERNATING_WITH_TIMEOUT):
         return CheckpointedInputGate(
             gate, create_barrier_handler(settings.mode, channels, gate, clock, semantics)
         )
-    unaligner = _unaligner(kind, gate, clock, semantics, _given(capture, "capture", kind))
+    unaligner = _unaligner(kind, gate, clock, semantics, _required(capture, "capture", kind))
     aligner = CheckpointBarrierAligner(channels, gate, clock, semantics)
     return CheckpointedInputGate(gate, AlternatingBarrierHandler(channels, clock, aligner, unaligner))
 
@@ -180,7 +180,7 @@ def _unaligner(
     )
 
 
-def _given(value: T | None, name: str, kind: HandlerKind) -> T:
+def _required(value: T | None, name: str, kind: HandlerKind) -> T:
     if value is None:
         msg = f"{name} is needed for the barrier handler {kind.value!r}"
         raise ValueError(msg)

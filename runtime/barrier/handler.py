@@ -202,15 +202,15 @@ class CheckpointBarrierHandler(ABC):
         # Clocks of two machines differ, so a barrier may seem to come from the future.
         self._start_delay = max(0.0, self._clock.now() - barrier.timestamp - since_first)
         self._triggered += 1
-        self._told().trigger(barrier, self._start_delay, self._alignment_duration)
+        self._required_listener().trigger(barrier, self._start_delay, self._alignment_duration)
 
     def _abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
     ) -> None:
         self._aborted += 1
-        self._told().abort(checkpoint_id, reason, detail)
+        self._required_listener().abort(checkpoint_id, reason, detail)
 
-    def _told(self) -> CheckpointListener:
+    def _required_listener(self) -> CheckpointListener:
         if self._listener is None:
             msg = "the barrier handler has no listener: call set_listener before the first element"
             raise RuntimeError(msg)

@@ -58,10 +58,6 @@ class ChannelState:
     outputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
 
     @property
-    def is_empty(self) -> bool:
-        return not self.inputs and not self.outputs
-
-    @property
     def edges(self) -> tuple[EdgeId, ...]:
         return tuple(dict.fromkeys(channel.edge for channel in (*self.inputs, *self.outputs)))
 
@@ -212,7 +208,7 @@ class AsyncChannelStateWriter:
             on_error(ChannelStateAborted(msg))
             return
         collected.waiting = _Waiting(on_state, on_error)
-        self._tell_if_done(checkpoint_id, collected)
+        self._report_if_done(checkpoint_id, collected)
 
     def close(self) -> None:
         """Abort everything without callbacks."""
@@ -255,7 +251,7 @@ class AsyncChannelStateWriter:
                 return
             collected.error = error
             collected.is_done = True
-            self._tell_if_done(checkpoint_id, collected)
+            self._report_if_done(checkpoint_id, collected)
 
         def written(handle: ChannelStateHandle) -> None:
             if not collected.is_aborted:
@@ -277,9 +273,9 @@ class AsyncChannelStateWriter:
         collected.handle = handle
         collected.is_done = True
         collected.inputs, collected.outputs = {}, {}
-        self._tell_if_done(checkpoint_id, collected)
+        self._report_if_done(checkpoint_id, collected)
 
-    def _tell_if_done(self, checkpoint_id: int, collected: _Collected) -> None:
+    def _report_if_done(self, checkpoint_id: int, collected: _Collected) -> None:
         waiting = collected.waiting
         if not collected.is_done or waiting is None or collected.is_aborted:
             return

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from penstock.runtime.errors import CodecError, PenstockError
 from penstock.runtime.names import problem_with_name
@@ -29,9 +29,6 @@ from penstock.runtime.operators.coordinators import FirstAnswer, MasterHook
 from penstock.runtime.ports import AsyncRunner
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState
-
-#: State of a hook that has none in the checkpoint.
-NO_STATE: Final = None
 
 
 class UnmatchedMasterStateError(PenstockError):
@@ -101,7 +98,7 @@ class MasterHooks:
     ) -> None:
         def answered(state: Any) -> None:
             try:
-                kept = None if state is NO_STATE else MasterState(identifier, self._codec.dumps(state))
+                kept = None if state is None else MasterState(identifier, self._codec.dumps(state))
             except BaseException as error:  # methods of the user's state run while it is encoded
                 on_failed(error)
             else:
@@ -129,14 +126,14 @@ class MasterHooks:
             msg = (
                 f"checkpoint {checkpoint_id} holds state of the master hooks {', '.join(unmatched)}, which "
                 "the job does not have any more. Add them again under the same identifiers, or restore with "
-                "allow_non_restored_state=True to leave their state behind"
+                "allow_non_restored_state=True to drop their state"
             )
             raise UnmatchedMasterStateError(msg)
         values = {
             name: self._decoded(checkpoint_id, by_name[name]) for name in self._hooks if name in by_name
         }
         for identifier, hook in self._hooks.items():
-            hook.restore_checkpoint(checkpoint_id, values.get(identifier, NO_STATE))
+            hook.restore_checkpoint(checkpoint_id, values.get(identifier))
 
     def reset(self) -> None:
         for hook in self._hooks.values():
@@ -176,14 +173,14 @@ class _Outcome:
     def end(self, error: BaseException | None) -> None:
         self.is_over, self.error = True, error
         waiting, self.waiting = self.waiting, []
-        for tell in waiting:
-            tell(error)
+        for callback in waiting:
+            callback(error)
 
-    def when_over(self, tell: Callable[[BaseException | None], None]) -> None:
+    def when_over(self, callback: Callable[[BaseException | None], None]) -> None:
         if self.is_over:
-            tell(self.error)
+            callback(self.error)
         else:
-            self.waiting.append(tell)
+            self.waiting.append(callback)
 
 
 class BackgroundHook:
@@ -204,32 +201,28 @@ class BackgroundHook:
         )
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        self._bring_back(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
+        self._begin_restore(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
 
     def reset(self) -> None:
-        self._bring_back(lambda: self._hook.reset())
+        self._begin_restore(lambda: self._hook.reset())
 
     @property
     def is_restored(self) -> bool:
         return self._restore.is_over
 
-    def when_restored(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Call `tell` with the error or `None` after the last restore or reset; at once if it has ended."""
-        self._restore.when_over(tell)
+    def when_restored(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back with the error or `None` after the last restore or reset; at once if it has ended."""
+        self._restore.when_over(callback)
 
     def close(self) -> None:
         """Close the hook after its last call has returned."""
         self._put(_Call(lambda: self._hook.close(), lambda _: self._close.end(None), self._close.end))
 
-    @property
-    def is_closed(self) -> bool:
-        return self._close.is_over
+    def when_closed(self, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back with the error or `None` after the close; at once if the hook is closed."""
+        self._close.when_over(callback)
 
-    def when_closed(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Call `tell` with the error or `None` after the close; at once if it has ended."""
-        self._close.when_over(tell)
-
-    def _bring_back(self, work: Callable[[], None]) -> None:
+    def _begin_restore(self, work: Callable[[], None]) -> None:
         restore = self._restore = _Outcome()
         self._put(_Call(work, lambda _: restore.end(None), restore.end))
 
@@ -246,13 +239,13 @@ class BackgroundHook:
         self._is_busy = True
         self._runner.run(
             call.work,
-            lambda result: self._over(lambda: call.on_result(result)),
-            lambda error: self._over(lambda: call.on_error(error)),
+            lambda result: self._returned(lambda: call.on_result(result)),
+            lambda error: self._returned(lambda: call.on_error(error)),
         )
 
-    def _over(self, tell: Callable[[], None]) -> None:
+    def _returned(self, report: Callable[[], None]) -> None:
         self._is_busy = False
         call, self._waiting = self._waiting, None
         if call is not None:
             self._run(call)
-        tell()
+        report()

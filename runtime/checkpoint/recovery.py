@@ -41,10 +41,10 @@ from penstock.runtime.trust.paths import check_named_location, inside_of, is_own
 
 
 def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> CompletedCheckpoint:
-    """Return the checkpoint if it has no location, or that of its own savepoint folder.
+    """Return the checkpoint if its files are in the storage of its metadata, or in its own savepoint folder.
 
     Raises:
-        CorruptSnapshotError: The location is another folder, which was not opened.
+        CorruptSnapshotError: The metadata names another folder, which was not opened.
     """
     location = checkpoint.location
     folder = f"savepoint-{job_id}-{checkpoint.checkpoint_id}-{checkpoint.attempt}"
@@ -52,7 +52,7 @@ def check_own_location(checkpoint: CompletedCheckpoint, job_id: str) -> Complete
         return checkpoint
     msg = (
         f"the metadata of {checkpoint.kind.value} {checkpoint.checkpoint_id} of job {job_id} names "
-        f"{location!r} as the place of its files, which is not the folder {folder} of this savepoint: "
+        f"{location!r} as the folder of its files, which is not the folder {folder} of this savepoint: "
         "it was changed, or damaged"
     )
     raise CorruptSnapshotError(msg)
@@ -312,8 +312,8 @@ def _newest_record(root: str, job: str, open_location: StorageOpener) -> Checkpo
         raise RestoreError(nothing) from error
     if newest is None:
         msg = (
-            f"job {job} has left no checkpoint in {root}; the setting keep_after says after which end of a "
-            "job its checkpoints stay, and a savepoint always stays"
+            f"job {job} has left no checkpoint in {root}; Checkpointing(keep_after=...) keeps checkpoints "
+            "after the end of a job, and a savepoint always stays"
         )
         raise RestoreError(msg)
     return newest
@@ -328,8 +328,8 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
         raise RestoreError(msg) from error
     if checkpoint.checkpoint_id > LAST_ID:
         msg = (
-            f"{storage.url}/{path} has the number {checkpoint.checkpoint_id}. No job gets so far, and none "
-            "could number its own checkpoints behind it: it was changed, or damaged"
+            f"{storage.url}/{path} has the id {checkpoint.checkpoint_id}, above the largest possible id "
+            f"{LAST_ID}: it was changed, or damaged"
         )
         raise RestoreError(msg)
     if checkpoint.location is not None:
@@ -356,8 +356,8 @@ def _require_no_link_to(location: str, root: str, storage: SnapshotStorage) -> N
 
 def _not_whole(root: str, checkpoint: CompletedCheckpoint, error: StorageError) -> str:
     if checkpoint.is_savepoint:
-        return f"the savepoint at {root} is not whole: {error}"
+        return f"the savepoint at {root} is incomplete: {error}"
     return (
-        f"the checkpoint is not whole: {error}. A checkpoint shares files with others of its job and can't "
+        f"the checkpoint is incomplete: {error}. A checkpoint shares files with others of its job and can't "
         "be moved out of its storage; move the whole storage, or take a savepoint"
     )

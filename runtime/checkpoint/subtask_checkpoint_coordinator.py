@@ -2,10 +2,10 @@
 
 The steps, in this order and for these reasons:
 
-0. An id that is not newer than the last one is not taken. If the subtask has never dealt with it (messages to
-   sources may overtake each other), it declines. Otherwise the checkpoint would wait for its timeout.
-1. An id that was aborted before its barrier arrived is not taken. A cancellation marker goes downstream, so
-   that receivers don't wait for the barrier.
+0. A checkpoint that is not newer than the last one is not taken. The subtask declines it, unless it has
+   handled it before (messages to sources may overtake each other). So it does not wait for its timeout.
+1. A checkpoint that was aborted before its barrier arrived is not taken. A cancellation marker goes
+   downstream, so that receivers don't wait for the barrier.
 2. Work that must precede the barrier is done. It may still emit.
 3. The barrier goes out on all channels in one step, before the state is taken, so downstream can align
    meanwhile. An unaligned barrier overtakes the elements that wait in the outputs; they are captured.
@@ -17,7 +17,7 @@ The steps, in this order and for these reasons:
 In-flight data of a checkpoint that is declined, aborted or fails is discarded here, so the parts that capture
 it need not know.
 
-It must never acknowledge state that is not durable, take one id twice, or leave a receiver waiting.
+It must never acknowledge state that is not durable, take a checkpoint twice, or leave a receiver waiting.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class SubtaskCheckpointCoordinator:
             running.work.cancel()
         if must_remove:
             # The files are written, but the cancelled callback will never report them.
-            self._runner.run(running.task.remove, _nobody_waits, _nobody_waits)
+            self._runner.run(running.task.remove, _ignore_outcome, _ignore_outcome)
         return True
 
     def _give_up_in_flight(self, checkpoint_id: int) -> None:
@@ -342,5 +342,5 @@ class SubtaskCheckpointCoordinator:
         self._decline(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, detail)
 
 
-def _nobody_waits(_: object) -> None:
+def _ignore_outcome(_: object) -> None:
     """Ignore the outcome of a removal."""

@@ -77,7 +77,7 @@ _STORED: Final = ("stored_bytes", "spilled_bytes")
 
 _MICROSECONDS: Final = 1_000_000
 
-_WHAT: Final = "what the subtasks measured of a checkpoint"
+_WHAT: Final = "the metrics of a checkpoint's subtasks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,13 +252,14 @@ def _decode_operator(
     declared, states = types.get(text(operator_id), ()), saved.get(operator_id, ())
     for number in (parallelism, max_parallelism):
         if whole(number, 1) > MOST_SUBTASKS:
-            msg = f"operator {operator_id!r:.80} with {number} subtasks or key groups of {MOST_SUBTASKS}"
+            parts = f"{number} subtasks or key groups"
+            msg = f"operator {operator_id!r:.80} with {parts}; the maximum is {MOST_SUBTASKS}"
             raise ValueError(msg)
     indices = range(parallelism)
     decoded = {}
     for index, *parts in map(items, items(subtasks)):
         if whole(index) not in indices or index in decoded:
-            msg = f"subtask {index} of {parallelism}"
+            msg = f"subtask {index} of {parallelism}, or named twice"
             raise ValueError(msg)
         decoded[index] = _decode_subtask(parts, folder, declared, states)
     left = frozenset(map(whole, items(finished.get(operator_id, []))))

@@ -6,14 +6,13 @@
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
     <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may name again
     <job>/same-storage                                     proves that a node sees this storage
-    <job>/ids/<id>                                         the newest id that a checkpoint was given
+    <job>/ids/<id>                                         the newest id that was given to a checkpoint
 
 Names of metadata and state files contain the attempt, so a superseded attempt that still runs never
-overwrites its successor's files. Of the files of snapshots, only those that `may_delete` allows are deleted,
-because savepoints and other jobs' files have other owners. Other files in these folders belong to no job, and
-stay.
+overwrites its successor's files. Files of snapshots are deleted only if `may_delete` allows it, because
+savepoints and other jobs' files have other owners. Other files in these folders belong to no job, and stay.
 
-The file in `ids` prevents a later JobMaster from giving an id again. So no externally induced source takes a
+The file in `ids` prevents a later JobMaster from reusing an id. So no externally induced source takes a
 new checkpoint at an old mark.
 """
 

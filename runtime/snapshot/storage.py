@@ -8,7 +8,7 @@ not answered exists as a whole or not at all. Why it is right:
 2. *Name before answer.* The folder is synced before `put` returns. The name of a new folder is synced too, in
    the folder above, and so on up to the root. *Another* writer may have made a folder without syncing it. So
    each writer syncs all folders above once, for each folder that it uses, and keeps the folder open. A folder
-   that was removed and made again has another number than the open one. This may also happen during a put,
+   that was removed and made again has another inode than the open one. This may also happen during a put,
    until its staging file is in the folder. So the put checks again after it has made the name.
 3. *A refusal is an answer.* A reader acts on an object that exists: the decision log reads the record. The
    writer may have died between the link and the sync. So the folder is synced before a refusal, too.

@@ -82,14 +82,14 @@ def check_file_name(name: object) -> str:
     """
     if isinstance(name, str) and name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
         return name
-    msg = f"the snapshot names the file {name!r}, which is no name in a folder: it was changed, or damaged"
+    msg = f"the snapshot names the file {name!r}, which is no file name: it was changed, or damaged"
     raise UntrustedPathError(msg)
 
 
 def _undeclared(path: object, why: str) -> UntrustedPathError:
     return UntrustedPathError(
         f"the snapshot names {path!r}, which is {why}. Declare that place in the program, or say "
-        "trust_paths=True if you trust whoever could write the snapshot"
+        "trust_paths=True if you trust everyone who can write the snapshot"
     )
 
 
@@ -111,7 +111,7 @@ def _is_plain(path: str) -> bool:
 
 
 _PATH: Final = re.compile(r"[A-Za-z0-9._=~-]+(?:/[A-Za-z0-9._=~-]+)*")
-#: A step that goes nowhere, or up; in a URL it may be written in other ways.
+#: A segment for the same folder or the one above, plain and as a URL may encode it.
 _STEP: Final = re.compile(r"\.\.?")
 _STEP_OF_URL: Final = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -140,9 +140,9 @@ def check_named_location(location: str, root: str, job_id: str) -> None:
     if inside_of(root, location) is None:
         msg = (
             f"the newest snapshot of job {job_id} in {root} is a savepoint, and its files are in {location}. "
-            "That is outside of the storage that you have named, or is not plainly in it: below a storage "
-            "that you name, folders have letters from A to Z, digits and . _ = ~ - only. If you trust "
-            "whoever could write there, name that folder"
+            "That is not in the storage that you have named, or its text is ambiguous: names of folders "
+            "there have only letters from A to Z, digits and . _ = ~ -. Name that folder to start from it, "
+            "if you trust everyone who can write there"
         )
         raise RestoreError(msg)
 

@@ -263,9 +263,9 @@ class DecisionLog:
     def newer_attempt(self) -> int | None:
         """A newer attempt that another writer has begun; `None` without one.
 
-        By 3, the attempt's record is in the slot that this writer claims next, or behind this writer's. The
-        method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find the
-        attempt that this writer begins.
+        By rule 3, the attempt's record is in the slot that this writer claims next, or behind its records.
+        The method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find
+        the attempt that this writer begins.
         """
         slot = self.view.next_slot
         try:
@@ -387,7 +387,7 @@ class DecisionLog:
             return self._fenced
         where = f"{self._storage.url}/{self._paths.log_slot(slot)}"
         msg = (
-            f"it is unknown whether a record was ever in {where}: it was one of several whose writing was "
+            f"it is unknown whether a record was ever in {where}: several puts into that slot were "
             f"not answered, and attempt {view.last_attempt} has compacted the log since"
         )
         raise OutcomeUnknownError(msg)

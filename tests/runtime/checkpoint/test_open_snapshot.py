@@ -1,4 +1,4 @@
-"""A snapshot that a user names: what of it is not believed."""
+"""Snapshots that a user names, and that are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_snapshot_whose_number_leaves_none_for_a_jobs_own_checkpoints_is_refus
     assert open_snapshot(saved(tmp_path / "last", LAST_ID), open_location).checkpoint.checkpoint_id == LAST_ID
     for too_far in (LAST_ID + 1, (1 << 62) - 1):
         url = saved(tmp_path / str(too_far), too_far)
-        with pytest.raises(RestoreError, match=f"{url}/metadata has the number {too_far}"):
+        with pytest.raises(RestoreError, match=f"{url}/metadata has the id {too_far}"):
             open_snapshot(url, open_location)
 
 

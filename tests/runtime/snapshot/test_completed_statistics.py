@@ -111,7 +111,7 @@ def test_what_can_not_be_unpacked_stops_nobody_who_does_not_ask_for_it(packed: b
     decoded = decode_metadata(encode_metadata(checkpoint(statistics)), "m")
     assert decoded.checkpoint_id == 7
     assert decoded.statistics is not None
-    with pytest.raises(CorruptSnapshotError, match="what the subtasks measured of a checkpoint"):
+    with pytest.raises(CorruptSnapshotError, match="the metrics of a checkpoint's subtasks"):
         decoded.statistics.metrics()
 
 

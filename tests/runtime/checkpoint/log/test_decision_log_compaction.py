@@ -74,7 +74,7 @@ def test_a_writer_whose_record_in_doubt_was_compacted_away_is_fenced(storage: Fl
     old = in_doubt_and_compacted_away(storage)
     before = DecisionLog(storage, PATHS).replay()
     assert old.newer_attempt() == 2
-    with pytest.raises(OutcomeUnknownError, match="one of several whose writing was not answered"):
+    with pytest.raises(OutcomeUnknownError, match="several puts into that slot were not answered"):
         old.complete(completed(50))
     assert old.complete(completed(51)) == Fenced(2)
     assert DecisionLog(storage, PATHS).replay() == before

@@ -226,8 +226,8 @@ def test_any_text_is_an_operator_id(place, context, permit, read_all):
     ("changed", "why"),
     [
         ({"directory": "/etc"}, "names '/etc', which is not .*/out"),
-        ({"name": "../secret"}, "the file '../secret', which is no name in a folder"),
-        ({"final": "../../home/.profile"}, "is no name in a folder"),
+        ({"name": "../secret"}, "the file '../secret', which is no file name"),
+        ({"final": "../../home/.profile"}, "is no file name"),
         ({"name": "secret"}, "no names of this sink"),
         ({"name": "_inprogress-job-1-files-0-1-7.jsonl"}, "no names of this sink"),
         (

@@ -1,4 +1,4 @@
-"""Savepoints that do not fit the job, or are not whole: refused with what to do."""
+"""Savepoints that do not fit the job, or are incomplete: refused with what to do."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ def test_another_number_of_key_groups_is_refused_with_what_to_do(
 
 @pytest.mark.parametrize(
     ("lost", "message"),
-    [("metadata", "there is no snapshot at /saved"), ("count-0-0", "not whole: /saved/count-0-0 is part")],
+    [
+        ("metadata", "there is no snapshot at /saved"),
+        ("count-0-0", "is incomplete: /saved/count-0-0 is"),
+    ],
 )
 def test_a_savepoint_that_is_not_whole_is_refused(
     saved: str, places: MemoryPlaces, lost: str, message: str
