@@ -252,8 +252,10 @@ def _decode_operator(
     declared, states = types.get(text(operator_id), ()), saved.get(operator_id, ())
     for number in (parallelism, max_parallelism):
         if whole(number, 1) > MOST_SUBTASKS:
-            parts = f"{number} subtasks or key groups"
-            msg = f"operator {operator_id!r:.80} with {parts}; the maximum is {MOST_SUBTASKS}"
+            msg = (
+                f"operator {operator_id!r:.80} with {number} subtasks or key groups; "
+                f"the maximum is {MOST_SUBTASKS}"
+            )
             raise ValueError(msg)
     indices = range(parallelism)
     decoded = {}

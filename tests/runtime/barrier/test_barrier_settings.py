@@ -50,7 +50,7 @@ def test_handler_is_chosen(settings: BarrierSettings, channels: int, kind: Handl
     ("settings", "why"),
     [
         (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE, unaligned=True), "never waits"),
-        (BarrierSettings(unaligned=True, stores=True), "is for aligned checkpoints"),
+        (BarrierSettings(unaligned=True, stores=True), "needs aligned checkpoints"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettings, why: str) -> None:

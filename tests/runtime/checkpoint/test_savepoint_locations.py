@@ -120,7 +120,7 @@ def change_location(storage: MemoryStorage, location: str) -> None:
 def test_a_named_storage_that_points_elsewhere_opens_nothing_there_until_the_user_names_it() -> None:
     places = Opened()
     job_with_savepoint_in(places, f"/saved/{OWN}")
-    with pytest.raises(RestoreError, match=f"files are in /saved/{OWN}.*name that folder"):
+    with pytest.raises(RestoreError, match=f"files are in /saved/{OWN}.*Name that folder"):
         open_snapshot("/data/job", places)
     assert f"/saved/{OWN}" not in places.asked
     assert open_snapshot(f"/saved/{OWN}", places).checkpoint.checkpoint_id == 7
@@ -174,7 +174,7 @@ def test_behind_the_storage_that_a_user_names_only_plain_folders_may_stand(
 
 @pytest.mark.parametrize("rest", [f"/store2/{OWN}", f"/store/sub//{OWN}", f"/store/a%20b/{OWN}", f"/{OWN}"])
 def test_a_folder_that_is_not_plainly_in_the_named_storage_is_refused(rest: str) -> None:
-    with pytest.raises(RestoreError, match="outside of the storage that you have named"):
+    with pytest.raises(RestoreError, match="not in the storage that you have named"):
         check_named_location(f"file://{rest}", "file:///store", "job")
 
 

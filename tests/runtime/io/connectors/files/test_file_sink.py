@@ -235,7 +235,7 @@ def test_any_text_is_an_operator_id(place, context, permit, read_all):
             "no names",
         ),
         ({"final": "index.html"}, "no names of this sink"),
-        ({"name": 7}, "the file 7, which is no name"),
+        ({"name": 7}, "the file 7, which is no file name"),
     ],
 )
 def test_a_changed_snapshot_moves_no_file_of_others(tmp_path, context, permit, changed, why):
