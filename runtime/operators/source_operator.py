@@ -207,9 +207,9 @@ class SourceOperator:
     def handle_event(self, event: Any) -> None:
         requested = self._requested
         if requested is None:
-            msg = f"{type(self._source).__name__} has no coordinator but was sent {event!r:.80}"
-            raise PenstockError(msg)
-        self.guarded("handle_event", requested.handle_event, event)
+            self.guarded("handle_event", _refuse, f"it has no coordinator but was sent {event!r:.80}")
+        else:
+            self.guarded("handle_event", requested.handle_event, event)
 
     def poll(self, max_rows: int) -> Polled[Any]:
         reader = self._opened_reader
@@ -221,7 +221,16 @@ class SourceOperator:
             self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
         watermarks = self._watermarks
         if watermarks is not None:
-            polled, self.change = self.guarded(_STRATEGY, watermarks.polled, polled, self._split_progress())
+            progress = self._split_progress()
+            if (
+                progress is not None
+                and polled.split is None
+                and polled.batch is not None
+                and len(polled.batch)
+            ):
+                what = "a reader with `split_progress` must name the split of each batch"
+                self.guarded("poll", _refuse, f"{what}: Polled(batch, split=...)")
+            polled, self.change = self.guarded(_STRATEGY, watermarks.polled, polled, progress)
             self._pause_splits()
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)

@@ -45,7 +45,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.event_time import Timestamper, WatermarkProgress
 from penstock.runtime.operators.functions.function_operator import check_function
 from penstock.runtime.operators.source import Polled, SplitProgress
@@ -267,9 +266,6 @@ class SourceWatermarks:
 
     def _observe(self, polled: Polled[Any], *, has_splits: bool) -> Polled[Any]:
         assert polled.batch is not None, "only records are observed"
-        if has_splits and polled.split is None:
-            msg = "a reader with `split_progress` must name the split of each batch: Polled(split=...)"
-            raise PenstockError(msg)
         split = polled.split if has_splits else None
         self._at_work = None
         stamped = self._timestamper.stamped(polled.batch)

@@ -109,7 +109,7 @@ def test_the_source_takes_part_in_snapshots_and_statistics_and_is_closed_first()
     assert isinstance(lists["numbers"]["splits"], SavedList)
     assert set(lists) == {"numbers", "op"}
     assert chain.statistics()["numbers"].records_out == 7
-    with pytest.raises(PenstockError, match="GeneratorSource has no coordinator"):
+    with pytest.raises(PenstockError, match=r"GeneratorSource: handle_event failed: .*has no coordinator"):
         chain.handle_event("numbers", "an event")
     chain.close()
     assert log[-1] == "op close"
