@@ -121,11 +121,6 @@ class BlockHolder:
         return data
 
 
-def open_holder(name: str) -> Any:
-    actor: Any = ray.remote(BlockHolder)
-    return actor.options(name=HOLDER_PREFIX + name, namespace=NAMESPACE, num_cpus=0).remote()
-
-
 def find_holder(name: str) -> Any:
     """The holder of this name; raises `ValueError` if it has ended."""
     return ray.get_actor(HOLDER_PREFIX + name, namespace=NAMESPACE)
@@ -318,7 +313,9 @@ class BlockResults(metaclass=NearestNames):
         self._known: list[pa.Schema | None] = []
         connect()
         self._name = secrets.token_hex(8)
-        self._holder: Any = open_holder(self._name)
+        actor: Any = ray.remote(BlockHolder)
+        named = actor.options(name=HOLDER_PREFIX + self._name, namespace=NAMESPACE, num_cpus=0)
+        self._holder: Any = named.remote()
         #: The job and the sink whose rows these are; `None` means the newest job that uses this object.
         self._sink: tuple[str, str] | None = None
 

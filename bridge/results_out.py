@@ -12,7 +12,7 @@ Python workers fetch the blocks from their holder.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,16 +47,12 @@ def dataframe_of_blocks(
         from raydp.spark.dataset import _convert_by_rdd
 
         references = [block.data for block in blocks.values()]
-        frame: DataFrame = _convert_by_rdd(spark, references, _owners(references), spark_schema)
+        worker: Any = ray._private.worker.global_worker  # RayDP's own function for owners makes Ray warn
+        owners = [worker.core_worker.get_owner_address(reference) for reference in references]
+        frame: DataFrame = _convert_by_rdd(spark, references, owners, spark_schema)
         return frame
     pull = Pull(ray.get_runtime_context().gcs_address, holder, tuple(blocks))
     return spark.range(0, len(blocks), 1, len(blocks)).mapInArrow(pull, spark_schema)
-
-
-def _owners(references: Sequence[Any]) -> list[bytes]:
-    """The owner of each block; RayDP's own function for this would make Ray warn."""
-    worker: Any = ray._private.worker.global_worker
-    return [worker.core_worker.get_owner_address(reference) for reference in references]
 
 
 def is_raydp(spark: SparkSession) -> bool:

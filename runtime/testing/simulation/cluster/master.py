@@ -395,11 +395,11 @@ class GuardedBy:
     def ask_master(self, reply: Reply[None]) -> None:
         """Ping the JobMaster; a frozen one answers when it wakes up."""
 
-        def asked(master: Master) -> None:
-            if not master.holds(Happening.OPERATION, lambda: asked(master), "is asked whether it is there"):
+        def ping(master: Master) -> None:
+            if not master.holds(Happening.OPERATION, lambda: ping(master), "gets a ping"):
                 self._answer(master, reply, None if master.is_alive else _DIED)
 
-        self._travel("asks its JobMaster", asked, reply)
+        self._travel("pings its JobMaster", ping, reply)
 
     def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
         """Read the processor time; the kernel answers even if the JobMaster hangs."""

@@ -296,12 +296,12 @@ class SimulatedProcess:
     def new_attempt(
         self, role: Role, descriptor: TaskDescriptor, master: Master, events: AttemptEvents
     ) -> RunningTask:
-        def report(said: SubtaskReport, what: str) -> None:
+        def report(sent: SubtaskReport, what: str) -> None:
             self._masters.report(
                 self.id,
                 master,
                 role.attempt,
-                lambda scheduler: scheduler.report(role.attempt, said),
+                lambda scheduler: scheduler.report(role.attempt, sent),
                 f"{role.subtask} {what}",
                 role.subtask,
             )

@@ -36,7 +36,7 @@ class FaultKind(Enum):
     CRASH_IN_COMPACTION = "JobMaster crash inside a compaction of the log"
     TWO_MASTERS = "two JobMasters at once"
     MASTER_FROZEN = "JobMaster frozen"
-    MASTER_WOKE_LATE = "JobMaster woke up behind its successor"
+    MASTER_WOKE_LATE = "JobMaster woke up after its successor began"
     MASTER_REPLACED = "frozen JobMaster killed by its guards"
     HOOK_FAILED = "master hook failed"
     HOOK_LATE = "master hook answered late"
