@@ -188,10 +188,6 @@ def _of_dict(value: dict[Any, Any], digits: int | None) -> pa.DataType:
     return pa.struct([(name, type_of_value(item, digits=digits)) for name, item in value.items()])
 
 
-def _of_bytes(value: Any, _: int | None) -> pa.DataType:
-    return pa.binary()
-
-
 #: Base types in the order of the tests: a `datetime` is a `date`, a `bool` is an `int`.
 _FINDERS: Final[tuple[tuple[Any, Callable[[Any, int | None], pa.DataType]], ...]] = (
     (datetime, _of_datetime),
@@ -203,7 +199,7 @@ _FINDERS: Final[tuple[tuple[Any, Callable[[Any, int | None], pa.DataType]], ...]
     ((int, np.integer), _of_whole),
     ((float, np.floating), lambda *_: pa.float64()),
     (str, lambda *_: pa.string()),
-    ((bytes, bytearray, memoryview), _of_bytes),
+    ((bytes, bytearray, memoryview), lambda *_: pa.binary()),
     (Decimal, _of_decimal),
     (list, _of_list),
     (dict, _of_dict),

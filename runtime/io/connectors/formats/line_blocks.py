@@ -228,10 +228,10 @@ SAMPLED_FILES: Final = 4
 SAMPLED_BYTES: Final = 256 * 1024
 
 
-def some_of(files: Sequence[FileInfo], count: int = SAMPLED_FILES) -> Sequence[FileInfo]:
-    """At most `count` non-empty files, the first one included, spread evenly over all of them."""
+def some_of(files: Sequence[FileInfo]) -> Sequence[FileInfo]:
+    """At most `SAMPLED_FILES` non-empty files, the first one included, spread evenly over all of them."""
     present = [info for info in files if info.size]
-    return present[:: max(1, -(-len(present) // count))]
+    return present[:: max(1, -(-len(present) // SAMPLED_FILES))]
 
 
 def head_of(
