@@ -130,7 +130,7 @@ class BufferStorage:
         self._largest = max(self._largest, sequence.size)
 
     def roll_over(self) -> None:
-        """Hand out the added elements, before the present sequence; do nothing without additions."""
+        """Begin to hand out the added elements, before the current sequence; do nothing without any."""
         if self._pending is None:
             return
         if self._reading is not None:

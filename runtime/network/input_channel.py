@@ -90,7 +90,7 @@ class InputChannel:
 
     @property
     def waiting(self) -> tuple[StreamElement, ...]:
-        """Elements that arrived in order and wait to be consumed, restored ones included, first one first."""
+        """Elements that arrived in order and wait to be consumed, oldest first, with the restored ones."""
         return tuple(self._ready)
 
     def restore(self, elements: Sequence[StreamElement]) -> None:
@@ -113,7 +113,7 @@ class InputChannel:
         return self._receive_out_of_order(first_sequence_number, elements)
 
     def take_announced(self) -> list[CheckpointBarrier]:
-        """Barriers that have arrived since the last call, ahead of elements in front of them."""
+        """Return the barriers that arrived since the last call while earlier elements were missing."""
         if not self._announced:
             return []
         announced, self._announced = self._announced, []

@@ -29,7 +29,7 @@ class ArrivalWatcher(Protocol):
     """Receives elements when they arrive, before they are consumed."""
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """A barrier has arrived, but elements in front of it are missing; it arrives again in order."""
+        """Note that a barrier arrived while earlier elements are missing; it arrives again in order."""
         ...
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None: ...

@@ -248,7 +248,7 @@ class ResultSubpartition:
         return overtaken
 
     def restore(self, elements: Sequence[bytes]) -> None:
-        """Queue elements that were overtaken in a checkpoint, before others; `flush` sends them."""
+        """Queue the elements that the restored checkpoint's barrier had overtaken; `flush` sends them."""
         if self._next_sequence_number or self.queue or self.has_open_rows:
             msg = "in-flight elements must be restored before anything is sent"
             raise ValueError(msg)

@@ -66,7 +66,7 @@ class _View(KeyedState):
     _kinds: set[type]
 
     def _key(self) -> Any:
-        """Return the current key; checks it for callers whose empty dict might not hash it."""
+        """Return the current key, or refuse a missing one, which an empty dict might not hash."""
         key = self._owner.current_key
         if key is NO_KEY:
             raise without_key(self.name)

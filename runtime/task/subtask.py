@@ -307,7 +307,7 @@ class Subtask:
         return self._work.is_between_calls and self._coordinator_mail.deliver_due(self._checkpoints.is_past)
 
     def _stop(self) -> int | None:
-        """The savepoint that stops the job; all checkpoints before it have ended."""
+        """Return the id of the savepoint that stops the job; all earlier checkpoints have ended."""
         if self._network is not None:
             return self._network.savepoint_id
         oldest = next(iter(self._requests.waiting), None)
