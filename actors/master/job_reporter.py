@@ -116,7 +116,7 @@ class JobReporter:
         self._counted: dict[SubtaskId, _Counted] = {}
         self._long_calls: dict[SubtaskId, LongCall] = {}
         self._counted_attempt = 0
-        #: The checkpoint from which the sizes of the subtasks' state come.
+        #: Id of the checkpoint from which `_sizes` was read.
         self._measured_id = -1
         self._sizes: dict[SubtaskId, int] = {}
         self._begin_failure: FailureRecord | None = None

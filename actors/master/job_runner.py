@@ -76,8 +76,8 @@ class JobRunner:
     Args:
         is_restart: Whether Ray has restarted the process that ran the job.
         log_key: Key of the job's lines; without it the output of this process is not kept.
-        on_over: Called when the job has ended and its report is stored, with whether another job may follow.
-            It calls its second argument when clients may learn of the end.
+        on_over: Called when the report of the ended job is stored. Receives whether another job may follow,
+            and a call that answers the waiting clients.
         on_fenced: Called when another process has begun an attempt of the job.
     """
 
@@ -141,8 +141,8 @@ class JobRunner:
     async def wait_end(self, seconds: float) -> JobReport:
         """Wait at most `seconds` for the job to end; return its report.
 
-        The report of an ended job is then in the storage, unless the storage does not answer. So the program
-        may end, and its cluster with it.
+        The report of an ended job is stored by then, unless the storage does not answer. So the program may
+        end, and its cluster with it.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)

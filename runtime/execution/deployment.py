@@ -32,7 +32,8 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.time.durations import as_seconds
 
-#: Makes the descriptors of an attempt from attempt, graph, checkpoint to restore and subtasks; blocks.
+#: Makes the task descriptors of an attempt. Takes the attempt, the graph, the checkpoint to restore, and the
+#: subtasks. Blocks.
 DescribeTasks: TypeAlias = Callable[
     [int, ExecutionGraph, CompletedCheckpoint | None, Collection[SubtaskId]], Sequence[TaskDescriptor]
 ]

@@ -6,7 +6,7 @@ may hold the interpreter's lock, as one regular expression did for 25 s. Such a 
 in every attempt. (Flink's `HeartbeatManager` sees only the silence, and waits 50 s. A thread for heartbeats,
 as in Kafka Streams, waits for the same lock in Python.)
 
-Processor time distinguishes the two. A busy process uses it, and a hung one does not. A stopped process can't
+Processor time tells a busy process from a hung one: only the busy one uses it. A stopped process can't
 measure its own, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
@@ -51,7 +51,7 @@ from penstock.runtime.execution.processes import Away, CallFailure, Died, Place,
 from penstock.runtime.ports import Cancellable, Clock, TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Seconds for which processor time must stand still at least. The kernel counts it in hundredths.
+#: Minimum seconds for which the processor time must stand still. The kernel counts it in hundredths.
 _SHORTEST_STILLNESS: Final = 1.0
 
 

@@ -210,10 +210,10 @@ class Watch:
         self._heartbeats.end()
 
     def look(self, then: Callable[[], None]) -> None:
-        """Renew all leases and take the counters, then call `then`.
+        """Renew all leases and read the counters, then call `then`.
 
-        Waits only briefly for a silent process, and not at all for a suspect. Its counters are taken after it
-        has answered again.
+        Waits only briefly for a silent process, and not at all for a suspect. Its counters are read when it
+        answers again.
         """
         members = {} if self._has_ended else dict(self._fleet.members)
 

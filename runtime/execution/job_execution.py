@@ -50,7 +50,7 @@ from penstock.runtime.task.descriptor import (
     TriggerCheckpoint,
 )
 
-#: Called with whether a message arrived.
+#: Receives whether a message arrived.
 OnAnswer: TypeAlias = Callable[[bool], None]
 #: Sends one message of an attempt; answers later, never before it returns.
 SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl, OnAnswer], None]

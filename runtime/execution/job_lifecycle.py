@@ -179,7 +179,7 @@ class JobLifecycle:
             self._on_fenced()
 
     def look(self, then: Then) -> None:
-        """Take the counters of the running subtasks, then call `then`."""
+        """Read the counters of the running subtasks, then call `then`."""
         if self._watch is None or self._is_over:
             then()
         else:

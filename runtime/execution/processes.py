@@ -10,8 +10,8 @@ call raised.
 return is the sender's credit, so the call waits until the subtask has consumed everything below the call's
 last number. Calls come in any order, and more than once when a connection broke. Consumed elements never
 reach the subtask again. When the attempt ends, all calls get one answer: consumed if it has finished, because
-it needs no further element, and otherwise stale. `RoleHolder` refuses calls for another role or an older
-attempt before.
+it needs no further element, and otherwise stale. `RoleHolder` has already refused calls for another role or
+an older attempt.
 """
 
 from __future__ import annotations

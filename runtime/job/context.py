@@ -80,7 +80,7 @@ class ExecutionGateway(Protocol):
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
     ) -> None:
-        """Send a coordinator's event to a subtask; `answer` is called with whether the event arrived.
+        """Send a coordinator's event to a subtask; `answer` receives whether the event arrived.
 
         Events and triggers of one subtask arrive once each, in the order of the calls.
         """
@@ -151,7 +151,7 @@ class JobContext:
     def enter(self, state: State, cause: str = "") -> None:
         if self.is_fenced:
             return
-        if state.name is not self.state.name:  # states of one name are one state for users
+        if state.name is not self.state.name:  # users see states of one name as one state
             self.transitions.append(Transition(self.state.name, state.name, self.clock.now(), cause))
         self.state.leave()
         self.state = state
@@ -284,7 +284,7 @@ class JobContext:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)
 
     def before_end(self, owner: object, call: Callable[[], None]) -> None:
-        """Register a call to make in the job's last state, before any other part learns of that state."""
+        """Register a call for the job's terminal state, before any other part learns of that state."""
         self._before_end[owner] = call
 
     def forget_before_end(self, owner: object) -> None:

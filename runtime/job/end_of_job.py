@@ -268,7 +268,7 @@ CLOSE_TIMEOUT: Final = 5.0
 
 
 class ClosingOperators:
-    """Collects errors until all hooks are closed or `CLOSE_TIMEOUT` is over.
+    """Collects errors until all hooks are closed or `CLOSE_TIMEOUT` has passed.
 
     Args:
         hooks: Names of the hooks, with their operators, as users see them.

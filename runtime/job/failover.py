@@ -83,7 +83,7 @@ class FixedDelayStrategy:
 
 
 class ExponentialBackoffStrategy:
-    """Delays restarts by growing times, until the job has run for `reset_after` without a failure.
+    """Delays each restart longer than the last, until the job has run for `reset_after` without a failure.
 
     The jitter comes from a hash of the job and its failures: different between jobs, repeatable in tests.
     """

@@ -86,7 +86,7 @@ class JobScheduler:
         submission: A token of the job's submission, which all its JobMasters have. After a long sleep, the
             first JobMaster notices by this token that another one has taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
-        note_request: Takes notes for the job's log about checkpoint requests that wait.
+        note_request: Takes notes about waiting checkpoint requests, for the job's log.
 
     Raises:
         ConfigurationError: `config` asks for checkpoints, and `storage` is `None`.
@@ -204,7 +204,7 @@ class JobScheduler:
 
         Args:
             on_answer: Called once with the outcome.
-            target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
+            target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
             full: Whether the snapshot is self-contained, without files of earlier checkpoints.
         """
         coordinator, answer = self._job.coordinator, on_answer or _ignore
@@ -225,7 +225,7 @@ class JobScheduler:
         """Take a savepoint, then a checkpoint; `on_answer` is called once, when the checkpoint has ended.
 
         Args:
-            target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
+            target: URL of the parent of the savepoint's folder; `None` for the checkpoint storage.
         """
         coordinator = self._job.coordinator
         follow_up = None if coordinator is None else SavepointFollowUp(self._job, coordinator, on_answer)

@@ -1,9 +1,7 @@
 """`State`: the base of all states of a job.
 
-`AttemptStop`: the end of an attempt, or of one region of it.
-
-The next step waits for two things. No subtask may run any more. And the outcome of a checkpoint whose record
-is being written must be known: the job may restart from it, or end with it.
+`AttemptStop`: stops an attempt, or one region of it. It waits until no subtask runs any more. It also waits
+for the outcome of a checkpoint whose record is being written: the job may restart from it, or end with it.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ class State:
 class AttemptStop:
     """Stops the subtasks of an attempt and waits for the record that is being written.
 
-    The next state may take over the stop of the one before.
+    The next state may take over a stop that has begun.
 
     Args:
         region: The subtasks to stop; `None` for all.
