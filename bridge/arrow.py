@@ -108,7 +108,7 @@ _DIGITS: Final = 38
 
 @lru_cache(maxsize=64)
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as Spark reads it correctly, with nullable nested values."""
+    """The schema with types that Spark reads correctly, and with nullable nested values."""
     _refuse_twins(schema.names, "columns")
     return pa.schema([_readable_field(field, field.name).with_nullable(field.nullable) for field in schema])
 
@@ -118,7 +118,7 @@ def _readable_field(field: pa.Field, path: str) -> pa.Field:
 
 
 def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
-    """The type as Spark reads it correctly; `path` names the column for errors."""
+    """The equivalent type that Spark reads correctly; `path` names the column in errors."""
     if kind in _SAME:
         return kind
     if kind in _OTHERS:
@@ -244,7 +244,7 @@ class ReadableBatches:
 
 
 def session_zone(session: SparkSession) -> str:
-    """The session's time zone; Spark's own name where Python knows none."""
+    """The session's time zone; Java translates a name that Python does not know."""
     name = str(session.conf.get("spark.sql.session.timeZone"))
     if is_known(name):
         return name

@@ -48,7 +48,7 @@ class PushPartition:
     Attributes:
         buffers: Names of the receive buffers; the first one assigns partitions.
         schema: The Arrow schema of all frames, serialised; columns are taken by position.
-        run: Id of this try to transfer the epoch.
+        run: Id of this attempt to transfer the epoch.
     """
 
     address: str

@@ -189,7 +189,7 @@ class ReceiveBuffer:
     def has_room(self) -> bool:
         """Whether accepted frames may be acknowledged.
 
-        Frames of a staged epoch may be: no reader can take them yet, so waiting would never end.
+        Frames of a staged epoch always may: no reader can take them yet, so waiting would never end.
         """
         return self._staged or self.unread_bytes <= self._window
 
@@ -323,7 +323,7 @@ class ReceiveBuffer:
         return self._first + len(self._held)
 
     def fail(self, reason: str) -> None:
-        """Record why the transfer has failed; the first reason counts, and none after completion."""
+        """Record the reason of a failure; later reasons, and failures after completion, are ignored."""
         if not self.is_complete and self.failure is None:
             self.failure = reason
 

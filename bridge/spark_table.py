@@ -255,7 +255,7 @@ def _refuse(name: str, why: str) -> NoReturn:
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 #: Advice for rows that do not fit a table.
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
-#: Spark's errors for a folder without files, and for none (object stores have none without files).
+#: Spark's errors for a folder without files, and for a missing folder, as in an empty object store.
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
 

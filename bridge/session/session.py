@@ -271,7 +271,7 @@ def _stop_with_raydp(session: Any, folder: SessionFolder) -> None:
 
     def stop() -> None:
         global _running
-        session.__dict__.pop("stop", None)  # RayDP calls it on its way
+        session.__dict__.pop("stop", None)  # RayDP calls the session's own `stop`
         atexit.unregister(stop)
         try:
             raydp.stop_spark()

@@ -159,7 +159,7 @@ class ControlPlane:
             self._begin_later(newest, successor_after)
 
     def wake_the_replaced(self) -> None:
-        """Wake replaced JobMasters: an attempt of a successor has begun, and nothing of it is deployed."""
+        """Wake frozen JobMasters whose successor has begun an attempt and deployed nothing yet."""
         replaced, self._replaced = self._replaced, []
         for wake in replaced:
             wake()

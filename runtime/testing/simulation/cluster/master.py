@@ -62,7 +62,7 @@ class SimulatedJob:
 
     Attributes:
         code: Copies users' objects for each process; `None` shares them.
-        is_new: Whether the job is new to its first JobMaster; later ones have restarted.
+        is_new: Whether its first JobMaster takes the job as just submitted.
         compact_every: Number of records after which its log is compacted.
         inline_limit: Maximum bytes of a state that stays in the metadata; `None` for the default.
     """
@@ -87,8 +87,8 @@ class SimulatedJob:
 class RestartLedger:
     """The times of a job's attempts, in the world's time.
 
-    They do not rely on the job's own counters. So the oracle can check that the job restarted as often as its
-    user allows.
+    The times come from the calls of the scheduler, and not from the job's own counters. So the oracle can
+    check that the job restarted as often as its user allows.
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.

@@ -102,7 +102,7 @@ class SimulatedProcess:
         self.process: SubtaskRunner[Master, Receivers] = SubtaskRunner(spec, self)
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
-        # One value for all processes of a run, so that most runs don't depend on it.
+        # Drawn once for all processes of a run, so most runs have neither property.
         habits = world.draws.stream(_HABIT_STREAM)
         self.stops_take_time, self._leaves_residue = habits.chance(0.2), habits.chance(0.2)
         self._look_at_lease_later()
@@ -214,14 +214,14 @@ class SimulatedProcess:
         self._dies_after_uploads = files
 
     def before_effect(self) -> None:
-        """Raise `ProcessDied` if it dies before this external effect, as planned."""
+        """Raise `ProcessDied` if the process is planned to die before this external effect."""
         if self._dies_after_effects is not None and not self._world.is_calm:
             self._dies_after_effects -= 1
             if self._dies_after_effects < 0:
                 raise ProcessDied
 
     def before_upload(self, path: str) -> None:
-        """Raise `ProcessDied` if it dies before this file is written, as planned."""
+        """Raise `ProcessDied` if the process is planned to die before this file is written."""
         if self._dies_after_uploads is not None and not self._world.is_calm:
             self._dies_after_uploads -= 1
             if self._dies_after_uploads < 0:

@@ -35,7 +35,7 @@ _MOST_SEARCHES: Final = 500
 #: Number of searches after which a file of another kind may be taken.
 _SEARCHES_FOR_ONE_KIND: Final = 8
 
-#: Number of searches that wait for an older checkpoint where one may be restored.
+#: Number of searches that wait until there is an older checkpoint, if one may be restored.
 _SEARCHES_FOR_OLDER: Final = 100
 
 

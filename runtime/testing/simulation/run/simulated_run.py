@@ -25,8 +25,8 @@ from penstock.runtime.testing.simulation.world.world import World
 #: Maximum moves of a job after the faults and their delays have ended.
 MOST_CALM_MOVES: Final = 60_000
 
-#: Factor of that limit in the first calm seconds. A job may wait for a certain time, and take checkpoints
-#: every few milliseconds until then.
+#: Factor of `MOST_CALM_MOVES` in the first calm seconds. A job may wait for a certain time, and take
+#: checkpoints every few milliseconds until then.
 _WHILE_WAITING: Final = 20
 
 _WAITING: Final = 200.0
@@ -101,7 +101,7 @@ class SimulatedRun:
     def run_to_end(
         self, next_job: Callable[[JobState], SimulatedJob | None] | None = None
     ) -> tuple[JobState, str]:
-        """Run the job, then any job that `next_job` makes of its final state.
+        """Run the job, then any job that `next_job` makes from its final state.
 
         Returns:
             The final state of the last job, and its cause.

@@ -27,7 +27,7 @@ class Plan:
 
     Attributes:
         faults: Planned faults, each of which strikes if its moment comes.
-        uploading: Vertices whose snapshots are written as files; uploads are stopped there first.
+        uploading: Vertices whose snapshots are written as files; a fault of an upload prefers them.
         rescale_to: The requested parallelism by vertex; drawn during the run when `None`.
         insists: Whether the user repeats a stop whose savepoint has failed.
     """

@@ -28,7 +28,7 @@ from penstock.runtime.time.durations import Duration, as_seconds
 
 #: Count of numbers that are generated one by one at the beginning of a stream; many streams are short.
 _SINGLE: Final = 16
-#: Size of the blocks that follow; a number in a block costs a tenth.
+#: Size of the blocks that follow; a number in a block costs a tenth of one that is made alone.
 _BLOCK: Final = 256
 #: Size of the later blocks of a long stream; they halve the cost of a number.
 _LARGE_BLOCK: Final = 2048
@@ -282,7 +282,7 @@ class Agenda:
         return ends[position][1]
 
 
-#: Weights of an orderly world.
+#: Weights of the kinds in a calm world.
 CALM: Final[Mapping[Happening, int]] = dict.fromkeys(Happening, 4)
 
 

@@ -311,8 +311,6 @@ class SpillDisk:
 
 
 class SpillFileInMemory:
-    """A `SpillFile`, until it is closed."""
-
     def __init__(self, has_room: Callable[[], bool], on_close: Callable[[], None]) -> None:
         self._has_room = has_room
         self._on_close = on_close

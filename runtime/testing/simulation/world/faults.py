@@ -143,7 +143,7 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A failure of the plan.
+    """A fault that is planned for a moment of the run.
 
     Attributes:
         occurrence: Occurrence of the moment at which the fault strikes, from 1; the move for `MOVE`.
