@@ -3,8 +3,8 @@
 `CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends go to
 the task, barriers and cancellation markers to the barrier handler. The handler gets a barrier before any
 element behind it is polled. It gets the end of a channel before the task, because the end may complete a
-checkpoint. The gate does not read a blocked channel. So its sender gets no credit and stops, with all its
-other receivers. The model is Flink's class of the same name.
+checkpoint. The gate does not read a blocked channel. So its sender gets no credit and stops, and its
+other receivers get no more data. The model is Flink's class of the same name.
 
 `StoringInputGate` reads every channel, so senders get credits during an alignment. It stores all elements of
 a blocked channel unprocessed, including barriers and ends. After the alignment it reads the stored elements

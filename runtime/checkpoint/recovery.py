@@ -173,8 +173,8 @@ def left_at_end(
 ) -> tuple[str, ...]:
     """Remaining files at the end of a job: files of aborted checkpoints, and records of assigned ids; blocks.
 
-    No attempt begins after the end, so no checkpoint can use the files of late acknowledgements. `keeps` is
-    whether completed checkpoints stay.
+    No attempt begins after the end, so no checkpoint can use the files of late acknowledgements. With
+    `keeps`, completed checkpoints stay.
     """
     store = CompletedCheckpointStore(may_delete=paths.may_delete)
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata)) if keeps else ()

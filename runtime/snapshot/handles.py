@@ -83,8 +83,8 @@ class SavedState:
     """A named state in a snapshot.
 
     Attributes:
-        kind: `value`, `list`, `map`, `reducing` or `aggregating`; empty for an unknown kind with one value a
-            key.
+        kind: `value`, `list`, `map`, `reducing` or `aggregating`; empty for an unknown kind with one value
+            per key.
         is_declared: Whether the function's class declared the state; else it was requested at run time.
         has_stamps: Whether the state has a TTL: each entry is a pair of the time of its last use and its
             value.

@@ -19,7 +19,7 @@ not answered exists as a whole or not at all. Why it is right:
 
 A killed writer leaves its staging file. `staged` lists these files, and `delete` deletes them.
 
-What it must never do: answer before the sync, or give a file its name before its content is durable.
+What it must never do: return before the sync, or give a file its name before its content is durable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.runtime.trust.paths import check_path
 
 #: Separates the name of an object from the token of the call that writes it; no name contains it.
 STAGED: Final = "#"
-#: Maximum number of folders that are kept open because the names of all folders above are durable.
+#: Maximum number of open folders; the names of all folders above an open one are durable.
 _MOST_OPEN: Final = 32
 #: Maximum number of times that a put makes a folder again after another writer has removed it as empty.
 _TRIES: Final = 10

@@ -4,15 +4,15 @@ Reading a pickle can run any code, so a codec with `allow_pickle=False` neither 
 other ways would run code that the data chooses, and are refused then:
 
 - The data names a class in a module that is not loaded. The module is not imported.
-- It has a record whose class has a `__del__`.
-- It gives a record an attribute that hides a method. Python, pickle and copy call some methods by themselves.
-- It has an Arrow extension type. The type's class is called when a schema is read, and when values are taken
-  out. Ray has one whose values are pickles. So the bytes of a schema are searched for the mark of such types
-  before Arrow sees them. A few types of Arrow itself run no code. To learn the names, the schema is read with
-  another mark, which makes every column a plain one.
+- The data has a record whose class has a `__del__`.
+- A record has an attribute that hides a method. Python, pickle and copy call some methods by themselves.
+- A schema has an Arrow extension type. Arrow calls the type's class when it reads the schema, and when values
+  are taken out. Ray has one whose values are pickles. So the bytes of a schema are searched for the mark of
+  such types before Arrow sees them. A few types of Arrow itself run no code. To learn the names, the schema
+  is read with the mark replaced, so that every column has a plain type.
 
 Arrow reads the bounds of a column from the data. `validate` of a batch checks the lengths of its buffers, and
-in full also every offset, index and text. Only the full check keeps a reader inside the data.
+in full also every offset, index and text. Only the full check keeps a reader inside the buffers.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class CheckpointFinalizer:
         on_outcome: Callable[[FinalizeOutcome], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Queue the checkpoint that `begin` returns, to be finalized after those before it.
+        """Queue the checkpoint that `begin` returns, to be finalized after earlier ones.
 
         After an error, the log may or may not have the record.
         """

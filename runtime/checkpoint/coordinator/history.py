@@ -44,7 +44,7 @@ class CheckpointRecords:
 
     Args:
         capacity: Number of checkpoints of any kind.
-        kept: Number of older failed ones, and of older savepoints.
+        kept: Number of older failed checkpoints, and of older savepoints.
 
     Example:
         >>> records = CheckpointRecords(capacity=2)

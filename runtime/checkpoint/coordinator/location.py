@@ -4,7 +4,7 @@
 blocked the job. A synchronous savepoint would even end the job's data. So `SnapshotLocation` writes a small
 file first. In a user's folder it deletes the file again, even after a failed write, which may have stored it.
 The name is always the same, so the next savepoint into the folder removes the file of a dead JobMaster. If
-only other nodes can't write there, the check succeeds, and their subtasks decline the checkpoint.
+only some other nodes can't write there, the check succeeds, and their subtasks decline the checkpoint.
 
 *The id.* Master hooks put the id of a checkpoint into external systems, as the mark of an externally induced
 source. The mark stays when the JobMaster dies before the checkpoint is complete. If another JobMaster gave
@@ -17,7 +17,7 @@ unique by the decision log.
 
 1. An old attempt writes the id, *then* reads the log. A newer attempt writes into the log, *then* lists the
    ids and begins behind the highest. So the old one is refused, or the newer one begins behind its id,
-   whatever was deleted meanwhile.
+   even if files were deleted meanwhile.
 2. An attempt that finds the file of an older attempt takes the next id. One that finds the file of a newer
    attempt is fenced.
 3. An attempt that finds its own file has lost the answer, or its earlier start was refused. No hook has

@@ -184,7 +184,7 @@ def _is_of_savepoint(path: str, checkpoint_id: int, paths: SnapshotPaths) -> boo
 def _gathered(
     checkpoint: CompletedCheckpoint, storage: SnapshotStorage, paths: SnapshotPaths
 ) -> CompletedCheckpoint:
-    """Gather the files of a savepoint in the job's own storage in the folder of its metadata."""
+    """Copy the files of a savepoint in the job's own storage into the folder of its metadata."""
     if not checkpoint.is_savepoint or checkpoint.location is not None:
         return checkpoint
     folder = paths.snapshot_folder(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)

@@ -33,8 +33,8 @@ class SubtaskStatus(Enum):
 class CheckpointPlan:
     """The subtasks of one checkpoint.
 
-    A subtask in `trigger` that has inputs begins only without a barrier. The checkpoint takes over the last
-    state of the subtasks in `finished`.
+    A subtask in `trigger` that has inputs begins without a barrier, after the ends of all its channels. The
+    checkpoint takes over the last state of the subtasks in `finished`.
     """
 
     trigger: tuple[SubtaskId, ...]

@@ -92,7 +92,7 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decider's answer; its delays are those of the periodic timer and of the next poll."""
+    """The decider's answer, with the delays until the next periodic request and the next poll."""
 
     execute: CheckpointRequest | None = None
     refused: tuple[RefusedRequest, ...] = ()
@@ -186,7 +186,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:
-    """A line for the job's log. A dropped request is a warning: no caller would learn of a periodic one."""
+    """A line for the job's log; a warning for a dropped request, because a periodic one has no caller."""
 
     text: str
     is_warning: bool = False
