@@ -73,7 +73,7 @@ class BoundedCalls:
         self._hanging = 0
 
     def run(self, what: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
-        """Make a call, and wait for it while it makes progress; raises what the call raises.
+        """Make a call, and wait for it while it makes progress; raises the errors of the call.
 
         Args:
             size: Bytes that the call moves without reporting progress.

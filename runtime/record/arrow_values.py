@@ -17,9 +17,9 @@ Arrow has one type a column, Python one a value. So a column needs values of one
 The way back depends on the Arrow type alone, so it is the same for columns of Spark, pandas or a file.
 
 **A column of a given type.** `pa.array` turns `10.9` into 10 in a column of integers, and reads the integer 5
-as 5 microseconds. It drops fields that a struct lacks, the time of a `datetime` in a column of dates, and its
-zone in a naive column. So the Python types are compared with the column's type, in nested values too. Arrow
-checks the rest: ranges, digits, integers that a float can't hold.
+as 5 microseconds. It drops fields that a struct lacks. It drops the time of a `datetime` in a column of
+dates, and the zone in a naive column. So the Python types are compared with the column's type, in nested
+values too. Arrow checks the rest: ranges, digits, integers that a float can't hold.
 
 **Casts.** Arrow's own cast checks ranges and digits. It misses losses where a struct has more fields, a time
 has a zone, a date has a time, or a float gets fewer bits. It also turns texts into numbers.

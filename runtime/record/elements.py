@@ -168,7 +168,7 @@ BatchFormat: TypeAlias = Literal["rows", "arrow"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A batch in its wire form: what a channel carries, captures and counts."""
+    """A batch in its wire form: the unit that a channel carries, captures and counts."""
 
     payload: bytes
     rows: int

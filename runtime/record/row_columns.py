@@ -9,8 +9,8 @@ and cost one check of the types.
 row, and is compiled once for each list of names. `dict(zip(names, values))` makes an iterator and a growing
 dict for each row, which is faster only with many columns.
 
-Times without a zone, and in zones of a fixed offset, are made by numpy. Arrow makes Python objects one by
-one, with some microseconds for each time in a zone.
+Numpy makes times without a zone, and times in zones of a fixed offset. Arrow would make them one by one, and
+take microseconds for each time in a zone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INT64: Final = pa.int64()
 
 _NULL: Final = pa.null()
 
-#: Numbers of rows of a batch.
+#: Row numbers in a batch.
 Places = NDArray[np.int64]
 
 

@@ -183,7 +183,7 @@ class ArrowPlan(RowPlan):
         self._columns = [(places[field.name], field) for field in schema]
         self._nulls = [text for text in dialect.null_values if text]
         has_bytes = any(has_leaf(kind, is_bytes) for kind in schema.types)
-        #: Whether Arrow checks that all fields are text. It skips columns of bytes, and those not wanted.
+        #: Whether Arrow checks that all fields are text. It skips columns of bytes and unwanted ones.
         self._checks_text = len(schema) == len(header) and not has_bytes
         self._schema = schema
         self._inferred = inferred
@@ -201,7 +201,7 @@ class ArrowPlan(RowPlan):
             if self._dialect.encoding != "utf-8":
                 data = data.decode(self._dialect.encoding).encode("utf-8")
             elif not self._checks_text and not data.isascii():
-                data.decode("utf-8")  # only for the error, which the rows read one by one give, too
+                data.decode("utf-8")  # raises for a bad byte, as reading row by row does
             return self._read(data, self._parse_options)
         except (pa.ArrowException, UnicodeDecodeError):
             return None
