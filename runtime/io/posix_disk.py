@@ -1,10 +1,9 @@
 """`PosixDisk`: the `Disk` port on top of system calls.
 
 The root may be reached through symbolic links, because the user has chosen it. Below it no link is followed.
-Other users may have write access to the folder, or it may be unpacked from an archive of theirs. A link in it
-would make a job read, write or delete undeclared files. So each call opens the folders from the root down,
-one by one, and refuses links, even ones created in between. Only plain files are read: a pipe or a device has
-no end.
+Other users may write into the folder, or it may come from their archive. A link in it would make a job read,
+write or delete undeclared files. So each call opens the folders from the root down, one by one, and refuses
+links, even ones created in between. Only plain files are read: a pipe or a device has no end.
 
 Files are readable by their owner only (0600, folders 0700), regardless of the umask: state is as confidential
 as its records. A root that is writable by its group is a shared storage: there the group may read and write

@@ -6,7 +6,7 @@
 descriptor, no call. `trust/data.py` says when a module may be imported.
 
 **Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
-`__new__` or `__post_init__`. A channel must not change a value, and a constructor might. So a class has a
+`__new__` or `__post_init__`. A channel must not change a value, as a constructor might. So a class has a
 shape only when its fields are its whole state. A class has none if it brings its own pickling, its own
 `__new__`, a `__del__` or a builtin base with content of its own.
 

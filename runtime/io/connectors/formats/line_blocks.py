@@ -192,7 +192,6 @@ def line_end_of(handle: InputFile, path: str, quote: bytes) -> bytes:
 
     Args:
         handle: The open file, at its beginning; its position is restored.
-        path: The file's name in errors.
         quote: The byte around quoted fields; empty for none. Line ends in quotes don't count.
     """
     head, found = b"", None
