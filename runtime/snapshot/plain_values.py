@@ -19,12 +19,17 @@ from penstock.runtime.snapshot.ids import SubtaskId
 #: Key of a field's metadata: the name of the field in plain values, when it differs.
 PLAIN_NAME: Final = "plain_name"
 
+_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+
 
 def to_plain(value: Any) -> Any:
-    if isinstance(value, SubtaskId):
+    kind: Any = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is SubtaskId:
         return [value.vertex, value.index]
-    if is_dataclass(value):
-        return {_name_of(known): to_plain(getattr(value, known.name)) for known in fields(value)}
+    if names := _names(kind):
+        return {plain: to_plain(getattr(value, name)) for name, plain in names}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -32,6 +37,14 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     return value
+
+
+@cache
+def _names(kind: type) -> tuple[tuple[str, str], ...]:
+    """Return the name of each field, and its plain name; empty for a type that is no dataclass."""
+    if not is_dataclass(kind):
+        return ()
+    return tuple((known.name, _name_of(known)) for known in fields(kind))
 
 
 def from_plain(kind: Any, value: Any, where: str = "") -> Any:
