@@ -22,7 +22,7 @@ SOON = 0.01
 
 
 class Store:
-    """A store that answers when it is let, and notes what it was called for."""
+    """A store that answers when the test allows it, and records its calls."""
 
     def __init__(self) -> None:
         self.called: list[str] = []
@@ -143,7 +143,7 @@ def test_an_answer_that_comes_too_late_is_given_back(monkeypatch: pytest.MonkeyP
     calls, store = ClusterCalls(), Store()
 
     def time_is_up(futures: list[Any], _: float) -> tuple[set[Any], set[Any]]:
-        """Just when the call is being made."""
+        """Called while the call is being made."""
         assert store.is_reached.wait(PATIENCE)
         return set(), set(futures)
 

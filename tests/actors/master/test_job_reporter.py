@@ -37,7 +37,7 @@ BOTH_RUN = {FIRST: SubtaskStatus.RUNNING, SECOND: SubtaskStatus.RUNNING}
 
 
 class Scheduler:
-    """Says what the test wants it to say."""
+    """Returns what the test has set."""
 
     def __init__(self, state: JobState = JobState.RUNNING, attempt: int = 1, **seen: Any) -> None:
         self.graph = GRAPH

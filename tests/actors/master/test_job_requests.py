@@ -37,7 +37,7 @@ SAVED = CompletedCheckpoint(1, 1, SnapshotKind.SYNC_SAVEPOINT, {}, 0.0, 0.0)
 
 
 def requests_to(scheduler: Any, ended: asyncio.Event, report: Any) -> JobRequests:
-    """The requests of a job that has been taken up; used inside an event loop."""
+    """The requests of a started job; used inside an event loop."""
     prepared = asyncio.Event()
     prepared.set()
     requests = JobRequests(nullcontext, prepared, ended, lambda: cast("Any", report))
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_nobody_answers_is_answered_by_the_end_of_its_job() ->
 
 
 class StoppingJob:
-    """A job whose stops are answered when the test says so; used inside an event loop."""
+    """A job whose stops the test answers; used inside an event loop."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -112,7 +112,7 @@ class StoppingJob:
         return asyncio.create_task(self.requests.stop(**{"drain": False, "target": None, **request}))
 
     async def both(self) -> tuple[asyncio.Task[SavepointAnswer], asyncio.Task[SavepointAnswer], Any]:
-        """Two stops, the second while the first runs, and how to answer the scheduler's one request."""
+        """Two stops, the second during the first, and the callback that answers the one request."""
         first = self.stop()
         on_answer = await self.asked.get()
         second = self.stop()
@@ -249,7 +249,7 @@ class Job:
 
 
 def asked_of(job: Callable[[], Job], ask: Callable[[JobRequests], Coroutine[Any, Any, Any]]) -> Any:
-    """The answer to a request, and what the scheduler was asked; nothing of it is left in the event loop."""
+    """The answer to a request, and the calls of the scheduler; no task is left in the event loop."""
 
     async def scenario() -> tuple[Any, list[Any]]:
         asked, before = job(), asyncio.all_tasks()

@@ -148,7 +148,7 @@ def test_a_job_that_is_to_be_cancelled_waits_for_its_storage_for_a_short_while_o
 def test_a_scheduler_that_fails_at_a_cancellation_ends_its_process(
     unreachable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it does at any other request: its state is unknown after that."""
+    """As at any other request: the state of the scheduler is unknown then."""
     exits: list[int] = []
     monkeypatch.setattr(system_ports.os, "_exit", exits.append)
 
@@ -169,7 +169,7 @@ def test_a_scheduler_that_fails_at_a_cancellation_ends_its_process(
 
 @pytest.mark.usefixtures("store", "long_pauses")
 def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str) -> None:
-    """Processes go from job to job, and so do their late messages."""
+    """A process serves one job after the other, so its late messages may reach another job."""
 
     async def scenario() -> None:
         runner, reports = runner_of_job(unreachable, came_back=True), list[tuple[int, ReachedEndOfData]]()
@@ -192,7 +192,7 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
 def test_a_cancelled_job_whose_modules_are_missing_ends_as_cancelled(
     unreachable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They may be missing on the node where the JobMaster is restarted."""
+    """The modules may be missing on the node where the JobMaster is restarted."""
     job_runner.remember_cancellation("words-1")
 
     def unpack(chunks: tuple[bytes, ...]) -> Any:
@@ -235,7 +235,7 @@ def test_a_users_class_that_exits_while_the_scheduler_is_made_fails_the_job(
 def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
     store: KeyValues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its progress is unknown: it would write over its own output."""
+    """The job's progress is unknown, so it would overwrite its own output."""
 
     async def scenario() -> None:
         runner = runner_of_job(None, came_back=True)

@@ -61,7 +61,7 @@ class Method:
 
 
 class Handle:
-    """An actor whose `stop` is given."""
+    """An actor with the given `stop`."""
 
     def __init__(self, stop: Callable[..., Awaitable[object]]) -> None:
         self.stop = Method(stop)
@@ -112,7 +112,7 @@ def test_an_open_call_of_a_process_that_was_killed_says_why() -> None:
 
 
 def test_a_process_that_is_claimed_too_late_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster's store answers when the JobMaster has gone on without: no other job could claim it."""
+    """The store answers too late for the JobMaster; otherwise no other job could claim the process."""
     offered: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     answers, asked = threading.Event(), threading.Event()
 

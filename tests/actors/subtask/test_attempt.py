@@ -99,7 +99,7 @@ def subtasks(
     function: Callable[[int], Any] = abs,
     master: Master | None = None,
 ) -> tuple[Deployed, Deployed]:
-    """A source of numbers, and what takes them, with a function, on another subtask."""
+    """A source of numbers, and a function on another subtask that receives them."""
     env = StreamEnvironment()
     numbers = env.from_source("numbers", GeneratorSource(lambda n: n, count=count))
     numbers.rebalance().map(function).sink("out", DiscardSink())
@@ -206,7 +206,7 @@ def test_an_attempt_goes_on_when_the_call_that_waits_for_its_end_is_cancelled() 
 
 
 def test_an_attempt_that_is_being_stopped_repeats_no_report_and_sends_no_frame_any_more() -> None:
-    """Also while it is stuck in users' code, which may last."""
+    """Also while the task is stuck in users' code."""
 
     async def scenario() -> None:
         release, entered = threading.Event(), threading.Event()
@@ -296,7 +296,7 @@ def test_messages_and_answers_for_a_subtask_that_is_not_deployed_are_errors() ->
 def test_a_folder_of_checkpoints_that_this_node_does_not_have_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would look like the one of the job, and be empty."""
+    """An empty storage would look like the job's."""
     node = SimpleNamespace(get_node_id=lambda: "b1f3", get_actor_id=lambda: None)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: node)
     folder = tmp_path / "of another node"

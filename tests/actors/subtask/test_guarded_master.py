@@ -28,7 +28,7 @@ OTHER_NODE = "89abcdef01234567"
 
 
 class JobMaster:
-    """One that answers, or of which Ray says something, and that counts how often it was asked."""
+    """A JobMaster that answers or raises Ray's error, and counts its calls."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.asked = 0
@@ -71,7 +71,7 @@ def test_a_job_master_that_has_deployed_nothing_yet_can_not_be_reached() -> None
 def test_what_ray_says_of_a_job_master_is_a_value(
     error: Exception | None, answer: CallFailure | None
 ) -> None:
-    """One that can't be reached may be well: only a dead one is gone."""
+    """An unreachable JobMaster may be healthy."""
 
     async def scenario() -> None:
         heard: list[CallFailure | None] = []
@@ -116,7 +116,7 @@ def place_of(process: subprocess.Popen[bytes], node_id: str | None = None) -> Pl
 
 
 def done(act: Callable[[RayMaster], None]) -> None:
-    """Let a guard do something, until nothing of it is on its way."""
+    """Let a guard act, and wait until its calls have ended."""
 
     async def scenario() -> None:
         master = RayMaster(asyncio.get_running_loop())
@@ -130,7 +130,7 @@ def done(act: Callable[[RayMaster], None]) -> None:
 
 @pytest.fixture
 def asked_nodes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Other nodes, whose calls are made here; the names of those that were asked."""
+    """Makes the calls of other nodes here; keeps the names of these nodes."""
     asked: list[str] = []
 
     async def here(node_id: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -214,7 +214,7 @@ def test_people_are_told_of_a_job_master_that_fell_silent(caplog: pytest.LogCapt
 
 
 def test_a_question_that_nobody_else_holds_is_answered_and_then_let_go() -> None:
-    """An event loop alone does not hold its tasks, so that a collection could end one."""
+    """An event loop keeps only weak references to its tasks, so garbage collection could end one."""
 
     async def scenario() -> None:
         loop, heard = asyncio.get_running_loop(), list[CallFailure | None]()

@@ -1,4 +1,4 @@
-"""Reports of a subtask to a JobMaster whose connections break, that is dead, or that fails over them."""
+"""Reports of a subtask to a JobMaster that is unreachable, is dead, or raises an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report(checkpoint_id: int) -> SubtaskReport:
 
 
 class Master:
-    """Keeps its messages, or fails over them."""
+    """Keeps its messages, or raises an error."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.told: list[tuple[Role, SubtaskReport]] = []
@@ -38,7 +38,7 @@ class Master:
 def sent(
     master: Unsteady, reports: list[SubtaskReport], act: Callable[[MasterLink], None] | None = None
 ) -> None:
-    """Send reports, and wait until none of them is on its way."""
+    """Send reports, and wait until all calls have ended."""
 
     async def scenario() -> None:
         link = MasterLink(asyncio.get_running_loop(), cast("Any", master), ROLE, lambda channel, number: None)
@@ -67,7 +67,7 @@ def test_no_report_is_repeated_when_the_attempt_is_over() -> None:
 
 
 def test_a_dead_job_master_is_told_nothing_again(caplog: pytest.LogCaptureFixture) -> None:
-    """Who comes after it asks for what it needs."""
+    """The next JobMaster requests what it needs."""
     unsteady = Unsteady(Master(), {"report": 1}, error=DEAD)
     sent(unsteady, [report(1)])
     assert len(unsteady.calls) == 1

@@ -36,7 +36,7 @@ class Receiver:
 
 
 class Sender:
-    """A task thread that does at once what is posted."""
+    """A task thread that runs posted mail at once."""
 
     def __init__(self, receiver: Unsteady, on_news: Callable[[], None] = lambda: None) -> None:
         self.receiver = receiver
@@ -50,7 +50,7 @@ class Sender:
         )
 
     def raised(self, act: Callable[[], None]) -> None:
-        """Do something, and then what it has posted."""
+        """Call a function, then run the mail that it has posted."""
         self.is_held = True
         act()
         self.held.get(timeout=15)()
@@ -124,7 +124,7 @@ def test_a_frame_that_waits_to_be_sent_again_does_not_keep_its_process(
 
 
 def test_an_error_of_the_receiver_is_an_error_of_the_sender() -> None:
-    """It is no news of a receiver that is gone: the attempt fails with it."""
+    """Such an error does not mean that the receiver has died: the attempt fails with it."""
     sender = Sender(Unsteady(Receiver(), {"deliver": 1}, error=ValueError("a bug of the receiver")))
     with pytest.raises(ValueError, match="a bug of the receiver"):
         sender.raised(lambda: sender.channels.send(CHANNEL, 0, [b"row"]))

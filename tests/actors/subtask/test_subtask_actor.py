@@ -367,7 +367,7 @@ def test_an_attempt_is_collected_when_the_next_one_is_deployed() -> None:
 
 
 def test_the_reports_of_an_attempt_that_was_stopped_are_not_repeated() -> None:
-    """Another attempt has begun, or will: the JobMaster ignores what this one says."""
+    """Another attempt begins, so the JobMaster ignores reports of this one."""
 
     async def scenario() -> None:
         def fail(value: int) -> int:
@@ -383,7 +383,7 @@ def test_the_reports_of_an_attempt_that_was_stopped_are_not_repeated() -> None:
 
 
 class Left(BaseException):
-    """The process has ended, with a code."""
+    """The process has ended with an exit code."""
 
 
 def leaves(monkeypatch: pytest.MonkeyPatch, actor: SubtaskActor, lease: float) -> Awaitable[None]:
@@ -469,7 +469,7 @@ def raise_error(kind: type[BaseException]) -> None:
 
 
 class Code:
-    """Code of a job that does something when it is loaded."""
+    """Code of a job with an effect when it is loaded."""
 
     def __init__(self, act: Any, *arguments: Any) -> None:
         self._act, self._arguments = act, arguments
@@ -499,7 +499,7 @@ def test_who_asks_keeps_a_process_without_a_role_and_no_other_one() -> None:
 def test_a_process_lives_though_the_code_that_it_prepares_can_not_be_loaded(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The deployment raises it again, with its operator in the message."""
+    """The deployment raises the error again, and names the operator."""
 
     async def scenario() -> None:
         actor = SubtaskActor("9f04", 1_000, ProcessSpec(0.0, 0.0, 0))

@@ -20,7 +20,7 @@ SUBTASK = SubtaskId("count", 0)
 
 
 class Published:
-    """Ray's metrics agent: what counters have come to, and what gauges stand at."""
+    """Ray's metrics agent: the totals of counters and the values of gauges."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.totals: Counter[str] = Counter()

@@ -27,7 +27,7 @@ Step = StepResult | BaseException | Callable[[], StepResult]
 
 
 class Played:
-    """A subtask that notes what happens to it, and follows a script step by step.
+    """A subtask that records its calls, and follows a script step by step.
 
     Args:
         steps: What each step leaves or raises.

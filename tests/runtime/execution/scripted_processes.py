@@ -1,4 +1,4 @@
-"""Processes whose answers a test gives, for what decides about processes: no cluster brings these about."""
+"""Processes whose answers the test gives, in cases that no cluster produces on request."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Call:
 
     @property
     def role(self) -> Role:
-        """The role that it carries."""
+        """The role that the call carries."""
         role = self.arguments[0]
         assert isinstance(role, Role)
         return role
 
 
 class ScriptedProcesses:
-    """The `Processes` port of a test: notes what is called, and answers when the test says so."""
+    """The `Processes` port of a test: records calls; the test answers them."""
 
     def __init__(self, left: dict[str, CurrentRole] | None = None) -> None:
         self.left = left or {}

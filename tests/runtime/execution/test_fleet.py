@@ -53,7 +53,7 @@ def held(subtask: SubtaskId, attempt: int, token: str, job: str = JOB) -> Curren
 
 
 def adopted(left: dict[str, CurrentRole | Died | Away | None]) -> tuple[Fleet, ScriptedProcesses]:
-    """A fleet that has asked what was left behind; `None` is a process that does not answer."""
+    """A fleet that has adopted the remaining processes; `None` is a process that does not answer."""
     processes = ScriptedProcesses(dict.fromkeys(left))  # type: ignore[arg-type]
     made, time = fleet(processes)
     done: list[bool] = []

@@ -10,7 +10,7 @@ LIMITS = HeartbeatLimits.of(heartbeat_timeout=8.0, overdue_after=60.0)
 
 
 class Followed:
-    """A heartbeat that is looked at every half second, with a processor time that is read when wanted."""
+    """A heartbeat that is checked every half second; the processor time is read on request."""
 
     def __init__(self, used: Callable[[float], float | None]) -> None:
         self.now = 0.0

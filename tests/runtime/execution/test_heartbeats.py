@@ -20,7 +20,7 @@ READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 
 
 class Followed:
-    """Two processes, on a node each; those of `hung` do not answer."""
+    """Two processes on two nodes; those in `hung` do not answer."""
 
     def __init__(self, used: Callable[[Place, float], float | None]) -> None:
         self.clock, self.time = timers()
@@ -56,7 +56,7 @@ class Followed:
         self.said.append((self.clock.monotonic(), member.role.subtask, "answers again"))
 
     def answer_all_but(self, hung: SubtaskId | None) -> None:
-        """Answer the renewals that wait, and all that come, but those of one process."""
+        """Answer waiting and later renewals, except those of one process."""
         while waits := [c for c in self.processes.waiting("renew") if c.role.subtask != hung]:
             self.processes.answer("renew", Counters(1, None), waits[0].process)
 

@@ -60,7 +60,7 @@ class Heard:
 
 
 class Job:
-    """A job of two subtasks whose processes are played by the test."""
+    """A job of two subtasks; the test plays their processes."""
 
     def __init__(self) -> None:
         graph = CurrentGraph(read_and_count(reads=1))
@@ -97,7 +97,7 @@ class Job:
         return [TaskDescriptor(JOB, JOB, attempt, s, CONFIG) for s in graph.subtasks if s.id in subtasks]
 
     def settle(self) -> None:
-        """Let everything happen that is due now."""
+        """Fire all timers and run all work that is due."""
         for _ in range(10):
             self.timers.advance(0)
             self.runner.run_all()
@@ -107,7 +107,7 @@ class Job:
         self.settle()
 
     def running(self, attempt: int = 1) -> Job:
-        """It runs, and nothing but its end is heard from now on."""
+        """Start the job, and forget all notifications so far."""
         self.deploy(attempt)
         assert self.heard.told == [("on_deployed", attempt, None)]
         self.execution.start(attempt)

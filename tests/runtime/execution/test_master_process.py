@@ -36,7 +36,7 @@ class Answer(Protocol):
 
 
 class Cluster:
-    """The `MasterHost`: answers at once with what a test has set, or later when the test wants it."""
+    """The `MasterHost`: answers with what the test has set, at once or later."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -250,7 +250,7 @@ def test_a_restarted_process_without_a_job_leaves() -> None:
 
 @pytest.mark.parametrize(("answer", "end"), [(False, "leaves"), (None, "dies")])
 def test_a_process_that_can_not_accept_its_job_ends(answer: bool | None, end: str) -> None:
-    """A job that was taken back may run elsewhere."""
+    """Another process may run a job that was taken back."""
     cluster = Cluster()
     runner = waiting_runner(cluster)
     cluster.is_accepted = answer
@@ -269,7 +269,7 @@ def test_a_process_whose_modules_have_changed_takes_no_job() -> None:
 
 @pytest.mark.parametrize(("answer", "end"), [(True, "dies"), (None, "dies"), (False, "leaves")])
 def test_a_fenced_process_dies_unless_another_one_is_registered(answer: bool | None, end: str) -> None:
-    """The one that fenced it may count as dead; the cluster restarts only a process that dies."""
+    """The cluster may end the process that fenced it, and restarts only a process that dies."""
     cluster = Cluster()
     cluster.is_registered = answer
     runner = cluster.runner()
@@ -311,7 +311,7 @@ def test_a_process_runs_one_job_at_a_time_and_none_after_it_has_left(moves: list
 
 
 class Steps:
-    """The `JobHost`: what a test has set happens; a scheduler is only told of its cancellation."""
+    """The `JobHost`: its steps have the outcomes that the test has set."""
 
     def __init__(self, *, is_restart: bool, has_log: bool = True) -> None:
         self.clock = ManualClock()
@@ -336,7 +336,7 @@ class Steps:
         self.done.append("fenced")
 
     def run(self) -> list[str]:
-        """Let all steps happen that wait for no time."""
+        """Fire all timers that are due."""
         while (due := self.timers.next_due) is not None and due <= self.clock.monotonic():
             self.timers.fire_next()
         return self.done
@@ -504,7 +504,7 @@ def test_a_cancelled_job_waits_for_a_hanging_storage_once() -> None:
 
 
 def test_a_cancelled_job_that_can_not_be_loaded_ends_as_cancelled() -> None:
-    """Its modules may be missing on the node where the JobMaster is restarted."""
+    """The job's modules may be missing on the node where the JobMaster is restarted."""
     steps = Steps(is_restart=True)
     steps.is_cancelled, steps.failure = True, StartFailure(ModuleNotFoundError("no module 'words'"))
     assert steps.start() == [

@@ -83,7 +83,7 @@ def test_a_stop_covers_older_attempts_and_no_newer_one() -> None:
 
 
 class AnyOrderOfCalls(RuleBasedStateMachine):
-    """Calls of several takings in any order: what runs never becomes older, and a stop is never undone."""
+    """Calls for several roles in any order: the attempt never becomes older, and a stop is never undone."""
 
     def __init__(self) -> None:
         super().__init__()

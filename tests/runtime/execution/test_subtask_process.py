@@ -44,7 +44,7 @@ FAILED = SubtaskFailed("a bug of the user", "")
 
 
 class PlayedAttempt:
-    """An attempt that is built and closed when a test says so."""
+    """An attempt that the test builds and closes."""
 
     def __init__(self, role: Role, events: AttemptEvents) -> None:
         self.role = role
@@ -72,7 +72,7 @@ class PlayedAttempt:
         self._events.ended(outcome)
 
     def go_on(self) -> None:
-        """Do what it has to do by itself: be built, and close itself after a stop."""
+        """Complete the build, or the close after a stop."""
         if self.is_building:
             self.built()
         if self.is_stopping and not self.has_ended:
@@ -101,7 +101,7 @@ class PlayedAttempt:
 
 
 class PlayedGuard:
-    """Notes where the JobMaster is that it guards."""
+    """Records the place of the guarded JobMaster."""
 
     def __init__(self) -> None:
         self.guarded: list[Place | None] = []
@@ -362,7 +362,7 @@ def test_a_process_that_can_not_serve_again_takes_no_role() -> None:
 
 
 def silent_for(process: Process, machine: Machine, seconds: float) -> None:
-    """Look at the lease as often as the process wants; no JobMaster calls."""
+    """Check the lease as often as the process asks, without a call of a JobMaster."""
     until = machine.clock.monotonic() + seconds
     while machine.clock.monotonic() < until and not machine.exits:
         machine.clock.advance(process.next_look)
