@@ -100,7 +100,7 @@ class _Circles:
             self._order(vertex)
 
     def edges(self) -> set[int]:
-        """All edges from a vertex that a blocked channel waits for to a sender that can be ahead of it."""
+        """All edges between vertices that blocked channels wait for and senders that can be ahead of them."""
         edges = self._job.edges
         waiting = [i for i in range(len(edges)) if self._aligned_beside(i)]
         alone = {i: self._waits_for(i) for i in waiting}

@@ -43,7 +43,7 @@ class Layered:
     """A graph in layers.
 
     Attributes:
-        layers: The nodes of each layer, the highest first. Nodes below `vertices` are vertices, others bends.
+        layers: The nodes of each layer, the highest first. Nodes from number `vertices` on are bends.
         routes: The nodes that each edge passes, from its source to its target.
     """
 
@@ -360,7 +360,7 @@ def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int)
 
 
 def _label(edge: EdgeInfo) -> str:
-    """The short label of an edge; `edge_label` makes the whole one."""
+    """The short label of an edge; `edge_label` returns the full one."""
     key = "" if edge.key is None else f" by {edge.key}"
     tag = "" if edge.side_output is None else f", {edge.side_output!r}"
     return _cut(f"{edge.partitioning}{key}{tag}")
@@ -379,7 +379,7 @@ def graph_page(what: str, build: Callable[[], JobGraph], note: str = "") -> str:
     """A picture with a caption, or the text of the `PenstockError` that `build` raises."""
     try:
         graph = graph_info(build())
-    except PenstockError as error:  # a cell that shows an object must not fail
+    except PenstockError as error:  # a notebook's cell that shows an object must not fail
         return f"<div><code>{escape(what)}</code><br>{escape(str(error))}</div>"
     caption = " &middot; ".join(escape(part) for part in (what, graph_head(graph), note) if part)
     return (

@@ -53,7 +53,7 @@ class JobStatistics(NearestMembers):
         restarts: Number of restarts after failures, without rescales.
         completed_checkpoints: Completed checkpoints of all attempts. Those of the last two seconds before a
             JobMaster's death may be missing.
-        failed_checkpoints: Failed or aborted checkpoints of all attempts, with the same exception.
+        failed_checkpoints: Failed or aborted checkpoints; some may be missing for the same reason.
         last_checkpoint_id: The newest completed checkpoint; `None` without any.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
     """
@@ -87,7 +87,7 @@ class JobResult(NearestMembers):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointResult(NearestMembers):
-    """A checkpoint that was taken by hand and is complete.
+    """A completed checkpoint that a user requested.
 
     Attributes:
         path: URL of its folder, for `restore_from`. It belongs to the job, which deletes it when `retain`

@@ -137,7 +137,7 @@ class OperatorChain:
         yield from self._drive(0, lambda operator: operator.process(batch))
 
     def process_time(self, passing: Watermark | StreamStatus) -> Work:
-        """Pass a watermark or status to the operators in order; the outputs of each go down first.
+        """Pass a watermark or status to the operators in order, behind the outputs that it causes.
 
         It leaves the chain at the end. If an operator makes watermarks of its own, only the end of time does.
         """
@@ -147,7 +147,7 @@ class OperatorChain:
         yield from self._drive(0, partial(_process_time, passing), passing)
 
     def end_of_data(self) -> Work:
-        """End the input of the operators in order; the outputs of each go down before the next one."""
+        """End the input of the operators in order; the last outputs of each pass those behind it first."""
         for index in range(len(self.operators)):
             yield from self._drive(index, lambda operator: operator.end_of_data())
 
@@ -336,7 +336,7 @@ class OperatorChain:
             raise error_at(self._locations[index], "sending its output", error) from error
 
     def _drop(self, stack: list[_Running]) -> None:
-        """Close generators that were left in the middle, so that users' `finally` blocks run now."""
+        """Close unfinished generators, so that users' `finally` blocks run now."""
         while stack:
             index, outputs, _ = stack.pop()
             close = getattr(outputs, "close", None)

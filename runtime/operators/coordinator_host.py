@@ -293,7 +293,7 @@ class CoordinatorHost(OperatorCoordinator):
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Forward a completed checkpoint. An older savepoint keeps recording until its own end."""
+        """Notify the coordinator. An older savepoint continues recording until its own end."""
         self._recordings.pop(checkpoint_id, None)
         self._notify("notify_checkpoint_complete", checkpoint_id)
 

@@ -122,7 +122,7 @@ class OperatorCoordinator:
         """Handle an event of a subtask; events of one subtask come in the order in which they were sent."""
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Take a snapshot, now or later: any value that the codec carries; `None` for no state."""
+        """Give `answer` the state, now or later: any value that the codec carries; `None` for no state."""
         answer.complete(None)
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
@@ -188,7 +188,7 @@ class RecordsEvents(Protocol):
     """An `OperatorCoordinator` whose part of a checkpoint includes events on their way to it."""
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
-        """Record that a subtask has taken its part of a checkpoint after sending this many events."""
+        """Record that a subtask took its part of a checkpoint after it had sent `events` events."""
         ...
 
     def missing_events(self, checkpoint_id: int) -> tuple[MissingEvents, ...]:
@@ -264,7 +264,7 @@ class HasMasterHook(Protocol):
 
 @runtime_checkable
 class ExternallyInducedReader(Protocol):
-    """A `SourceReader` that meets marks."""
+    """A `SourceReader` whose data has marks of checkpoints."""
 
     def should_trigger_checkpoint(self) -> int | None:
         """The checkpoint whose mark follows the records of the last `poll`; called once per poll."""

@@ -62,7 +62,7 @@ def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
     if kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:
-        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+        import pyarrow.compute as pc  # takes 50 ms, and most subtasks never need it
 
         place = pc.index(column.is_null(), True).as_py()
         msg = f"the timestamp column {name!r} is null in row {place} of a batch; filter such rows out before"
@@ -109,7 +109,7 @@ def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
 
 
 class Timestamper:
-    """Gives records the timestamps of a strategy; a user's function turns Arrow batches into rows."""
+    """Gives records the timestamps of a strategy; Arrow batches become rows for a user's function."""
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
         self._strategy = strategy
@@ -135,7 +135,7 @@ class Timestamper:
         stamps = batch.timestamps if column is None else micros_of_column(batch.batch, column)
         if stamps is None:
             raise _no_timestamps()
-        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+        import pyarrow.compute as pc  # takes 50 ms, and most subtasks never need it
 
         ends = pc.min_max(stamps).as_py()
         for end in ends.values():
@@ -290,16 +290,16 @@ class WatermarkProgress:
 class TimestampsAndWatermarksOperator(FunctionOperator):
     """Gives records their timestamps and emits the watermark after each batch.
 
-    Passing time causes watermarks only where a user's generator emits them. After a restart the
-    watermark starts with the first batch, and can only be lower than before. `ACTIVE` comes in front of the
-    first batch after a pause, and `IDLE` behind the last watermark.
+    Between two batches only a user's generator emits watermarks. After a restart the watermark starts with
+    the first batch, and can only be lower than before. `ACTIVE` comes in front of the first batch after a
+    pause, and `IDLE` behind the last watermark.
     """
 
     kind: ClassVar[str] = "timestamp"
     makes_watermarks = True
 
     def __init__(self, strategy: WatermarkStrategy[Any]) -> None:
-        super().__init__(strategy.timestamp_assigner or micros_of)  # the latter is not called
+        super().__init__(strategy.timestamp_assigner or micros_of)  # `micros_of` is never called
         self._strategy = strategy
         self._timestamper = Timestamper(strategy, self._cursor)
         self._progress: WatermarkProgress | None = None

@@ -136,7 +136,7 @@ def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -
     # This import loads `pyarrow.dataset`, and that loads pandas if installed: half a second in every process.
     from pyarrow import acero
 
-    # A table without columns has no rows either.
+    # A table without columns would lose its number of rows.
     rows = columns if columns.num_columns else pa.record_batch([pa.nulls(columns.num_rows)], names=[_NO_NAME])
     plan = acero.Declaration.from_sequence(
         [
@@ -152,7 +152,7 @@ def compute(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -
 
 
 def columns_of_expression(expression: pc.Expression, schema: pa.Schema) -> tuple[str, ...] | None:
-    """The columns that an expression reads; `None` if it can't be computed on columns like these.
+    """The columns that an expression reads; `None` if it can't be computed with this schema.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})

@@ -219,7 +219,7 @@ class AsksForKeyedState:
         return requests.bind(declare(), backend) if found is None else found
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
-        """Return the keys of this subtask with an entry in a state (or its name), in no order."""
+        """Return this subtask's keys that have an entry in a state, in no order; `state` may be its name."""
         _, backend = self._requests
         return iter(_needed(backend, "keys").keys(state if isinstance(state, str) else state.name))
 

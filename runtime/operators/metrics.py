@@ -390,7 +390,7 @@ def _number(what: str, value: object) -> float:
 
 
 def _bucket_of(number: float) -> int:
-    """The bucket of a finite number: 0 for zero, above for positive numbers, below for negative ones."""
+    """The bucket of a finite number; it has the sign of the number."""
     size = abs(number)
     if size < 2.0**-50:
         return 0

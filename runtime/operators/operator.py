@@ -188,7 +188,7 @@ class Operator:
     #: Whether the operator needs a keyed state backend.
     keyed = False
 
-    #: Whether emitted records are copied unless they are immutable; false if all functions only read.
+    #: Whether mutable records are copied when they are emitted; false if all functions only read.
     isolates = True
 
     #: Whether the operator yields its own watermarks; upstream watermarks except the end of time stop here.

@@ -178,7 +178,7 @@ class RowExpressions:
         raise first
 
     def _explained(self, rows: Sequence[Any], attempt: Callable[[Sequence[Any]], _T]) -> _T:
-        """The result of `attempt` for all rows; an error is that of the first row that fails."""
+        """The result of `attempt` for all rows; raises the error of the first row that fails."""
         try:
             return attempt(rows)
         except (ExpressionError, NoColumnTypeError) as error:

@@ -118,9 +118,9 @@ class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
 class SinkContext(ConnectorContext, AsksForLists, AsksForMetrics):
     r"""The subtask of a writer, with its lists and metrics.
 
-    A writer keeps state other than transactions in lists. They are part of the checkpoint whose
-    `prepare_commit` was called last. The class of the writer may also declare them; they can be used from the
-    first `write` on.
+    A writer keeps state other than transactions in lists. A checkpoint holds the lists as they are after its
+    `prepare_commit`. The class of the writer may also declare them; they can be used from the first `write`
+    on.
 
     Example:
         >>> from penstock.state import OperatorListState

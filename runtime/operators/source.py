@@ -114,7 +114,7 @@ class SourceReader(Protocol[T_co]):
     """Reads the splits of one subtask."""
 
     def poll(self, max_rows: int) -> Polled[T_co]:
-        """Read the next records, about `max_rows` of them and at most a few times that.
+        """Read the next records: about `max_rows`, at most a few times as many.
 
         Must return within some milliseconds; return `ready_at` instead of waiting.
         """
@@ -297,7 +297,7 @@ class SplitEnumeratorContext(Protocol):
         ...
 
     def signal_no_more_splits(self, subtask: int) -> None:
-        """Signal to a reader that no splits follow; it finishes when it has read those that it has."""
+        """Signal to a reader that no more splits follow; it finishes after its last split."""
         ...
 
     def run_in_background(
@@ -325,7 +325,7 @@ class SplitEnumerator(Protocol):
         ...
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:
-        """Take back splits of a failed reader that were not in a checkpoint yet."""
+        """Take back splits of a failed reader that its restored checkpoint does not have."""
         ...
 
     def snapshot(self) -> Any:

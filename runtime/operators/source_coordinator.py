@@ -159,7 +159,7 @@ class OnRequestEnumerator:
 def unassigned_splits(state: Any) -> Sequence[Any] | None:
     """The splits that no reader has, from the snapshot of an `OnRequestEnumerator`.
 
-    `None` when they were not listed yet, or for the snapshot of another enumerator, recognised by its form.
+    `None` if they were not listed yet, or if the snapshot does not have the form of this enumerator's.
 
     Example:
         >>> unassigned_splits((True, ["b", "c"]))

@@ -157,7 +157,7 @@ class SourceOperator:
     Attributes:
         mark: The checkpoint whose mark the reader has reached, until it is taken or aborted.
         change: Changes in event time by the last poll.
-        isolates: Whether records are copied unless they are immutable, or the reader has just made them.
+        isolates: Whether mutable records are copied, unless the reader makes new ones.
     """
 
     _context: OperatorContext

@@ -117,7 +117,7 @@ def frame_of(rows: Sequence[Any]) -> DataFrame:
 
 
 class Stream:
-    """Outputs of operators, from which the methods of streams add the next operator."""
+    """One or more outputs of operators; base of all streams."""
 
     def __init__(self, builder: GraphBuilder, inputs: tuple[Upstream, ...]) -> None:
         """Made by a `StreamEnvironment` and by other streams, not by users."""

@@ -317,7 +317,7 @@ class StreamEnvironment(NearestMembers):
             JobFailedError: The job failed; the message begins with the root cause.
             JobCancelledError: The job was cancelled.
             TimeoutError: The job still runs after `timeout`, and continues running.
-            KeyboardInterrupt: Ctrl-C was pressed. A job that had not begun has ended. Any other job
+            KeyboardInterrupt: Ctrl-C was pressed. A job that had not begun is ended. Any other job
                 continues, and a note of the exception names it.
         """
         if timeout is not None:
