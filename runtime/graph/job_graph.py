@@ -187,10 +187,10 @@ def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
 
 
 def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[str, int]:
-    """The parallelism by vertex id that follows from the wanted parallelism by operator id.
+    """Convert a requested parallelism by operator id to one by vertex id.
 
     Raises:
-        ConfigurationError: No operator is given, an operator is unknown, a parallelism is not possible, or
+        ConfigurationError: No operator is given, an operator is unknown, a parallelism is invalid, or
             operators of one chain differ.
     """
     if not wanted:

@@ -72,7 +72,7 @@ class StreamNode:
 
     Attributes:
         kind: Name of the API's method: `map`, `source`.
-        operator: The operator as it is deployed, except for an id that the user did not choose.
+        operator: The operator as it is deployed; its id is empty if the user chose none.
         makes_watermarks: Whether the operator replaces upstream watermarks by its own.
         num_cpus: The user's choice; `None` takes the chain's, as for `num_gpus` and `resources`.
         start_new_chain: Never chain it to its producer.
@@ -95,7 +95,7 @@ class StreamNode:
 
 @runtime_checkable
 class KnowsSchema(Protocol):
-    """A source that may know the Arrow schema of its rows before it reads, or else has `None`."""
+    """A source with the Arrow schema of its rows; `None` if it is not known before the source reads."""
 
     arrow_schema: Any
 
@@ -110,7 +110,7 @@ class TakesSchema(Protocol):
 
 
 class StreamGraph:
-    """Collects nodes and refuses ids that can't be distinguished."""
+    """Collects nodes and refuses repeated ids."""
 
     def __init__(self) -> None:
         self._nodes: list[StreamNode] = []

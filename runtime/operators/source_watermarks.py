@@ -9,7 +9,7 @@ would be late. So each split has a watermark, and the subtask's watermark is the
 * A split that waits for its turn counts as well. Idleness does not apply to it.
 * An idle split does not count until its next record. If it is then behind the others, the subtask's watermark
   waits for it.
-* A split that was read to its end no longer counts; its last watermark counts once more before.
+* A split that was read to its end no longer counts, after its last watermark was merged.
 * When all splits are idle, the subtask is idle. Its watermark is the highest of any split, including ended
   ones. So it does not depend on which split became idle or ended first. `WatermarkValve` has the same rule
   between channels.

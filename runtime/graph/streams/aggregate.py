@@ -65,7 +65,7 @@ class AggregateCall(NamedTuple):
 def function_or_columns(
     function: object, named: Mapping[str, Any], settings: tuple[str, ...], other_call: str
 ) -> AggregateCall:
-    """Sort the arguments of `aggregate`, which have the same meaning on every kind of stream.
+    """Separate the arguments of `aggregate`, which have the same meaning on every kind of stream.
 
     Args:
         named: Options, settings, and functions of columns.

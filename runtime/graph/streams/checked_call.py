@@ -30,7 +30,7 @@ def refuse(what: str) -> NoReturn:
 
 
 class refusals:
-    """Context that raises a `ConfigurationError` of its block as a `GraphError` with the user's line."""
+    """Context manager: raises a `ConfigurationError` as a `GraphError` with the user's line."""
 
     def __init__(self, call: str = "") -> None:
         self._start = f"{call}: " if call else ""
@@ -145,7 +145,7 @@ class OperatorOptions(TypedDict, total=False):
 _OWN_OPTIONS: Final = {"CPU": "num_cpus", "GPU": "num_gpus"}
 OPTION_NAMES: Final = tuple(OperatorOptions.__annotations__)
 
-#: `checked_call` for methods without operator options, with them, and with keywords that they check.
+#: Decorators of methods without options, with operator options, and with keywords that they check.
 checked = checked_call()
 checked_with_options = checked_call(OPTION_NAMES)
 checked_with_keywords = checked_call(takes_others=True)
