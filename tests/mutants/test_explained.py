@@ -23,3 +23,14 @@ def test_rooms_and_their_tests_are_there() -> None:
         assert list((ROOT / room["folder"]).glob("*.py"))
         for tests in (*room["tests"], *room["slow_tests"]):
             assert not tests.startswith("tests/") or (ROOT / tests).exists()
+        for module in room.get("left_out", ()):
+            assert (ROOT / room["folder"] / module).exists(), f"{module} is left out and is not there"
+
+
+def test_table_has_each_module_once_and_explains_each_survivor() -> None:
+    table = (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8")
+    counts, _, survivors = table.partition("## Survivors")
+    modules = [row.split("`")[1] for row in counts.splitlines() if row.startswith("| `")]
+    assert len(modules) == len(set(modules))
+    assert [module for module in modules if not (ROOT / module).exists()] == []
+    assert "**not explained**" not in survivors
