@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from sys import float_info
+from math import inf, nextafter
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +18,9 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Key of a field's metadata: the name of the field in plain values, when it differs.
 PLAIN_NAME: Final = "plain_name"
+
+#: The largest float; larger numbers, infinity and NaN have no form in JSON.
+_LARGEST: Final = nextafter(inf, 0.0)
 
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -119,7 +122,7 @@ def _name_of(known: Field[Any]) -> str:
 
 def _is_of(kind: Any, value: Any) -> bool:
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(kind, type) and isinstance(value, kind)
