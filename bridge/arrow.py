@@ -2,14 +2,14 @@
 
 Spark's Arrow reader silently misreads some types: `large_string` gives empty strings, and `timestamp[ns]` is
 read as microseconds. So every column is cast to a type that Spark writes itself. A column without such a type
-is refused. So are two names that differ only in case, because Spark treats them as one.
+is refused. Two names that differ only in case are refused, too, because Spark treats them as one.
 
 Without a given schema the first batch decides the columns; later batches must fit without loss. Arrow does
 not check that a `not null` column holds no nulls, and Spark relies on it. So only a schema of the user can
 declare such columns, and their values are checked.
 
 In the other direction a column whose type can't be transferred is refused when the graph is built. Spark
-accepts time zones that Python does not know, such as `GMT+2` and `PST`. Java translates them.
+accepts time zones that Python does not know, such as `GMT+2` and `PST`. Spark's Java code translates them.
 
 PySpark is imported inside functions only.
 """
@@ -299,7 +299,7 @@ def _arrow_field(field: Any, path: str, time_zone: str) -> pa.Field:
 
 
 def _named(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
-    """Make a field; one of type null is always nullable, although Spark says otherwise for `array()`."""
+    """Make a field; a field of type null is always nullable, although Spark says otherwise for `array()`."""
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 

@@ -1,8 +1,8 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
 A block is an Arrow IPC stream of some megabytes. A checkpoint stages the blocks written so far with an actor,
-the holder, and its completion commits them. All calls are idempotent. So a reader finds every row once, as in
-the files of a `FileSink`, without a file system.
+the holder. When the checkpoint completes, the holder commits them. All calls are idempotent. So a reader
+finds every row once, as in the files of a `FileSink`, without a file system.
 
 Ray keeps an object as long as its owner lives. The holder puts all blocks, because subtasks may die, and the
 Spark session may be restarted. Ray spills blocks to disk when memory gets short.
@@ -373,7 +373,7 @@ class BlockResults(metaclass=NearestNames):
                 if not ask_holder(holder.release, *self._sink):
                     return
             except ray.exceptions.RayActorError:
-                return  # released already, with everything else
+                return  # the holder has ended, and released all its blocks
         _in_use.pop(self._name, None)
         ray.kill(holder)
 

@@ -5,7 +5,7 @@ frames at the next checkpoint. So frames go to files only when more than `memory
 checkpoints; they stay there.
 
 A file is unlinked as soon as it is created, so nothing is left behind however the process ends. It is closed
-when all its frames are released, so the files hold little beside unreleased frames.
+when all its frames are released, so the files hold little besides unreleased frames.
 
 The files have a limit, because they share a disk with Ray and all other processes of the node. Waiting for
 room would not help. The frames of a micro-batch can't be read before it is closed, and frames that were read

@@ -64,7 +64,7 @@ def from_spark(
     Args:
         env: The environment of the job.
         df: The rows. Spark may compute a partition twice; docs/spark.md says when that matters.
-        id: Id of the source; give one when a job has several.
+        id: Id of the source; unique in the job.
         batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
             see dicts), `"rows"` gives dicts.
         window: Maximum bytes that wait for each reader; beyond that Spark waits.

@@ -25,7 +25,7 @@ savepoint would wait for the end of a micro-batch. A barrier may stand anywhere 
 receive buffers remember frames. Only Spark's commit needs a barrier after its end.
 
 The request is repeated until all receive buffers know a completed checkpoint that covers the micro-batch. A
-request may be in vain for these reasons:
+request may not suffice, for these reasons:
 
 * The checkpoint failed, or the job restarts. The failure counts like any other (`tolerable_failures`).
 * The completed checkpoint does not cover the micro-batch, because a restored reader reads its part again.
@@ -223,7 +223,7 @@ def from_structured_streaming(
         checkpoint_location: Folder in which Spark keeps the query's progress. A new job with the same
             location continues where the last one ended; start it from a snapshot of that job to keep its
             state.
-        id: Id of the source; give one when a job has several.
+        id: Id of the source; unique in the job.
         trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
             `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
         batch_format: Format of the batches, as in `from_spark`.

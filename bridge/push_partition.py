@@ -92,7 +92,7 @@ class PushPartition:
 
 @lru_cache(maxsize=256)
 def _actor(name: str) -> Any:
-    """Look up a receive buffer, once per Python worker, as names are never reused."""
+    """Look up a receive buffer, once per Python worker, because names are never reused."""
     return ray.get_actor(name, namespace=NAMESPACE)
 
 

@@ -206,7 +206,7 @@ def from_ray_dataset(
     Args:
         env: The environment of the job.
         dataset: The rows.
-        id: Id of the source; give one when a job has several.
+        id: Id of the source; unique in the job.
         batch_format: `"arrow"` emits Arrow batches for `map_batches(batch_format="arrow")`; other operators
             see dicts. `"rows"` emits dicts.
         **options: See `OperatorOptions`.
@@ -262,7 +262,7 @@ def to_ray_dataset(
         id: Id of the sink: `"to-ray-dataset"` by default for a stream, the only `SparkResults` for a job.
         schema: Arrow schema of a stream's rows; see `SparkResults`.
         timeout: Seconds for the job; `None` waits for ever.
-        progress: Show a live line meanwhile.
+        progress: Show a live progress line.
 
     Raises:
         GraphError: The graph can't be built.

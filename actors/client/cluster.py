@@ -168,7 +168,7 @@ def _join(address: str, what: str, advice: str) -> None:
 
 
 def _silence_of(address: str) -> str | None:
-    """Return why no server listens at an address; Ray itself would try for a minute and end the process."""
+    """Return the reason if no server listens at an address; Ray would try for a minute, then exit."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _PROBE_TIMEOUT):
@@ -242,7 +242,7 @@ class UserInterface:
     """A server of `penstock ui` that this program has started, in a process that ends with the program.
 
     Attributes:
-        login: One-time address that begins a session at the job's page.
+        login: URL that logs a browser in, once, and opens the job's page.
         process: The server's process; ends when its standard input closes, also when this program is killed.
     """
 

@@ -143,7 +143,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two checks for new rows.
 _POLL: Final = 0.1
-#: Seconds for a cancelled job to end.
+#: Seconds to wait for a cancelled job to end.
 _LAST: Final = 30.0
 
 

@@ -61,8 +61,8 @@ class RayJobHandle(NearestMembers):
 
     Args:
         graph: Graph that the handle keeps alive: sources and sinks may hold objects that the job needs.
-        ended: Last report of a job that has ended and that the cluster may not know. With it the handle
-            needs no cluster.
+        ended: Last report of a job that has ended and that the cluster may not know. A handle with
+            `ended` needs no cluster.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class RayJobHandle(NearestMembers):
         """Change the parallelism of operators while the job runs: save state, redeploy, continue.
 
         Returns when the job runs again. Records that were read after the checkpoint are read again, as after
-        a failure; results stay exactly once.
+        a failure; results stay exactly-once.
 
         Args:
             parallelism: New parallelism by operator id; the operator's whole chain changes with it.

@@ -154,8 +154,8 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
     Args:
         job: Id, prefix of an id, or name. It must match one job. If several jobs have the name, the running
             one is chosen.
-        storage: Checkpoint storage of a job that has ended and that this cluster may not know. With it no
-            cluster need run.
+        storage: Checkpoint storage of a job that has ended and that this cluster may not know. If it is
+            given, no cluster has to run.
 
     Raises:
         ConfigurationError: No job matches, or several do.
@@ -171,7 +171,7 @@ def jobs(*, storage: Location | None = None) -> list[KnownJob]:
     """All jobs that the cluster has seen, and ended jobs with a report in `storage`, oldest first.
 
     Args:
-        storage: A checkpoint storage whose ended jobs are listed too. With it no cluster need run.
+        storage: A checkpoint storage whose ended jobs are listed too. If it is given, no cluster has to run.
 
     Raises:
         DeploymentError: No Ray cluster can be joined, and no `storage` was given.

@@ -91,7 +91,7 @@ class LogReader:
         silent_nodes: Prefixes of the ids of nodes that did not answer the last call.
         refused_files: Files of the job that neither this user nor Ray on their node may read.
         foreign_lines: Number of lines in the job's files that no process of the job has written.
-        key: Returns the key of the job's lines; `None` while no process of the job has begun.
+        key: Function that returns the key of the job's lines; `None` while no process of the job has begun.
     """
 
     def __init__(

@@ -1,15 +1,15 @@
-"""`MasterCalls`: calls of one job's JobMaster, which may be restarting, or have ended.
+"""`MasterCalls`: calls to one job's JobMaster, which may be restarting, or have ended.
 
 Ray restarts a dead JobMaster under its old name, so a call is repeated until the next process answers. A
 process that hangs is killed first (`ClientGuard`). After the job's end, its last report has the answer.
 
-A call of a JobMaster can't be withdrawn. So the error of a passed `Deadline` says what continues, how to see
+A call to a JobMaster can't be withdrawn. So the error of a passed `Deadline` says what continues, how to see
 it, and what a repeated call would do.
 
 Some of the job's subtasks guard its JobMaster (`MasterGuard`). When these hang too, or none runs yet, only
 clients can notice. A healthy JobMaster answers some calls late, such as a wait for the end of the job. So the
-guard calls `answers` every few seconds. It kills a JobMaster only if the processor time stands still, and
-after the `heartbeat_timeout` in the job's last report.
+guard calls `answers` every few seconds. It kills a JobMaster only after the `heartbeat_timeout` in the job's
+last report, and only if the JobMaster's processor time stands still.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Deadline:
 
     Args:
         timeout: Seconds, or a `timedelta`; `None` for ever.
-        late: The event that has not happened, for the error.
+        late: The event that has not happened, for the message of the error.
 
     Raises:
         ConfigurationError: `timeout` is no duration.

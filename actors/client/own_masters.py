@@ -27,13 +27,13 @@ from penstock.runtime.errors import DeploymentError
 logger = logging.getLogger(__name__)
 
 _START_TIMEOUT: Final = 60.0
-#: Deaths of a JobMaster before its job has begun, after which the submission fails.
+#: Maximum number of starts of a JobMaster that dies before its job has begun; then the submission fails.
 _STARTS: Final = 3
 #: Seconds for a JobMaster to accept the cancellation of a job that it may not have begun yet.
 _CANCEL_TIMEOUT: Final = 30.0
 #: Seconds for a warm process to accept a job.
 _TAKE_TIMEOUT: Final = 5.0
-#: Maximum number of concurrent calls of a JobMaster: reports of subtasks, clients that wait, status.
+#: Maximum number of concurrent calls to a JobMaster: reports of subtasks, clients that wait, status.
 _MASTER_CALLS: Final = 10_000
 
 
@@ -143,7 +143,7 @@ def _wait_until_ready(master: Any, job_id: str) -> None:
     Raises:
         TimeoutError: The job has not begun within `_START_TIMEOUT`.
         ray.exceptions.RayActorError: The JobMaster has died too often, or Ray does not restart it.
-        ValueError: The process does not run the job any more.
+        ValueError: The process no longer runs the job.
     """
     deaths_left = _STARTS
 
@@ -167,7 +167,7 @@ def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) ->
 
     Args:
         master: The actor that was given the job; it may not have started yet.
-        begun: Reference of the answer of a warm actor to `take`; `None` for a new actor.
+        begun: Reference to a warm actor's answer to `take`; `None` for a new actor.
     """
     try:
         with suppress(ValueError), interrupts_delivered():  # the job may have ended already

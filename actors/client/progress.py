@@ -101,7 +101,7 @@ def _checkpoint(report: JobReport) -> str:
 
 
 def _cause(report: JobReport) -> str:
-    """Return why a job restarts; the program shows no other sign of repeated restarts."""
+    """Return the cause of a restart; the program shows no other sign of repeated restarts."""
     if report.status is not JobStatus.RESTARTING or not report.failures:
         return ""
     cause = str(report.failures[-1].root).partition("\n")[0]

@@ -9,7 +9,7 @@ the marked thread's notices to `take`.
 A user's connection serves other tasks, too. When a job is submitted over it, `take_notices_of_processes`
 takes only notices of deaths of Penstock's processes. A notice names node, process and port; Ray's table of
 actors names the owner. Ray prints all other notices as before. It prints everything with
-`start_local(log_to_driver=True)`, and in versions that name the two functions differently.
+`start_local(log_to_driver=True)`, and in versions of Ray that name the two functions differently.
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
 submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
@@ -157,7 +157,7 @@ def _is_taken(lines: Sequence[object]) -> bool:
 
 
 def _is_of_penstock(notice: str) -> bool:
-    """Return whether a notice reports the death of a job's process; `False` when Ray does not say."""
+    """Return whether a notice reports the death of a job's process; `False` if its owner is unknown."""
     found = _DEAD_WORKER.search(notice)
     if found is None:
         return False

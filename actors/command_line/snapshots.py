@@ -173,7 +173,6 @@ def restore(
 
 
 def register(app: typer.Typer) -> None:
-    """Add these commands to the command line."""
     for command in (checkpoint, savepoint, stop, checkpoints, rescale, inspect):
         app.command()(command)
     app.command(context_settings={"allow_interspersed_args": False})(restore)

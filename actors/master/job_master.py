@@ -77,7 +77,7 @@ class JobMaster:
     async def checkpoints(
         self, job_id: str, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with each subtask's measurements, oldest first; only those with a given id."""
+        """The last checkpoints with each subtask's measurements, oldest first; `None` selects all ids."""
         return await self._process.runner.running(job_id).checkpoints(checkpoint_id)
 
     async def leave(self, incarnation: str) -> bool:

@@ -288,7 +288,7 @@ class JobReporter:
         return earlier if seen is None or seen.stopped_with is None else seen.drained
 
     def _without_scheduler(self, earlier: JobReport) -> JobReport:
-        """The earlier report, without processes, until the log has been read."""
+        """The report before the log has been read: the earlier one, without processes."""
         status = JobStatus.RESTARTING
         if self._was_cancelled_before:
             status = JobStatus.CANCELLED

@@ -77,7 +77,7 @@ class JobRunner:
         is_restart: Whether Ray has restarted the process that ran the job.
         log_key: Key of the job's lines; without it the output of this process is not kept.
         on_over: Called when the report of the ended job is stored. Receives whether another job may follow,
-            and a call that answers the waiting clients.
+            and a callback that answers the waiting clients.
         on_fenced: Called when another process has begun an attempt of the job.
     """
 
@@ -177,7 +177,7 @@ class JobRunner:
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     def scheduler_of(self, role: Role) -> JobScheduler | None:
-        """The scheduler that takes the reports of this role's process; call it inside of `guard`."""
+        """The scheduler that receives the reports of this role's process; use it inside `guard`."""
         return self._life.scheduler if role.job_id == self.job_id else None
 
     # -- JobHost: the start ---------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ class JobRunner:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._traces.close), _LAST_WORK)
                 if stays:
-                    # Waits for deletions that still run; a process with a slower one serves no other job.
+                    # Waits for deletions that still run; after a slower one the process serves no other job.
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._pool.shutdown), _LAST_WORK)
                 is_closed = True

@@ -128,7 +128,7 @@ def _histogram(name: str, text: str, *tags: str) -> Histogram:
 
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-#: Milliseconds for the last spans of a job to leave.
+#: Milliseconds to wait until the last spans of a job are sent.
 _LAST: Final = 5_000
 
 
@@ -136,7 +136,7 @@ class JobTraces:
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("penstock")
-        #: Spans that began before were sent by earlier JobMasters, or are too old.
+        #: Spans that began before this time were sent by earlier JobMasters, or are too old.
         self._since = self._sent_to = time.time()
         self._sent: set[tuple[int, int]] = set()
 

@@ -53,13 +53,13 @@ T = TypeVar("T")
 #: An actor, or the call that starts it.
 _Handle: TypeAlias = "ActorHandle[Any] | ClusterCall[ActorHandle[Any]]"
 
-#: Concurrent calls of an actor besides deliveries: control, leases, statistics.
+#: Maximum number of concurrent calls to an actor besides deliveries: control, leases, statistics.
 _CONTROL_CALLS: Final = 1_000
 #: Maximum number of warm processes of one program; each has about 70 MB.
 _MOST_WARM: Final = 16
 #: Seconds for the cluster to list the processes of a job.
 _FINDING: Final = 30.0
-#: Barriers, markers and ends in flight on one channel besides its credits.
+#: Maximum number of barriers, markers and ends in flight on one channel besides its credits.
 _EVENTS_PER_CHANNEL: Final = 64
 
 
@@ -87,7 +87,7 @@ class RayProcesses:
         self._cluster = cluster
         self._handles: dict[ProcessId, _Handle] = {}
         self._place = own_place()
-        #: Reasons why processes were killed, for the answers of their open calls.
+        #: Reasons why processes were killed, for the answers to their open calls.
         self._killed: dict[ProcessId, str] = {}
         #: Warm processes of the program, counted when the job ends.
         self._left_warm: int | None = None
@@ -145,7 +145,7 @@ class RayProcesses:
         handle = self._handles.pop(process, None)
         if handle is None:
             return
-        if isinstance(handle, ClusterCall):  # it is made before this one
+        if isinstance(handle, ClusterCall):  # the call that starts the process is made first
             self._cluster.begin(f"kill process {process}", partial(_kill_started, handle))
         else:
             ray.kill(handle)

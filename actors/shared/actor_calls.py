@@ -1,4 +1,4 @@
-"""Calls of actors with a deadline for the answer, and repetition of calls without an answer.
+"""Calls to actors with a deadline for the answer, and repetition of calls without an answer.
 
 Ray raises `ActorUnavailableError` for an actor that may soon be reachable again, and another `RayActorError`
 for a dead one. [RetryDeadline][penstock.runtime.execution.deadlines.RetryDeadline] decides when a call is
@@ -132,7 +132,7 @@ class RepeatedCall(Generic[T]):
         Raises:
             NoAnswerError: Ray could not reach the actor for too long.
             ray.exceptions.RayActorError: The actor is dead.
-            Exception: An error of the actor.
+            Exception: The call raised an error in the actor.
         """
         if self._gave_up_after is not None:
             msg = (
@@ -143,7 +143,7 @@ class RepeatedCall(Generic[T]):
         return self._future.result()
 
     def answer(self, seconds: float = ANSWER) -> T:
-        """Wait for the answer; raises as `result` does, and `NoAnswerError` after these seconds."""
+        """Wait for the answer; raises as `result` does, and `NoAnswerError` after `seconds`."""
         if not self.wait(seconds):
             raise no_answer(self._who, seconds)
         return self.result()

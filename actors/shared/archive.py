@@ -150,7 +150,7 @@ def open_proven(
 
 
 def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str) -> Fenced | None:
-    """`Fenced` if the log in the storage is of this submission."""
+    """Return `Fenced` if the log in the storage belongs to this submission."""
     try:
         view = DecisionLogReader(storage, paths).replay()
     except CorruptSnapshotError:  # the owner is unknown

@@ -169,12 +169,12 @@ class JobReport(NearestMembers):
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
-        """Its operators, sources first."""
+        """Operators of the job, sources first."""
         return self.graph.operators
 
     @property
     def vertices(self) -> tuple[VertexSummary, ...]:
-        """Its vertices with the sums over their subtasks, sources first."""
+        """Vertices of the job with the sums over their subtasks, sources first."""
         return summarize_vertices(self.graph, self.subtasks)
 
     @property
@@ -189,7 +189,7 @@ class JobReport(NearestMembers):
 
     @property
     def processes(self) -> tuple[SubtaskProcess, ...]:
-        """Processes of its subtasks."""
+        """Processes of the job's subtasks."""
         return tuple(info.process for info in self.subtasks if info.process is not None)
 
     @property

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.actors.shared.job_report import SubtaskInfo
     from penstock.runtime.task.statistics import OutputFill
 
-#: Minimum share of time at work of a busy subtask that others wait for.
+#: Minimum share of time at work from which a subtask counts as busy, if others wait for it.
 BUSY: Final = 0.5
-#: The same limit for a subtask that no other waits for.
+#: The same limit for a subtask that no other subtask waits for.
 BUSY_ALONE: Final = 0.9
-#: Minimum share of time without credits of a back-pressured subtask.
+#: Minimum share of time without credits from which a subtask counts as back-pressured.
 BACKPRESSURED: Final = 0.1
 
 

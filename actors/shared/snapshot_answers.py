@@ -59,7 +59,7 @@ def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointRe
 
 
 def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnswer:
-    """The final savepoint of a stopped job, by its last report, or a refusal.
+    """The final savepoint in the last report of a stopped job, or a refusal.
 
     With `drain` event time must have advanced to its end.
     """
@@ -74,7 +74,7 @@ def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnsw
 
 
 def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
-    """The refusal of a job that has ended; `more` follows the final state."""
+    """The refusal of a request to an ended job; `more` is appended to the job's final state."""
     why = f"the job has ended: {report.status.value}{more}"
     if report.failure is not None:
         why += f"; {failure_text(report.failure.root)}"

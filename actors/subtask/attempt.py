@@ -190,7 +190,7 @@ class TaskThread:
 
 
 class Attempt:
-    """One attempt of one subtask (`RunningAttempt`); all but the callbacks run on the actor's event loop."""
+    """An attempt of a subtask (`RunningAttempt`); all but its callbacks run on the actor's event loop."""
 
     def __init__(
         self,

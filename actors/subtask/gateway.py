@@ -195,7 +195,7 @@ _CAUSED_HERE: Final = frozenset(
 class MasterLink:
     """The `SubtaskGateway` of one attempt.
 
-    Any thread may call `report` and `close`, only the task thread the rest. The event loop sends.
+    Any thread may call `report` and `close`, only the task thread the others. The event loop sends reports.
 
     Attributes:
         channels: The channels, set before the first step.
@@ -262,7 +262,7 @@ class MasterLink:
         except ray.exceptions.RayActorError as error:
             logger.warning("the JobMaster has died, so a report was not delivered: %s", error)
         except Exception:
-            # The report made the JobMaster fail, which handles that itself; repeating would not help.
+            # The JobMaster failed on this report, and handles that itself; repeating would not help.
             logger.exception("the JobMaster could not take a %s", type(report).__name__)
 
     def _patience(self, error: BaseException) -> float | None:

@@ -1,4 +1,4 @@
-"""The program that a node starts as a worker: it asks the template to fork one in its place.
+"""The program that a node starts as a worker: it asks the template to fork a worker in its place.
 
 It runs as a script and imports little, because it is run for each worker. The steps:
 

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 #: Seconds within which an `entry` must send its request; other entries wait meanwhile.
 _PATIENCE: Final = 5.0
 #: Variables that may differ: those set by shells and process titles, and a worker's Ray job (`RAY_JOB_ID`).
-#: Ray read the job at import, as "any"; a forked worker learns its job with its first call.
+#: At import Ray read a placeholder for the job; a forked worker learns its job with its first call.
 _OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID", ARENAS}
 _LENGTH: Final = struct.Struct("I")
 _STREAMS: Final = 3

@@ -62,7 +62,7 @@ def _subtask(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Shares of time with a full output from which back pressure counts as low, and as high.
+#: Minimum shares of time with a full output for a low and for a high back pressure.
 _LOW: Final = 0.1
 
 _HIGH: Final = 0.5
@@ -236,7 +236,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
         for operator, counted in subtask.statistics.operators.items():
             yield from _plain(f"{operator}.", {**to_plain(counted), **counted.extra})
             for name, gauge in counted.gauges.items():
-                yield f"{operator}.{name}", gauge.total  # one subtask's: the number that was set
+                yield f"{operator}.{name}", gauge.total  # for one subtask, the number that was set
             for name, histogram in counted.histograms.items():
                 yield from _distribution(f"{operator}.{name}", histogram)
     if subtask.rates is not None:

@@ -132,7 +132,7 @@ def _errors(status: int, text: str) -> web.Response:
 FIRST_PORT: Final = 8275
 
 _TRIED: Final = 20
-#: Names of this machine for itself.
+#: Hosts by which this machine reaches itself.
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 #: Addresses that mean every interface.
 _EVERYWHERE: Final = ("0.0.0.0", "::")

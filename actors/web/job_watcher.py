@@ -1,9 +1,9 @@
 """Polls the JobMaster of one job, on behalf of all browsers that show it.
 
 A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters come from their last
-heartbeats. The watcher asks once a second while any page is open, and every ten seconds otherwise, for the
-curves. A call to a JobMaster that hangs or is being replaced lasts until a JobMaster answers. The call blocks
-a thread, never the server. Meanwhile the page shows the age of its data.
+heartbeats. The watcher asks once a second while any page is open. Otherwise it asks every ten seconds, so the
+curves have no gaps. A call to a JobMaster that hangs or is being replaced lasts until a JobMaster answers. It
+blocks a thread, never the server. Meanwhile the page shows the age of its data.
 
 A watcher belongs to the server's event loop. Calls of the job's handle run in threads.
 
@@ -45,8 +45,6 @@ _SLACK: Final = 200
 
 
 class KnownCheckpoints:
-    """The checkpoints of one job."""
-
     def __init__(self) -> None:
         self.is_complete = False
         self._known: dict[_Key, CheckpointRecord] = {}
@@ -109,7 +107,7 @@ InThread = Callable[..., Coroutine[Any, Any, Any]]
 _LOOKED_AT: Final = 1.0
 
 _UNSEEN: Final = 10.0
-#: Seconds without an answer from which a JobMaster counts as silent.
+#: Seconds without an answer after which a JobMaster counts as silent.
 SILENT: Final = 3.0
 #: Seconds that a request waits for a report that is newer than the one at hand.
 _FRESH: Final = 2.0
@@ -303,7 +301,7 @@ class JobLog:
         self._lock = threading.Lock()
 
     def page(self, offset: int | None, is_wanted: Callable[[LogLine], bool]) -> dict[str, Any]:
-        """The lines from number `offset` (`None`: the last 500), and the number of the line behind them."""
+        """The lines from number `offset` (`None`: the last 500), and the number of the next line."""
         with self._lock:
             new = self._reader.read()
             self._lines.extend(new)

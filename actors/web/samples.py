@@ -1,6 +1,6 @@
 """Time series of a job: a sample per second for five minutes, and one per ten seconds for an hour.
 
-The lag of event time is a sawtooth, as counters arrive every two seconds. So its trend is a least-squares
+The lag of event time is a sawtooth, because counters arrive every two seconds. Its trend is a least-squares
 line through the samples of the last minute. The slope is the growth of the lag in seconds per second.
 """
 
@@ -113,7 +113,7 @@ _WINDOW: Final = 60.0
 _LEAST: Final = 10.0
 
 _FEWEST: Final = 4
-#: Seconds per second from which a lag counts as changing; less is noise.
+#: Minimum slope, in seconds per second, of a lag that counts as changing; less is noise.
 _SLOPE: Final = 0.02
 #: Maximum lag in seconds that counts as none: watermarks trail in every job.
 _NO_LAG: Final = 5.0
