@@ -190,7 +190,7 @@ _STOPPED: Final = (
     "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
     "query ends the job normally), and start the job again"
 )
-#: Follows the text of the failure.
+#: Error of a query that is not restarted any more; `{}` is the text of its failure.
 _FAILED: Final = (
     "{}. The micro-batches before that are committed and stay. Mend the cause, and start a job with the same "
     "checkpoint_location and restore_from= the last checkpoint of this one, which continues after them"

@@ -64,7 +64,7 @@ def connect() -> None:
     `RAY_ADDRESS=local`, it starts a local cluster on loopback.
 
     Raises:
-        DeploymentError: The cluster named by `RAY_ADDRESS` can't be reached.
+        DeploymentError: The named or running cluster can't be joined.
     """
     if ray.is_initialized():
         return
@@ -109,7 +109,7 @@ def join_existing(address: str | None = None) -> None:
     """Join the cluster of `address`, else of `RAY_ADDRESS`, else the one that runs on this machine.
 
     Raises:
-        DeploymentError: No cluster runs, or several run and none was named.
+        DeploymentError: No cluster can be joined, or several run and none was named.
     """
     if ray.is_initialized():
         return

@@ -92,7 +92,7 @@ class RayCollector:
         """All rows committed so far, grouped by transaction, in the order of the commits.
 
         Raises:
-            PenstockError: The collector is closed.
+            PenstockError: The collector is closed, or its actor does not answer.
         """
         return self.rows_of_run("")
 

@@ -120,7 +120,7 @@ class KnownJob:
 
     @property
     def is_running(self) -> bool:
-        """Whether the job has not ended."""
+        """Whether the job has a JobMaster and, by its readable report, has not ended."""
         return self.has_master and not self.report.status.is_terminal and not self.problem
 
     @property
@@ -213,7 +213,7 @@ def with_archived(
 ) -> list[KnownJob]:
     """Merge the jobs of a cluster and of a storage, oldest first; unreadable reports come first.
 
-    The storage's report of a lost job wins.
+    A stored report replaces the cluster's if the job is lost, or is unreadable and has no JobMaster.
     """
     found = {job.report.job_id: job for job in known}
     for report in archived:

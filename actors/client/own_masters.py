@@ -85,7 +85,7 @@ class OwnMasters:
         return master
 
     def _reused(self, job: SubmittedJob) -> Any | None:
-        """Return the warm process that has taken the job; `None` when none waits, or it has failed."""
+        """Return the warm process that has taken the job; `None` when no process waits, or it has failed."""
         for process in self._known():
             if registry.claim_master(process):
                 return self._given(process, job)

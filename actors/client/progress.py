@@ -1,8 +1,8 @@
 """The live line that `wait(progress=True)` and `run` show.
 
 On a terminal one line is redrawn below the program's output. In a notebook the cell's output is updated.
-Elsewhere (a file, a pipe, the log of a CI run) a plain line is printed every two seconds. All of it goes to
-stderr.
+Elsewhere (a file, a pipe, the log of a CI run) a plain line is printed every two seconds. Outside notebooks,
+all lines go to stderr.
 
 A handle at the end of a notebook's cell is shown as a card. While the job runs, a thread redraws the card
 each second, in the same place. A saved notebook keeps the last card. Outside notebooks the handle is text.

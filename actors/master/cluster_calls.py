@@ -108,7 +108,7 @@ class ClusterCalls:
         return call
 
     def begin_newest(self, what: str, make: Callable[[], None]) -> ClusterCall[None]:
-        """Like `begin`, but replaces an earlier such call that still waits; its waiters get this answer."""
+        """Like `begin`, but replaces a waiting call of this kind, whose callers then get this answer."""
         call = ClusterCall(what, make)
         with self._changed:
             if self._newest is not None:
@@ -125,7 +125,7 @@ class ClusterCalls:
         """Make a call before all waiting ones; the event loop waits a short while for its answer.
 
         Args:
-            otherwise: The answer when the store is silent too long, or Ray raises an error.
+            otherwise: The answer when the store is silent, Ray raises an error, or `at_once` is used up.
             late: Called with an answer that arrives too late, in the thread that makes the calls.
         """
         begun = time.monotonic()

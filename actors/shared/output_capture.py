@@ -217,7 +217,7 @@ def own_file(path: str, flags: int) -> int:
 
 
 class _Formatter(logging.Formatter):
-    """Removes secrets from log lines: tracebacks of libraries contain URLs that they could not open."""
+    """Removes secrets from Penstock's log lines: their tracebacks contain URLs that could not be opened."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -316,7 +316,7 @@ class OutputCapture:
 
 
 def log_to_ray() -> None:
-    """Let the root logger pass INFO, and give it Ray's own file if it has no handler; once per process."""
+    """Let the root logger pass INFO, and give it Ray's own file if it has no handler; idempotent."""
     root = logging.getLogger()
     if not root.handlers:
         to_ray = logging.StreamHandler(_Tee.of(sys.stderr, "err").stream)

@@ -171,7 +171,7 @@ class TaskThread:
             return
         self._busy_since = time.monotonic()
         while True:
-            mail()  # an `Empty` raised in here is a failure
+            mail()  # an `Empty` that the mail raises is a failure
             try:
                 mail = mailbox.get_nowait()
             except Empty:

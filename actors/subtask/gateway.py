@@ -195,7 +195,7 @@ _CAUSED_HERE: Final = frozenset(
 class MasterLink:
     """The `SubtaskGateway` of one attempt.
 
-    Any thread may call `report` and `close`, only the task thread the others. The event loop sends reports.
+    Any thread may call `report` and `close`; the task thread calls the rest. The event loop sends reports.
 
     Attributes:
         channels: The channels, set before the first step.

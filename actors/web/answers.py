@@ -62,7 +62,7 @@ def _subtask(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Minimum shares of time with a full output for a low and for a high back pressure.
+#: Minimum share of time with a full output at level `low`, and at level `high`.
 _LOW: Final = 0.1
 
 _HIGH: Final = 0.5

@@ -187,7 +187,7 @@ class JobWatcher:
         """Return a current report; after two seconds without one, the newest known.
 
         Raises:
-            PenstockError: No report is known, and the poll failed.
+            PenstockError: No report is known: the poll failed, or was not answered within two seconds.
         """
         is_new = self._answered_at is not None and time.monotonic() - self._answered_at < _NEW
         if not self.has_ended and not is_new:
