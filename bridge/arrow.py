@@ -184,7 +184,7 @@ class ReadableBatches:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """`None` before the first batch."""
+        """The schema of all batches; `None` before the first batch if no schema was given."""
         return self._schema
 
     def convert(self, batch: Batch) -> pa.RecordBatch:

@@ -347,7 +347,7 @@ class BlockResults(metaclass=NearestNames):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The given Arrow schema of the rows, else the common schema of the streams."""
+        """The given Arrow schema of the rows, else the common schema of the streams, if any."""
         if self._schema is not None or not self._known:
             return self._schema
         first, *others = self._known

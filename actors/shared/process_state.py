@@ -112,7 +112,7 @@ def _status() -> dict[str, str]:
 
 def _umask() -> object:
     found = _status().get("Umask")
-    if found is None:  # without /proc only a change returns the old value
+    if found is None:  # without /proc, reading the umask requires setting it
         os.umask(mask := os.umask(0o077))
         return mask
     return found
@@ -147,7 +147,7 @@ def _warnings() -> object:
 
 def _logging() -> object:
     root = logging.getLogger()
-    # The handlers of a JobMaster are still installed.
+    # Penstock's handlers don't count: those of a JobMaster are still installed.
     handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("penstock.")]
     return (
         (root.level, handlers, list(root.filters), root.manager.disable),

@@ -142,7 +142,7 @@ def keep_job(process: str, job: SubmittedJob | None) -> None:
 
 
 def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
-    """The job of a process that Ray has restarted; `None` when it waited for one, or had not accepted it."""
+    """The job of a process that Ray has restarted; `None` when the process had accepted no job."""
     data = get(_JOB_OF + process)
     if data is None:
         return first
