@@ -82,7 +82,7 @@ class JobRequests:
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; return when it has ended, or the reason why it continues.
 
-        A job is stopped once. Meanwhile an identical request gets the same answer; any other is refused.
+        While a stop is in progress, an identical request gets the same answer; any other is refused.
         """
         scheduler = await self._settled()
         request = StopRequest(drain, target)

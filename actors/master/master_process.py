@@ -1,8 +1,8 @@
 """`MasterProcess`: the process of JobMasters on Ray, which runs one job after the other.
 
 Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
-ended well waits for the next job of the same program, as the processes of subtasks do (`SubtaskActor`).
-`MasterRunner` decides that; `ProcessResidue` detects leftovers of users' code that forbid it.
+finished, or was cancelled, waits for the next job of the same program, as `SubtaskActor` does. `MasterRunner`
+decides that; `ProcessResidue` detects leftovers of users' code that forbid it.
 
 Ray restarts a process that dies. The new process finds its job in the cluster's key-value store
 (`registry.py`), because the old one may have taken another job since its start. It never repeats a job that

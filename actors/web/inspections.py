@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
 
 #: Samples per second. Each sample stops the process for a fraction of a millisecond.
 RATE: Final = 100
-#: The longest sampling time.
+#: Maximum sampling time, in seconds.
 MOST_SECONDS: Final = 30.0
 #: Seconds after the end of the sampling within which py-spy must answer.
 _PATIENCE: Final = 60.0
