@@ -10,14 +10,14 @@ Why every row comes out exactly once:
   each number once. A retried or speculative Spark task pushes the same frames again under another attempt.
   The buffer recognises them by their numbers and drops them.
 * This needs the same frames from every attempt. Spark does not promise that: a shuffle may change the order
-  of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A frame that comes
+  of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A frame that arrives
   again with other content fails the transfer; two computations are never mixed.
 * Frames stay in the buffer until a checkpoint covers them. A restored reader requests frames from its
   position on and gets the same ones. Spark is not needed again, and may have ended.
 * The buffer is complete when it has every frame that Spark counted in each partition.
 * An epoch ends in two steps, because all buffers must agree. A buffer has *prepared* an epoch when it has
-  what Spark counted. The epoch is *closed* when all buffers have prepared it. If one buffer has closed it,
-  the others are closed too, and Spark never computes the epoch again: its partitions might differ then.
+  every frame that Spark counted. The epoch is *closed* when all buffers have prepared it. If one buffer has
+  closed it, the others are closed too, and Spark never computes the epoch again: its partitions might differ.
 
 A DataFrame is one epoch, whose frames can be read as soon as they are accepted. Each micro-batch of a
 streaming query is an epoch of its own, whose frames can be read once it is closed. So a micro-batch that
@@ -60,7 +60,7 @@ class ClosedEpochs:
         newest: The newest closed epoch; -1 for none.
         covered: The newest epoch that a completed checkpoint covers; -1 for none.
         emitted: The newest epoch that the reader has emitted; decreases after a restore.
-        begins: Whether no epoch is known yet, and the reader does not continue after one.
+        begins: Whether no epoch is closed yet, and the reader was not restored at the end of one.
 
     Example:
         >>> epochs = ClosedEpochs()
@@ -177,7 +177,7 @@ class ReceiveBuffer:
         self.epochs = ClosedEpochs()
         self._visible = 0
         self._epochs = self._partitions = self._attempts = self._rows = 0
-        #: The first frame is number `_first` in the order of acceptance.
+        #: Uncovered frames; the first one is number `_first` in the order of acceptance.
         self._held: deque[_HeldFrame] = deque()
         self._first = 0
         self._read = 0
@@ -189,7 +189,7 @@ class ReceiveBuffer:
     def has_room(self) -> bool:
         """Whether accepted frames may be acknowledged.
 
-        Frames of a staged epoch always may: no reader can take them yet, so waiting would never end.
+        Always true for a staged epoch: no reader can take its frames yet, so waiting would never end.
         """
         return self._staged or self.unread_bytes <= self._window
 
@@ -258,7 +258,7 @@ class ReceiveBuffer:
         self._read = max(self._read, position)
 
     def confirm(self, position: int, epoch: int) -> None:
-        """Release what a completed checkpoint covers: frames before `position`, and the end of `epoch`."""
+        """Release frames before `position`; a completed checkpoint covers them and the end of `epoch`."""
         while self._first < min(position, self._read):
             self._store.release(self._held.popleft().location)
             self._first += 1
@@ -289,7 +289,7 @@ class ReceiveBuffer:
         return problem
 
     def close(self, epoch: int) -> str | None:
-        """Make the rows of an epoch that all buffers have prepared readable; return why not, or `None`."""
+        """Make readable an epoch that all buffers have prepared; return an error text, or `None`."""
         opened = self._epoch
         if epoch > self.epochs.newest:
             if opened is None or opened.number != epoch or not opened.is_prepared:

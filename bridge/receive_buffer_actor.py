@@ -105,7 +105,7 @@ class BufferBacklogs:
         self._handles: dict[int, Any] = {}
 
     async def ask(self, here: int, backlog: int) -> list[int]:
-        """The waiting bytes of each receive buffer, by index; `backlog` has those of the buffer `here`."""
+        """The waiting bytes of each receive buffer, by index; `backlog` is the number for buffer `here`."""
         backlogs = [backlog] * len(self._names)
         others = [index for index in range(len(self._names)) if index != here]
         for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):
@@ -228,8 +228,7 @@ class ReceiveBufferActor:
         self._staged = staged
         #: Incarnation of this receive buffer; positions of another incarnation are invalid here.
         self._instance = secrets.token_hex(6)
-        #: The incarnation, usually of another job, whose position the reader has continued from; empty
-        #: without one.
+        #: Another incarnation whose position the reader was restored from; empty without one.
         self._resumed = ""
         self._assignment = PartitionAssignment(of)
         self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))
@@ -242,13 +241,13 @@ class ReceiveBufferActor:
     async def attach(self, instance: str, epoch: int | None) -> str:
         """Attach a reader, and register at the rendezvous so that Spark begins to push.
 
-        The reader's position belongs to one incarnation of the receive buffer, because each has its frames in
-        an order of its own. A reader of another incarnation can continue only at the end of a micro-batch,
-        with the first frame of this buffer. Otherwise the transfer fails.
+        The reader's position belongs to one incarnation of the receive buffer, because the order of frames
+        differs between incarnations. A reader of another incarnation can continue only at the end of a
+        micro-batch, with the first frame of this buffer. Otherwise the transfer fails.
 
         Args:
             instance: Incarnation of the position; empty for a new reader.
-            epoch: The micro-batch at whose end the reader continues; -1 for none, `None` inside one.
+            epoch: The micro-batch after which the reader continues; -1 for none, `None` inside a micro-batch.
         """
         emitted = -1 if epoch is None else epoch
         if instance not in ("", self._instance, self._resumed):

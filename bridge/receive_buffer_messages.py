@@ -39,7 +39,7 @@ class Frame:
 class PushOutcome(Enum):
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    #: Frames before it are missing; push it again when they are there.
+    #: Earlier frames are missing; push this frame again after them.
     EARLY = "early"
     #: A frame of this number was accepted with other content.
     DIFFERENT = "different"

@@ -4,12 +4,12 @@ A file gets its final name when the checkpoint that covers it is complete (see `
 other names, in batch and as a stream. Types are cast to those that Spark reads correctly. The table knows its
 owner: a second job is refused while the first one lives.
 
-The first writer that knows the table's columns records them, and all others keep to them. A record is a
+The first writer that knows the table's columns records them, and all other writers use them. A record is a
 serialized Arrow schema in `_penstock/schemas/<number>`, written by exactly one writer; the newest counts. A
 second record is written only
 
 - when another job finds the table empty: nothing is committed, and no file waits for its commit. So a job
-  that died before its first commit decides nothing for later jobs;
+  that died before its first commit does not fix the columns of later jobs;
 - when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
 
 `SparkTable.of` accepts only tables of Spark's catalog that consist of files alone. Such a table is
@@ -144,7 +144,7 @@ def is_empty(path: str) -> bool:
 def differences_of(one: pa.Schema, other: pa.Schema) -> str:
     """Describe the differences that Spark would notice; empty without any.
 
-    Time zones, the order of columns and `not null` make no difference: files are read by names, as instants.
+    Time zones, the order of columns and `not null` don't count: columns match by name, times as instants.
 
     Example:
         >>> differences_of(pa.schema({"a": pa.int64()}), pa.schema({"a": pa.string(), "b": pa.int8()}))
@@ -218,7 +218,7 @@ def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
 
 
 def _metadata(spark: SparkSession, quoted: str) -> Any:
-    """The catalog's entry of a table; the public interface gives neither its format nor its location."""
+    """The catalog's entry of a table; PySpark's public interface shows neither format nor location."""
     state = spark._jsparkSession.sessionState()
     return state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(quoted))
 
@@ -251,7 +251,7 @@ def _refuse(name: str, why: str) -> NoReturn:
     raise ConfigurationError(msg)
 
 
-#: Declares old times as proleptic Gregorian; Spark refuses old times of unknown writers.
+#: Declares old timestamps as proleptic Gregorian; Spark refuses them from unknown writers.
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 #: Advice for rows that do not fit a table.
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
@@ -316,7 +316,7 @@ class SparkTable(metaclass=NearestNames):
         path, schema = find_table(spark, name)
         table = cls(path, schema, compression)
         object.__setattr__(table, "_is_named", True)
-        table._make_folder(spark)  # streams by the name need it, too
+        table._make_folder(spark)  # streams that read by name need it, too
         return table
 
     def writer(self, context: ConnectorContext) -> TableWriter:
@@ -361,7 +361,7 @@ class SparkTable(metaclass=NearestNames):
         )
 
     def _make_folder(self, spark: SparkSession) -> None:
-        """Make the folder: Spark needs it, also for a table without rows."""
+        """Make the folder, which Spark needs even for a table without rows."""
         context: Any = spark.sparkContext
         folder = context._jvm.org.apache.hadoop.fs.Path(str(self.path))
         folder.getFileSystem(context._jsc.hadoopConfiguration()).mkdirs(folder)

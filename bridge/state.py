@@ -1,7 +1,7 @@
 """State of a snapshot as a DataFrame, and a savepoint made from one; the rows stay in the Spark executors.
 
 Reading: each subtask's range of key groups is one partition, which a task reads from the storage. Without a
-schema a first pass over the state finds the types of the columns.
+schema, a first pass over the state finds the types of the columns.
 
 Writing: Python workers hash the keys, and Spark sends the rows to one partition per subtask. Each task writes
 the files of its subtasks, and the program writes the metadata. A retried or speculative task writes files

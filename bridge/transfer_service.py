@@ -150,7 +150,7 @@ class JobBuffers:
         if EpochStage.GAP in stages:
             raise left_out(epoch, min(self._ask([buffer.newest.remote for buffer in self.handles])))
         if {EpochStage.CLOSED, EpochStage.OPEN} <= set(stages):
-            raise inside_epoch(epoch)  # in one job, every buffer that has not closed it has prepared it
+            raise inside_epoch(epoch)  # in one job, all other buffers would have prepared it
         if EpochStage.AHEAD in stages:
             logger.warning("%s", begins_later(self.job_id, epoch))
 
@@ -223,10 +223,10 @@ class Rendezvous:
         self._changed = asyncio.Event()
 
     async def register(self, job_id: str, index: int, of: int, instance: str, epoch: int = -1) -> str | None:
-        """Register a receive buffer; return why no rows will come, or `None`. Idempotent.
+        """Register a receive buffer; return the reason why no rows will arrive, or `None`. Idempotent.
 
         Args:
-            epoch: The micro-batch after which its reader continues; -1 for none.
+            epoch: The micro-batch after which the buffer's reader continues; -1 for none.
         """
         if self._one_job and self._registered and job_id not in self._registered:
             return ONE_JOB.format(*self._registered)
@@ -278,7 +278,7 @@ class TransferService:
     """Serves the requests of jobs, one after the other, as long as the session lives.
 
     A service costs the program a thread, and the cluster a rendezvous process of about 80 MB. Both stay when
-    the jobs have ended, because another job may come. An idle service makes a call every ten seconds and
+    the jobs have ended, because another job may start. An idle service makes a call every ten seconds and
     checks the session every second.
     """
 

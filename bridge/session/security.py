@@ -1,12 +1,12 @@
 """Protects a Spark session from other users of its nodes: secret settings, authentication and files.
 
 **Command lines.** RayDP and PySpark write the settings that they get into command lines, which all users of a
-node can read. So settings with a secret name or value go another way. A new driver's JVM reads them from a
-file with mode 0600, into the system properties from which each `SparkConf` begins. A running JVM gets them by
-Py4J, which has a token. Executors ask the driver for its settings. RayDP's master needs no secret setting.
+node can read. So settings with a secret name or value take another route. A new driver's JVM reads them from
+a file with mode 0600, into the system properties from which each `SparkConf` begins. A running JVM gets them
+by Py4J, which has a token. Executors ask the driver for its settings. RayDP's master needs no secret setting.
 
-**The session's secret** is in a Hadoop token file with mode 0600, as Spark on YARN has it. Command lines name
-the file (`-Dhadoop.token.files`). Each JVM reads it into its user's credentials, which Spark asks before the
+**The session's secret** is in a Hadoop token file with mode 0600, as in Spark on YARN. Command lines name the
+file (`-Dhadoop.token.files`). Each JVM reads it into its user's credentials, which Spark checks before the
 setting `spark.authenticate.secret`. The driver still requires that setting, so it gets a placeholder.
 
 **The application's id.** A block server gives a block only to clients that name the id of its application.
@@ -70,7 +70,7 @@ _STARTUP: Final = ("spark.auth", "spark.rpc", "spark.network", "spark.ssl")
 _JAVA_OPTION: Final = re.compile(r"-D(?!hadoop\.token\.files=)([^\s=]*)=\S")
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES: Final = "--properties-file"
-#: Characters with a meaning in a file of Java properties.
+#: Characters with a special meaning in a Java properties file.
 _ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {
     mark: f"\\{mark}" for mark in " =:#!"
 }
@@ -124,7 +124,7 @@ def driver_jvm() -> Any:
 def known_to_driver(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
     """Give secret settings to a Spark context that the `with` block makes.
 
-    Its JVM forgets them at the end of the block.
+    The context's JVM forgets them at the end of the block.
 
     Args:
         folder: Folder for a file that only this user can read.
@@ -206,7 +206,7 @@ def new_credentials() -> bytes:
 
 
 def _counted(text: bytes) -> bytes:
-    """Text after its length, for which Hadoop uses one byte up to 127."""
+    """Text behind its length; Hadoop encodes lengths up to 127 in one byte."""
     return bytes([len(text)]) + text
 
 

@@ -1,8 +1,8 @@
 """`spark_session`: a Spark session on the Ray cluster; wraps `raydp.init_spark`.
 
-Finds a Java, sets the JVM options, and makes Python workers run this interpreter. Joins the Ray cluster as
-jobs do, or starts a local one on loopback. Waits for the executors, because the first query on a cluster that
-is too small would wait for ever.
+Finds a Java runtime, sets the JVM options, and makes Python workers run this interpreter. Joins the Ray
+cluster as jobs do, or starts a local one on loopback. Waits for the executors, because the first query on a
+cluster that is too small would wait for ever.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _same(running: _Running, wanted: _Settings) -> SparkSession:
 
 
 def _prepare_environment() -> None:
-    """Set the Java, and this interpreter for Python workers, for this process and its children."""
+    """Choose Java, and this interpreter for Python workers, in this process and its children."""
     java_on_path = os.environ.get("PATH")
     use_java(find_java(os.environ), os.environ)
     if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
@@ -249,7 +249,7 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
 def forget_folders(jvm: Any) -> None:
     """Make a driver's JVM look up its local folders again.
 
-    Otherwise the JVM uses the folders of the last session, which other users may read or have made.
+    Otherwise the JVM uses the folders of the last session, which other users may be able to read, or may own.
     """
     utils = getattr(jvm.org.apache.spark.util, "Utils$")  # Scala's object
     getattr(utils, "MODULE$").clearLocalRootDirs()

@@ -1,10 +1,10 @@
-"""The Java and the settings that Spark, RayDP, Arrow and Python workers need.
+"""The Java runtime and the settings that Spark, RayDP, Arrow and Python workers need.
 
 Ray's serialiser and Arrow use packages that Java 17 no longer opens. Without these options the first
 exchange of data ends RayDP's application master, with an error that does not mention the options.
 
 PySpark starts `$JAVA_HOME/bin/java`, while Ray's Java workers and RayDP's gateway start the `java` of their
-`PATH`. Two different Javas cause obscure errors, so both variables get the same one.
+`PATH`. Two different runtimes cause obscure errors, so both variables point at the same one.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ others to an unaligner. The side that handled the last barrier is active. A barr
 activates that side, and subsumes the pending checkpoint of the former side.
 
 Unaligned barriers act on arrival, aligned ones on consumption. So an unaligned checkpoint that arrives during
-the alignment of a savepoint subsumes it.
+the alignment of a savepoint subsumes the savepoint.
 
 Ends of channels go to both sides, cancellations to the active side alone. This handler ignores barriers up to
 the newest cancelled id, because the other side does not know the id.
 
-The model is Flink's `AlternatingCheckpointBarrierHandler`, since 1.12, which uses a barrier's options and the
-kind of snapshot.
+The model is Flink's `AlternatingCheckpointBarrierHandler` (since 1.12), which chooses by the barrier's
+options and the kind of snapshot.
 """
 
 from __future__ import annotations

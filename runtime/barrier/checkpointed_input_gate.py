@@ -1,4 +1,4 @@
-"""The input gates of a subtask, which handle barriers: one stops blocked senders, one stores their data.
+"""Input gates that handle a subtask's barriers: one stops blocked senders, the other stores their data.
 
 `CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends go to
 the task, barriers and cancellation markers to the barrier handler. The handler gets a barrier before any
@@ -112,7 +112,7 @@ class CheckpointedInputGate:
         return self.gate.take_progressed()
 
     def check_gaps(self, now: float) -> float | None:
-        """Check for elements that are missing too long; return the monotonic time of the next check."""
+        """Check for elements that have been missing too long; return the monotonic time of the next check."""
         return self.gate.check_gaps(now)
 
 

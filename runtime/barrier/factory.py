@@ -137,7 +137,7 @@ def create_input_gate(
     capture: InFlightCapture | None = None,
     storage: Callable[[], BufferStorage] | None = None,
 ) -> CheckpointedInputGate:
-    """Make the input of one subtask with its handler; its listener is set afterwards."""
+    """Make the input of one subtask with its handler; the caller sets the listener afterwards."""
     channels, semantics = len(gate), settings.semantics
     kind = select_handler(settings, channels)
     if kind is HandlerKind.STORING:
@@ -160,7 +160,7 @@ def create_barrier_handler(
     clock: Clock,
     semantics: Semantics = Semantics.current(),
 ) -> CheckpointBarrierHandler:
-    """Make a handler that does not watch arrivals; its listener is set afterwards."""
+    """Make a handler that does not watch arrivals; the caller sets the listener afterwards."""
     aligns = mode is CheckpointingMode.EXACTLY_ONCE
     if channels == 1:
         return SingleChannelBarrierHandler(clock, ignores_old=aligns)

@@ -168,7 +168,7 @@ class CheckpointBarrierHandler(ABC):
         return 0
 
     def statistics(self) -> BarrierHandlerStatistics:
-        """Counters of this handler; any thread may ask."""
+        """Counters of this handler; thread-safe."""
         return BarrierHandlerStatistics(
             latest_checkpoint_id=self._latest_id,
             triggered=self._triggered,
@@ -192,9 +192,9 @@ class CheckpointBarrierHandler(ABC):
         self._open.discard(channel)
 
     def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
-        """Call the listener. It may call this handler, so update the handler's state before.
+        """Call the listener, which may call this handler, so the handler's state must be up to date.
 
-        `started_at` is the monotonic time of the first barrier; `is_aligned` is whether channels were blocked
+        `started_at` is the monotonic time of the first barrier. With `is_aligned`, channels were blocked
         since.
         """
         since_first = self._clock.monotonic() - started_at
@@ -222,8 +222,8 @@ class BarrierCount:
 
     Attributes:
         started_at: Monotonic time of the first barrier or cancellation.
-        barrier: The first barrier, which a complete count triggers; `None` for an aborted checkpoint, whose
-            barriers are only counted.
+        barrier: The first barrier, passed to the trigger; `None` for an aborted checkpoint, whose barriers
+            are only counted.
 
     Example:
         >>> count = BarrierCount(7, {0, 1}, 0.0, CheckpointBarrier(7, 0.0))

@@ -4,14 +4,14 @@ A checkpoint is triggered when its barrier has been consumed on every channel. E
 barriers have been processed by then. After a restore they are processed again: no record is lost, and some
 count twice.
 
-Several checkpoints may be pending. A complete one drops incomplete older ones without an abort. At most the
-newest `MAX_PENDING` are kept. Late barriers don't start a cancelled one again, because no id up to the latest
-one is begun twice.
+Several checkpoints may be pending. A complete checkpoint drops incomplete older ones without an abort. At
+most the newest `MAX_PENDING` are kept. Late barriers don't start a cancelled checkpoint again, because only
+an id above the latest one starts a checkpoint.
 
 What it must never do: trigger a checkpoint twice, or before its barrier was consumed on every open channel.
-It must not keep checkpoints without a bound.
+It must keep a bounded number of checkpoints.
 
-The model is Flink's `CheckpointBarrierTracker`. Unlike Flink, a repeated barrier of one channel does not
+The model is Flink's `CheckpointBarrierTracker`. Unlike in Flink, a repeated barrier of one channel does not
 count for another channel.
 """
 

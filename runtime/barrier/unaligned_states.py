@@ -38,7 +38,7 @@ class UnalignedCheckpoint:
         started_at: Monotonic time of the first barrier.
         unconsumed: Channels that have not consumed their barrier or end, and hold data of the checkpoint.
         unarrived: Channels whose barrier or end has not arrived; more data of the checkpoint may arrive.
-        blocked: Channels that wait after their barrier for the trigger.
+        blocked: Channels that are blocked behind their barrier until the trigger.
     """
 
     __slots__ = ("barrier", "blocked", "started_at", "unarrived", "unconsumed")

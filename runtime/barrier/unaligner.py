@@ -21,8 +21,8 @@ the task before its snapshot. A checkpoint waits in the same way for a task that
 
 *Timeout.* The checkpoint begins aligned: it blocks channels whose barrier was consumed, and persists nothing.
 It turns unaligned when its alignment takes longer than the barrier's `aligned_timeout`. An unaligned copy of
-its barrier, from a sender whose timeout has expired, does the same. The alignment begins with the arrival of
-the first barrier, by this machine's clock.
+its barrier, from a sender whose timeout has expired, has the same effect. The alignment begins with the
+arrival of the first barrier, by this machine's clock.
 
 Barriers act on arrival, cancellations and ends on consumption. An end that counts as a barrier acts on
 arrival, too. A triggered checkpoint may be aborted until it is complete.
@@ -208,7 +208,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         return running
 
     def _go_to(self, state: BarrierState) -> None:
-        """Change the state first, then act, so that calls of the task meanwhile see the new state."""
+        """Change the state first, then act, so that calls from the task see the new state."""
         while state is not self._state:
             left, self._state = self._state, state
             left.leave()

@@ -240,7 +240,7 @@ class AsyncChannelStateWriter:
                 with suppress(StorageError):
                     files.remove_written()
                 raise
-            # Sets `is_written`, then reads `is_aborted`. `_abandon` does the reverse; one removes the file.
+            # Sets `is_written`, reads `is_aborted`. `_abandon` does the reverse, so one removes the file.
             collected.is_written = True
             if collected.is_aborted:
                 files.remove_written()
@@ -288,7 +288,7 @@ class AsyncChannelStateWriter:
 
 class BarrierOutputs(Protocol):
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        """Put a barrier on every channel in one step; return the elements that an unaligned one overtakes."""
+        """Put a barrier on every channel in one step; return the elements that it overtakes if unaligned."""
         ...
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool: ...

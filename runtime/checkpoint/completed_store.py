@@ -104,7 +104,7 @@ class SharedFiles:
         self._holders.update({handle.path for handle in files})
 
     def release(self, files: Iterable[FileHandle]) -> list[FileHandle]:
-        """Remove one checkpoint's references to files; return those without any reference, by path."""
+        """Remove one checkpoint's references; return files that have none left, sorted by path."""
         free = []
         for path, handle in sorted({handle.path: handle for handle in files}.items()):
             if path not in self._holders:
@@ -158,7 +158,7 @@ class CompletedCheckpointStore:
 
     @property
     def latest_checkpoint(self) -> CompletedCheckpoint | None:
-        """The newest checkpoint that is no savepoint; later checkpoints may reuse only its files."""
+        """The newest checkpoint that is not a savepoint; later checkpoints may reuse only its files."""
         return next((c for c in reversed(self._completed) if not c.is_savepoint), None)
 
     def add(

@@ -105,7 +105,7 @@ def load_latest(
         known_damage: Damage that earlier restores have found, by checkpoint id.
 
     Raises:
-        CorruptSnapshotError: The newest one is damaged and an older one is not allowed, or all are damaged.
+        CorruptSnapshotError: The newest checkpoint is damaged without `allow_older`, or all are damaged.
     """
     damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]] = []
     for record in reversed(view.completed):
@@ -198,7 +198,7 @@ def _orphans(
 def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) -> None:
     """Delete the staging files of killed writers of earlier attempts.
 
-    Such a writer may still be alive, also in a region that continues; its put then tries again.
+    Such a writer may still be alive, even in a region that continues; its put then tries again.
     """
 
     def is_past(path: str) -> bool:

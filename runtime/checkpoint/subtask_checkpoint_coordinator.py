@@ -3,7 +3,7 @@
 The steps, in this order and for these reasons:
 
 0. A checkpoint that is not newer than the last one is not taken. The subtask declines it, unless it has
-   handled it before (messages to sources may overtake each other). So it does not wait for its timeout.
+   handled it before (messages to sources may overtake each other). So the checkpoint does not time out.
 1. A checkpoint that was aborted before its barrier arrived is not taken. A cancellation marker goes
    downstream, so that receivers don't wait for the barrier.
 2. Work that must precede the barrier is done. It may still emit.
@@ -15,7 +15,7 @@ The steps, in this order and for these reasons:
 6. The checkpoint is acknowledged when state and in-flight data are durable, or declined with the reason.
 
 In-flight data of a checkpoint that is declined, aborted or fails is discarded here, so the parts that capture
-it need not know.
+it need no notice.
 
 It must never acknowledge state that is not durable, take a checkpoint twice, or leave a receiver waiting.
 """
@@ -205,7 +205,7 @@ class SubtaskCheckpointCoordinator:
         return checkpoint_id <= self._last_id or checkpoint_id in self._aborted
 
     def outputs_progressed(self) -> None:
-        """Handle elements leaving the outputs, perhaps with aligned barriers that waited there."""
+        """Handle elements that left the outputs, perhaps with waiting aligned barriers."""
         if self._in_flight is not None and self._in_flight.sender.is_waiting:
             self._in_flight.sender.barriers_may_have_left()
 

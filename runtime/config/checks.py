@@ -1,7 +1,7 @@
 """Checks that settings share: of locations, numbers, choices, and mappings with unknown names.
 
-Each returns the value in the form that the runtime uses. Its `ConfigurationError` names the setting, the
-given value and the allowed ones.
+Each check returns the value in the form that the runtime uses. Its `ConfigurationError` names the setting,
+the given value and the allowed ones.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Semantics:
         coalesces_periodic_requests: No periodic request is made while one waits; otherwise they pile up.
         abort_ends_start: An abort ends the start in progress. Otherwise the start waits for the next answer
             of a hook or a coordinator, which may never arrive.
-        declines_overtaken: A subtask declines a checkpoint that a newer one overtook; otherwise it drops it.
+        declines_overtaken: A subtask declines an overtaken checkpoint; otherwise it drops the checkpoint.
         checkpoints_after_tasks_finish: Checkpoints continue when some subtasks have finished.
         savepoints_count: A savepoint counts as a retained checkpoint, in the order of completion. A late
             savepoint then displaces a newer checkpoint.
@@ -120,7 +120,7 @@ class RocksDB(Settings):
             object.__setattr__(self, "folder", location("RocksDB.folder", self.folder))
 
 
-#: The default.
+#: The default state backend.
 ON_HEAP: Final = HeapState()
 
 #: A state backend.
@@ -146,7 +146,7 @@ Failover: TypeAlias = Literal["region", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvancedConfig(Settings):
-    """The settings that tune a job: buffers, and how long subtasks wait for each other. Few jobs need them.
+    """Settings that tune the buffers and the timeouts of a job; few jobs need them.
 
     Durations are a `timedelta` or seconds, and kept as seconds.
 
@@ -231,9 +231,9 @@ class JobConfig(Settings):
             that the job starts from. `False` makes them an error. `"records"` allows it for records between
             subtasks, not for snapshots. An unaligned checkpoint holds records, so it then allows neither.
         deployment_timeout: Time for subtasks to start, and before that for master hooks to restore.
-        reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
-            of this program, and leave theirs to later ones. A process costs about a second to start. `False`
-            gives each of them a new process that ends with the job.
+        reuse_processes: Whether subtasks and the JobMaster may reuse processes of this program's earlier
+            jobs, and leave their own to later jobs. A process costs about a second to start. `False` gives
+            each of them a new process that ends with the job.
         standby: Processes that the job keeps in reserve. One takes the place of a process that dies, so a
             restart does not wait for a new one. Each costs about 70 MB. Subtasks with `num_cpus`, `num_gpus`
             or `resources` can't use them.
@@ -339,8 +339,8 @@ class JobConfig(Settings):
         """The restart strategy, with the default filled in.
 
         With checkpoints a restart loses nothing. So the job restarts up to ten times in a row, with growing
-        delays from 1 s on. With spares the limits are thirteen times and 0.1 s. Without checkpoints a
-        restart would begin from nothing and might write everything twice, so there is none.
+        delays from 1 s on. With `standby` it restarts up to thirteen times, from 0.1 s on. Without
+        checkpoints a restart would begin from nothing and might write everything twice, so there is none.
         """
         if self.restart is not None:
             return self.restart

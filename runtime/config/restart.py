@@ -1,7 +1,7 @@
 """Restart strategies: whether and when a failed job restarts (Flink's `RestartBackoffTimeStrategy`).
 
-Users give a frozen description; the job keeps a strategy, which counts. A failure of the job is one restart,
-and so is the death of its JobMaster. A rescale is none.
+Users give a frozen description; the job keeps a strategy, which counts. A failure of the job counts as one
+restart, and so does the death of its JobMaster. A rescale does not count.
 
 Every `AttemptBegun` in the decision log holds the strategy's memory at that time (`RestartMemory`). A
 restarted JobMaster takes the newest one and adds the death of its predecessor. The record by which it takes
@@ -58,7 +58,7 @@ class FixedDelay(Settings):
 
 @dataclass(frozen=True, slots=True)
 class ExponentialBackoff(Settings):
-    """Any number of restarts with growing delays; a job that has run well for a while begins anew.
+    """Any number of restarts with growing delays; a long run without a failure resets the delay.
 
     Attributes:
         initial: The first delay.
@@ -66,7 +66,7 @@ class ExponentialBackoff(Settings):
         multiplier: Factor from one delay to the next.
         jitter: Fraction by which a delay may vary, so that jobs do not restart in step.
         reset_after: Time without a failure after which the delay is `initial` again.
-        attempts: Maximum number of restarts in a row without a run that long; `None` for any number.
+        attempts: Maximum number of restarts in a row, less than `reset_after` apart; `None` for any number.
 
     Example:
         >>> ExponentialBackoff(initial=1, maximum=60).maximum
@@ -146,7 +146,7 @@ RestartDecision: TypeAlias = RestartAfter | GiveUp
 
 @dataclass(frozen=True, slots=True)
 class RestartMemory:
-    """A job's restarts in the decision log, with every attempt.
+    """A job's restarts, recorded with every attempt in the decision log.
 
     Attributes:
         restarts: Restarts of the job's life: failures and deaths of its JobMaster, never rescales.
@@ -172,7 +172,7 @@ class RestartStrategy(Protocol):
         ...
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
-        """Continue from a memory of `after_death`; return when to deploy the new attempt."""
+        """Continue from a memory that `after_death` returned, and decide about the new attempt."""
         ...
 
     def attempt_begun(self, age: float) -> None:

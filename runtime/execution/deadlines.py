@@ -1,7 +1,7 @@
 """Time limits for unanswered calls (`RetryDeadline`), and for a silent JobMaster (`Lease`).
 
 The cluster reports a process that does not answer as dead or as unreachable. Death is final, unless the
-process is restarted under the same name. A process is mostly unreachable because a connection broke. Then it
+process is restarted under the same name. A process is usually unreachable because a connection broke. Then it
 is unknown whether the process lives, or whether it has executed the call. So only idempotent calls may be
 repeated.
 

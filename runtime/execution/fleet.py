@@ -26,7 +26,7 @@ the watch pings it, which renews its lease. A dead or silent spare is replaced. 
 needed, the fleet starts a new process, as for a warm one.
 
 What it must never do: keep a process after the end of the job, or offer one to other jobs. A spare has loaded
-modules of this job without holding a role, so another job would not know which.
+modules of this job without holding a role, so another job would not know which modules.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class StandbyPool:
             self._add(spec)
 
     def take(self, spec: ProcessSpec) -> ProcessId | None:
-        """Remove a fitting spare from the pool and return it; `None` if none is ready."""
+        """Remove a matching spare from the pool and return it; `None` if none is ready."""
         for process, spare in self._spares.items():
             if spare.is_ready and spare.spec.fit(spec):
                 del self._spares[process]
@@ -249,10 +249,10 @@ class Fleet:
     # -- a deployment ---------------------------------------------------------------------------------------
 
     def ensure(self, subtasks: Collection[SubtaskId], then: Callable[[str | None], None]) -> Cancellable:
-        """Provide a process for each of these subtasks, and end those of subtasks that the job no longer has.
+        """Provide a process for each of these subtasks, and end processes of removed subtasks.
 
-        Calls `then` with `None`, or with the reason why some could not be placed. Cancelling the result ends
-        the processes that were started for it.
+        Calls `then` with `None`, or with the reason why some subtasks could not be placed. Cancelling the
+        result ends the processes that were started for it.
         """
         self._end_unfit()
         needed = {s: ProcessSpec.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}
@@ -303,7 +303,7 @@ class Fleet:
     def _placed(
         self, chosen: dict[SubtaskId, Member], answers: Mapping[SubtaskId, Place | Stale | CallFailure]
     ) -> str | None:
-        """Keep the processes that have taken their roles and end the others; returns why some have not."""
+        """Keep processes that have taken their roles and end the others; return an error text, or `None`."""
         late: list[SubtaskId] = []
         problems: list[str] = []
         for subtask, member in chosen.items():
@@ -371,7 +371,7 @@ class Fleet:
             del self.members[member.role.subtask]
 
     def leave(self, then: Callable[[], None]) -> None:
-        """Let all processes stop their work and give their roles back, end the others, then call `then`."""
+        """Let all processes give their roles back, end those that do not answer, then call `then`."""
         self.spares.end()
         members, self.members = list(self.members.values()), {}
         leaving = [member.process for member in members]

@@ -36,7 +36,7 @@ A guard also gets no renewal when the JobMaster has given up the guard's process
 it asks the JobMaster itself before it acts. It kills by process id and start time, on the JobMaster's node,
 so a late guard never kills the restarted JobMaster. It may kill a healthy one whose answers to this guard
 were lost for nine tenths of a lease: that costs one restart. Two JobMasters at a time are safe, because the
-decision log lets one of them decide.
+decision log lets only one of them decide.
 """
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ subtasks and operator coordinators are notified, so that sinks commit, and the r
 
 *An abort* follows a decline, a timeout, a failed or a finished subtask (`CheckpointAborts`).
 
-The coordinator calls these three, and completions call aborts. All other calls between them are listed in
-`StartCallbacks` and `AbortCallbacks` (docs/decisions/0044-coordinator-with-parts-for-each-flow.md).
+Besides the coordinator's calls, completions call aborts. `StartCallbacks` and `AbortCallbacks` list all other
+calls between these parts (docs/decisions/0044-coordinator-with-parts-for-each-flow.md).
 
 Each fact has one owner. This class: the running checkpoints. `ServedAttempt`: the attempt, and the next id.
 `CheckpointFinalizer`: the record that is being written. `CheckpointPlanner`: the running subtasks.
 `CheckpointFailureManager`: the number of failures in a row.
 
-Why it is right. A subtask commits only what a written record covers. A late or repeated message, or one of
-another attempt, has no effect. A barrier names the newest completed checkpoint, whose files stay until the
-new checkpoint has ended.
+Why it is right. A subtask commits only output that a written record covers. A late or repeated message, or
+one of another attempt, has no effect. A barrier names the newest completed checkpoint, whose files stay until
+the new checkpoint has ended.
 
 What it must never do:
 
@@ -93,7 +93,7 @@ class CheckpointCoordinator:
         fail_job: Called with the cause after too many failures; must not call back at once.
         fenced: Called when another attempt owns the log.
         targets: Tries folders of savepoints outside the job's storage.
-        note_request: Called with notes about waiting requests for the job's log.
+        note_request: Called with notes for the job's log about waiting requests.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Holds the completed checkpoints and the latest outcomes of all, and deletes files."""
+    """Holds the completed checkpoints and the outcomes of the latest ones, and deletes files."""
 
     def __init__(
         self,

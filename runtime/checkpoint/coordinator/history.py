@@ -136,7 +136,7 @@ class CheckpointHistory:
 
     def __init__(self, capacity: int = CAPACITY, detailed: int = 20) -> None:
         self._records = CheckpointRecords(capacity)
-        #: By id and attempt, because another JobMaster may reuse the id of an incomplete checkpoint.
+        #: Metrics by id and attempt, because another JobMaster may reuse the id of an incomplete checkpoint.
         self._measured: OrderedDict[tuple[int, int], _Measured] = OrderedDict()
         self._detailed = detailed
         self._counters = CoordinatorStatistics()

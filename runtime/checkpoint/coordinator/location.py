@@ -31,8 +31,8 @@ target is tried before its request enters the queue, with a timeout. While an ol
 for the target are refused at once, because each trial occupies a thread. Requests during a trial share its
 outcome.
 
-`WriteProbe`: blocking work in the background, with a timeout. The next work begins only after the last one
-has returned, even after a timeout, because hanging work occupies a thread.
+`WriteProbe`: blocking work in the background, with a timeout. The next work begins only after the last has
+returned, even after a timeout, because hanging work occupies a thread.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ T = TypeVar("T")
 
 
 class WriteProbe:
-    """Runs one piece of work at a time, and reports its outcome or its timeout, in seconds.
+    """Runs one piece of work at a time; reports its outcome, or the expiry of `timeout` seconds.
 
     `is_running` stays true until the work has returned, perhaps after its timeout.
     """

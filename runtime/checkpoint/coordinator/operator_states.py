@@ -5,7 +5,7 @@ their empty lists of splits and their last transactions. The checkpoint also nam
 (`restore.py`). Usually it names the same files again. Files are copied if they have another owner or
 location:
 
-* The previous snapshot is the one that the job was started from, of another job or a savepoint.
+* The job was started from the previous snapshot, which is a savepoint or belongs to another job.
 * The previous snapshot is a savepoint of the job, whose files the user owns.
 * The new checkpoint is a savepoint, which needs all its files in its own folder.
 
@@ -211,7 +211,7 @@ def _gathered(
 
 
 class _Copier:
-    """Copies each file that can't stay, once."""
+    """Copies each file that can't stay in place, once."""
 
     def __init__(
         self,

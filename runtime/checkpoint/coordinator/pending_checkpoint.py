@@ -131,7 +131,7 @@ class PendingCheckpoint:
     def data_ended(self, subtask: SubtaskId) -> bool:
         """Note a subtask at the end of its data, and return whether to trigger it now.
 
-        Before the others are triggered it is only noted, and `trigger` returns it.
+        Before `trigger` is called, the subtask is only noted, and `trigger` returns it.
         """
         if not self.waits_for(subtask) or subtask in self.plan.trigger:
             return False
@@ -231,7 +231,7 @@ class PendingCheckpoint:
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
-        """Descriptions of the missing acknowledgements; those that others wait for come first."""
+        """Descriptions of missing acknowledgements; coordinators and hooks delay the rest and come first."""
         return (
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
             *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),

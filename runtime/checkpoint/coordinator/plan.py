@@ -96,7 +96,7 @@ class CheckpointPlanner:
         return self._older_attempts.get(subtask, self._attempt)
 
     def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
-        """The unfinished subtasks among these, by attempt."""
+        """The unfinished ones of `subtasks`, by attempt."""
         found: dict[int, list[SubtaskId]] = {}
         status = self.status
         for subtask in subtasks:
@@ -145,7 +145,7 @@ class CheckpointPlanner:
         self._data_ended.add(subtask)
 
     def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:
-        """Plan a checkpoint that starts now; `is_last` if the last subtasks need it to leave."""
+        """Plan a checkpoint that starts now; `is_last` allows one after some have finished."""
         by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
         for subtask, status in self._status.items():
             by_status[status].append(subtask)

@@ -167,7 +167,7 @@ class CheckpointSucceeded:
 
     Attributes:
         duration: Seconds from the trigger until the record was written.
-        still_needed: Explanation why the job may still restart from this savepoint; else empty.
+        still_needed: Reason why the job may still restart from this savepoint; else empty.
     """
 
     checkpoint: CompletedCheckpoint

@@ -7,7 +7,7 @@ One checkpoint starts at a time, in five steps:
    later requests are refused without being counted.
 2. A `PendingCheckpoint` with a timeout is made.
 3. Operator coordinators take their snapshots (`MasterSnapshots`), and their valves are shut.
-4. Master hooks do their part.
+4. Master hooks are triggered.
 5. The sources are triggered, and the valves open.
 
 A start ends early with the attempt, or when its checkpoint is aborted: the valves open, and later answers are

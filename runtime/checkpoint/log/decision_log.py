@@ -22,9 +22,9 @@ Why it is right:
    compaction deletes the rest. A paused writer may put a deleted slot again, which looks like a success. Four
    rules prevent that:
    a) Slots of `AttemptBegun` are never deleted, and by 3 an old writer claims such a slot. The exception is a
-      slot in doubt: it may have held the writer's own record, and be deleted. So a writer that gets a slot in
-      doubt, or finds its own record in a slot, looks for a compaction behind it. If there is one, the writer
-      is fenced.
+      slot in doubt: it may have held the writer's own record and been deleted since. So a writer that gets a
+      slot in doubt, or finds its own record in a slot, looks for a compaction behind it. If there is one, the
+      writer is fenced.
    b) A writer that *begins* may claim any deleted slot. After its put it reads the compaction that its replay
       began with, and the hint. If the compaction is there and the hint names no later one, no slot behind the
       compaction was deleted. Otherwise its record has no effect or is fenced, and it begins again. A writer
@@ -32,8 +32,8 @@ Why it is right:
       time after the slot was deleted.
    c) Only slots in front of the *last but one* compaction are deleted, so a reader can finish while another
       writer compacts.
-   d) Older compactions are deleted first, the oldest in front, each in a call of its own. So a compaction
-      that can be read, and was put once, proves that no slot behind it was deleted.
+   d) Older compactions are deleted first, from the oldest to the newest, each in a call of its own. So a
+      compaction that can be read, and was put once, proves that no slot behind it was deleted.
 6. *Power cuts.* A put without an answer may leave a truncated slot. A writer that finds it as the newest slot
    continues behind it, and its record names the slots that it passes (see `reader`). Such slots are never
    deleted, because a paused writer may still claim them.
@@ -91,7 +91,7 @@ BEGIN_TRIES: Final = 1000
 #: Number of records after which the log is compacted.
 COMPACT_EVERY: Final = 200
 
-#: Computes a new attempt's restart memory from the log, and from whether another JobMaster had the job.
+#: Computes a new attempt's restart memory from the log; the bool is whether another JobMaster had the job.
 CountRestarts: TypeAlias = Callable[[LogView, bool], RestartMemory]
 
 
@@ -103,7 +103,7 @@ class DecisionLog:
         monotonic: Seconds of a monotonic clock, for the age of the job.
         writer: A unique token, by which a writer recognises an attempt that it began without an answer.
         submission: A token that only the writers of one submission of the job have.
-        allow_damaged: Begin behind damaged records and lose their decisions; see `reader`.
+        allow_damaged: Whether to begin behind damaged records, and lose their decisions; see `reader`.
 
     Attributes:
         view: The log as far as this writer knows it.
@@ -215,7 +215,7 @@ class DecisionLog:
             try:
                 self._slots.put_once(view.next_slot, encode_record(record, view.to_pass))
             except ObjectExistsError:
-                # A retry below the storage may report the writer's own record as that of another writer.
+                # A retry inside the storage may report the writer's own record as another writer's.
                 if not self._is_own(view.next_slot, record):
                     continue
             except StorageError as error:
@@ -333,7 +333,7 @@ class DecisionLog:
             except IncompleteFileError:
                 self.view = self.view.passing()
                 continue
-            if found == record:  # a retry below the storage may report the writer's own record as taken
+            if found == record:  # a retry inside the storage may report the writer's own record as taken
                 self._slots.may_hold.add(data)
             is_own = found is not None and found.attempt == self.attempt
             if is_own or (found is None and self._slots.was_in_doubt):

@@ -8,8 +8,8 @@ there.
 *Why it finds the end of the log.* Three rules of the writer matter:
 
 a) A hint is written before anything is deleted, and names a compaction that is in the log.
-b) Only slots in front of the last but one compaction are deleted. Compactions go first, the oldest in front,
-   each in a call of its own.
+b) Only slots in front of the last but one compaction are deleted. Compactions are deleted first, from the
+   oldest to the newest, each in a call of its own.
 c) There are no gaps.
 
 By b, *while a compaction can be read, no slot behind it has been deleted*. The reader reads forwards to a
@@ -96,7 +96,7 @@ class CompactionHint:
         return slot
 
 
-#: Number of replays when a slot is missing, because another writer may have compacted meanwhile.
+#: Maximum number of replays when a slot is missing, because another writer may have compacted meanwhile.
 REPLAY_TRIES: Final = 5
 
 #: Consecutive slots, each with its entry or its damage.

@@ -14,7 +14,7 @@ In one checkpoint the valve is *marked* before the coordinator's snapshot and *s
 when the barriers are injected or the start is aborted. It refuses a mark that is older than the last one, and
 a snapshot for another mark.
 
-It must never:
+The valve must never:
 
 * send an event while it is shut,
 * change the order of two events of one subtask,
@@ -208,7 +208,7 @@ class OperatorCoordinatorHolder:
         self._runner.run(work, result, error)
 
     def fail_job(self, cause: str | PenstockError) -> None:
-        """Fail the job; an error of Penstock already names its operator."""
+        """Fail the job; a `PenstockError` already names its operator."""
         if isinstance(cause, PenstockError):
             self._fail_job(cause)
         else:
