@@ -103,7 +103,7 @@ class ClosedEpochs:
         return max((epoch for epoch, end in self._ends if end <= position), default=self.covered)
 
     def ending_at(self, position: int) -> int | None:
-        """The newest epoch that ends exactly before this position and is not covered; `None` for none."""
+        """The newest uncovered epoch that ends exactly before this position; `None` for none."""
         return max((epoch for epoch, end in self._ends if end == position), default=None)
 
     def is_emitted(self, epoch: int) -> bool:
@@ -209,7 +209,7 @@ class ReceiveBuffer:
     def push(self, frame: Frame) -> PushOutcome:
         epoch = self._epoch
         if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
-            # A slow copy of a task whose epoch is closed has nothing to add.
+            # A slow copy of a task may push frames of a closed epoch, which has them already.
             return PushOutcome.DUPLICATE if frame.epoch <= self.epochs.newest else PushOutcome.STALE
         partition = epoch.partitions.setdefault(frame.partition, PushedPartition())
         partition.attempts.add(frame.attempt)
@@ -252,7 +252,7 @@ class ReceiveBuffer:
         return Chunk(frames, self.is_complete and end == self.end, self.epochs.at(end))
 
     def _note_read(self, position: int) -> None:
-        """Note that everything before `position` has been read; repeated reads count once."""
+        """Note that all frames before `position` have been read; repeated reads count once."""
         for number in range(self._read, position):
             self.unread_bytes -= self._held[number - self._first].location.size
         self._read = max(self._read, position)

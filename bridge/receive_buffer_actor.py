@@ -136,7 +136,7 @@ async def _may_exist(exists: Callable[[str], bool], name: str) -> bool:
     """The answer of `exists`; true if Ray does not answer."""
     try:
         return await asyncio.to_thread(exists, name)
-    except Exception as error:  # the error says nothing about the actor; the next check may
+    except Exception as error:  # the error does not show whether the actor exists; the next check may
         logger.warning("can't look up %s: %s", name, error)
         return True
 

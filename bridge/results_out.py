@@ -6,8 +6,8 @@
     df = results.to_dataframe(spark)
 
 The rows don't pass through the driver. In a RayDP session the executors' JVMs read the blocks from the object
-store, with an internal function of RayDP. This is four times as fast as Python workers. In any other session
-Python workers fetch the blocks from their holder.
+store, with an internal function of RayDP. This is four times as fast as Python workers. In any other session,
+Python workers fetch the blocks from the process that holds them.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class SparkResults(BlockResults):
     the `with` block, or the end of this program. For results that must live longer use `SparkTable`.
 
     Args:
-        schema: The rows' Arrow schema. Needed for dicts whose first batch may not show all types, and when
-            there may be no rows. Only its `not null` columns stay `not null`.
+        schema: The rows' Arrow schema. Needed for dicts whose first batch may lack some types, and if there
+            may be no rows. Only its `not null` columns stay `not null`.
 
     Raises:
         BadRecordError: The schema has a type that Spark does not read.
@@ -119,8 +119,7 @@ class SparkResults(BlockResults):
         The rows do not pass through this program. Rows of earlier jobs with this sink are left out.
 
         Raises:
-            PenstockError: There are no rows and no schema, the blocks have different schemas, or they have
-                been released.
+            PenstockError: The results have neither rows nor schema, have several schemas, or were released.
         """
         frame: Any = dataframe_of_blocks(spark, self.blocks(), self.schema, self._name)
         self.stay()

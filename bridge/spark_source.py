@@ -119,7 +119,7 @@ class BufferReader:
     def report_emitted(self) -> None:
         """Report the end of a micro-batch; called at every poll without rows.
 
-        Repeats the report until it arrives: the program with the query requests a checkpoint only then.
+        Repeats the report until it arrives, because the query's program requests a checkpoint only then.
         """
         if self._staged and self.position.is_whole and self._reported != self.position.epoch:
             self._reported = epoch = self.position.epoch

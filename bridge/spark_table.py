@@ -253,7 +253,7 @@ def _refuse(name: str, why: str) -> NoReturn:
 
 #: Declares old timestamps as proleptic Gregorian; Spark refuses them from unknown writers.
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
-#: Advice for rows that do not fit a table.
+#: Advice for rows that don't fit a table.
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
 #: Spark's errors for a folder without files, and for a missing folder, as in an empty object store.
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
@@ -270,7 +270,7 @@ class SparkTable(metaclass=NearestNames):
     Attributes:
         path: Folder of the table: a local path that is the same place on all nodes, or an object store's URL.
         schema: The rows' Arrow schema; by default that of the existing table, or of the first rows. Needed
-            for dicts whose first batch may not show all types, and to read a table before any row.
+            for dicts whose first batch may lack some types, and to read a table before any row.
         compression: Compression of the Parquet files.
         trust_paths: Whether a snapshot may name files to commit in another folder, as after a move.
 

@@ -188,7 +188,7 @@ class JobBuffers:
                 logger.warning("can't report to a receive buffer of job %s: %s", self.job_id, reason)
 
     def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
-        """Answers to calls, which must be idempotent."""
+        """Return the answers to calls, which must be idempotent."""
         repeated = [RepeatedCall[Any](call, self._who) for call in calls]
         deadline = time.monotonic() + seconds
         return [call.answer(max(0.0, deadline - time.monotonic())) for call in repeated]

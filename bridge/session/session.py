@@ -1,8 +1,8 @@
 """`spark_session`: a Spark session on the Ray cluster; wraps `raydp.init_spark`.
 
 Finds a Java runtime, sets the JVM options, and makes Python workers run this interpreter. Joins the Ray
-cluster as jobs do, or starts a local one on loopback. Waits for the executors, because the first query on a
-cluster that is too small would wait for ever.
+cluster as jobs do, or starts a local cluster on loopback. Waits for the executors, because the first query on
+a cluster that is too small would wait for ever.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
     settings = authenticated(options, folder.credentials)
     settings[_LOCAL_FOLDERS] = ",".join(map(str, folder.paths))
     jvm = driver_jvm()
-    if jvm is not None:  # started by an earlier session, so it reads no more JVM options
+    if jvm is not None:  # an earlier session started the JVM, so it reads no more options
         take_credentials(jvm, folder.credentials)
         forget_folders(jvm)
     return settings

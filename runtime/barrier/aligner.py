@@ -9,7 +9,7 @@ channel. That is a consistent cut: Chandy and Lamport's snapshot with empty chan
 
 One alignment runs at a time. A barrier of a newer checkpoint subsumes the running one, because its channel
 will never deliver the older barrier. A cancellation of the running or of a newer checkpoint ends the
-alignment. Only the cancelled id is reported, because its sender has already abandoned the older checkpoint.
+alignment. Only the cancelled id is reported, because the sender has already abandoned the older checkpoint.
 
 What it must never do: leave a channel blocked when no alignment runs, or trigger a checkpoint after it was
 aborted, subsumed or taken.

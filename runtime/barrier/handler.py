@@ -49,7 +49,7 @@ class CheckpointListener(Protocol):
 
 
 def always_ready() -> bool:
-    """Return true, for tasks that are always between two calls when a handler runs."""
+    """Return true, for a task that never runs a handler inside a call."""
     return True
 
 

@@ -168,7 +168,7 @@ class CompletedCheckpointStore:
         oldest_pending_base: int | None = None,
         keep_after: KeepAfter | None = None,
     ) -> tuple[FileHandle, ...]:
-        """Add a checkpoint, drop surplus ones, and return files that may be deleted.
+        """Add a checkpoint, drop those beyond the limit, and return files that may be deleted.
 
         Args:
             oldest_pending_base: Smallest base of the other running checkpoints; `None` without any.

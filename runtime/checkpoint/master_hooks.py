@@ -2,7 +2,7 @@
 
 When a checkpoint starts, each hook (Flink's `MasterTriggerRestoreHook`) is triggered before any subtask. It
 may return a state, which is written into the checkpoint's metadata. Hooks serve external systems that cut
-their data at the same moment. An *externally induced* source waits for a mark in its data, and its hook asks
+their data at the checkpoint. An *externally induced* source waits for a mark in its data, and its hook asks
 the system to write that mark.
 
 A restore returns every hook its state. State without a hook would be lost silently. So such a restore is

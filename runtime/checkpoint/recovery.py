@@ -6,7 +6,7 @@ one, because sinks have committed since and may commit the same records again.
 `open_snapshot` finds a snapshot by a path or URL:
 
     .../savepoint-<job>-<id>-<attempt>     a savepoint: its folder is a storage of its own, under any name
-    .../<job>/savepoint-<id>-<attempt>     a savepoint in a checkpoint storage: likewise
+    .../<job>/savepoint-<id>-<attempt>     a savepoint in a checkpoint storage: also a storage of its own
     .../<job>/chk-<id>-<attempt>           a checkpoint: its files are named from the storage's root
     .../<job>                              the newest checkpoint or savepoint of a job
 

@@ -158,8 +158,8 @@ class AdvancedConfig(Settings):
             `buffer_rows` and `buffer_bytes` allow.
         arrow_buffer_rows: Maximum number of records in a buffer that holds an Arrow batch.
         arrow_buffer_bytes: Target size of a buffer that holds an Arrow batch.
-        credits: Buffers in flight on one channel. More credits hide latency, and leave more data between
-            subtasks that a checkpoint's barrier has to pass.
+        credits: Maximum number of buffers in flight on one channel. More credits hide latency, and leave more
+            data between subtasks that a checkpoint's barrier has to pass.
         slice_duration: Time that a subtask works before it checks for barriers and control messages.
         lease_timeout: Time without a renewal by the JobMaster after which a subtask ends itself. A process
             that has not answered for this long is killed, even if its processor time advances.

@@ -16,8 +16,8 @@ process for its role. It takes over processes that hold a role of this job.
 What it must never do: give one role to two processes and use both. If two hold the same subtask, because two
 JobMasters were active, the one with the newer attempt stays.
 
-`StandbyPool`: processes of a job that hold no role and replace one that dies. When the state is small, most
-of a restart after a death is the wait for a new process. So a job may keep spares (`JobConfig.standby`). The
+`StandbyPool`: processes of a job that hold no role and replace one that dies. When the state is small, a
+restart after a death mostly waits for the new process. So a job may keep spares (`JobConfig.standby`). The
 pool is filled while the job runs, never during a deployment, which needs the processor time that a start
 takes.
 

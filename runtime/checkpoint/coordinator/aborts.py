@@ -1,8 +1,8 @@
 """Aborts of checkpoints.
 
-A checkpoint fails as a whole. Its files are deleted, all participants are notified, its
-request is answered, and the failure is counted. A start that is in progress ends with its checkpoint, so a
-hook that never answers costs one checkpoint.
+A checkpoint fails as a whole: its files are deleted, all participants are notified, its request is answered,
+and the failure is counted. A start that is in progress ends with its checkpoint, so a hook that never answers
+costs one checkpoint.
 """
 
 from __future__ import annotations

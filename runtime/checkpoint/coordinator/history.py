@@ -112,7 +112,7 @@ def is_rare(record: CheckpointRecord) -> bool:
 def newest_and_rare(
     records: Sequence[CheckpointRecord], newest: int, rare: int
 ) -> tuple[CheckpointRecord, ...]:
-    """The last `newest` records, and before them the last `rare` failed checkpoints and savepoints each."""
+    """The last `newest` records, preceded by up to `rare` older failed checkpoints and `rare` savepoints."""
     chosen: list[CheckpointRecord] = []
     left = {is_failed: rare, is_savepoint: rare}
     completed, plain = CheckpointStatus.COMPLETED, SnapshotKind.CHECKPOINT

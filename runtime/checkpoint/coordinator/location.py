@@ -95,7 +95,7 @@ class SnapshotLocation:
         return taken
 
     def try_target(self, target: str) -> None:
-        """Try to write into a user's folder for savepoints; blocks."""
+        """Check that a user's folder for savepoints can be written; blocks."""
         if self._open_location is None:
             msg = f"no opener is given for {target}, which is outside of the job's storage"
             raise StorageError(msg)

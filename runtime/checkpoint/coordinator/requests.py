@@ -39,12 +39,12 @@ class CheckpointRequest:
 
     Attributes:
         number: Unique; in the order of arrival.
-        forced: Ignore the limit of concurrent checkpoints and the pause.
-        urgent: Ignore the pause but not the limit.
+        forced: Ignores the limit of concurrent checkpoints and the pause.
+        urgent: Ignores the pause but not the limit.
         timestamp: Time of the request, in the unit of the decider's clock.
-        aligned: Let no barrier overtake data, whatever the job's setting is.
-        full: Write all state anew, and name no file of an earlier checkpoint, except for finished subtasks.
-        drain: Advance event time to its end before a synchronous savepoint (Flink's
+        aligned: Lets no barrier overtake data, whatever the job's setting is.
+        full: Writes all state again; names no earlier checkpoint's files, except for finished subtasks.
+        drain: Advances event time to its end before a synchronous savepoint (Flink's
             `advanceToEndOfEventTime`).
         target: URL of the folder in which a savepoint gets a folder; `None` for the job's checkpoint storage.
         tried: Id of the request's last checkpoint, which was aborted; subtasks may know it.
@@ -366,7 +366,7 @@ class CheckpointRequests:
             as_seconds(self._config.min_pause),
         )
         if now.is_triggering:
-            # The other one may use the timeout twice: for preparing its location, and for the checkpoint.
+            # The other checkpoint may use the timeout twice: to prepare its location, and to complete.
             why, at_most = "another one is being started", 2 * timeout + pause
         elif now.pending >= self._config.max_concurrent:
             limit = self._config.max_concurrent

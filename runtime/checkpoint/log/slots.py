@@ -1,6 +1,6 @@
 """`LogSlots`: claims slots of the decision log by put-if-absent.
 
-A put that looks failed may have happened, or may happen later. So a claim puts the same bytes again. If the
+A put that seems to fail may have happened, or may happen later. So a claim puts the same bytes again. If the
 slot is taken then, the claim reads its record, which may be the writer's own.
 """
 
