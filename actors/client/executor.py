@@ -106,7 +106,7 @@ class RayExecutor:
         limit: int | None,
         timeout: Duration | None,
     ) -> list[Any]:
-        """Run the job of a preview, and return its rows after the end of the job.
+        """Run the job of a quick look, and return its rows after the end of the job.
 
         Args:
             limit: Number of rows after which the job is cancelled; `None` waits for its end.

@@ -10,7 +10,7 @@ job. `rows()` returns the rows of the last run, so a notebook cell that is execu
 previous run.
 
 **`PreviewSink`**: rows go to a collector at once, without waiting for a checkpoint. Unbounded streams have no
-last checkpoint, and a preview takes none. Only the death of its JobMaster begins another attempt, which
+last checkpoint, and a quick look takes none. Only the death of its JobMaster begins another attempt, which
 delivers all rows again. So each `Preview` has an attempt number, and only the newest attempt counts.
 """
 
