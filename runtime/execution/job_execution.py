@@ -1,14 +1,14 @@
 """`JobExecution` carries out the scheduler's decisions in processes: deploy, run, control, stop.
 
-It decides which calls to make, and interprets their answers; the port `Processes` makes them. The JobMaster
-on Ray and the simulation run this class, each with processes of its own.
+The class decides which calls to make and interprets the answers; the port `Processes` makes the calls. The
+JobMaster on Ray and the simulation run this class, each with processes of its own.
 
 Each running subtask has one open `run` call. When its process dies the call fails, and the scheduler gets a
 failure. The scheduler gets each notification once, and never during a call that it makes.
 
 `ControlLanes` sends control messages to a subtask in order. A process may start calls in any order, so a
-message is sent only after the one before it was answered. Triggers and the events of operator coordinators
-share a lane. An event sent after a trigger must not overtake it: its content would be in two snapshots.
+message is sent only after the previous one was answered. Triggers and the events of operator coordinators
+share a lane: an event that overtook an earlier trigger would be in two snapshots.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Listener(Protocol):
     def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None: ...
 
     def on_started(self, attempt: int) -> None:
-        """Handle that the `run` calls of the subtasks were made."""
+        """Handle the start of an attempt: the `run` calls of its subtasks were made."""
         ...
 
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None: ...

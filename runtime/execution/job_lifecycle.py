@@ -83,7 +83,7 @@ class JobHost(Protocol):
         ...
 
     def open_storage(self, answer: Callable[[Fenced | StartFailure | None], None]) -> None:
-        """Open the checkpoint storage; answers `Fenced` if this submission has another JobMaster now."""
+        """Open the checkpoint storage; answers `Fenced` if this submission now has another JobMaster."""
         ...
 
     def adopt(self, answer: Callable[[Fleet | StartFailure], None]) -> None:
@@ -103,7 +103,7 @@ class JobHost(Protocol):
         ...
 
     def keep_last_report(self, then: Then) -> None:
-        """Write an ended job's report to storage again: the earlier process may have died before it did."""
+        """Write an ended job's report to storage again: the earlier process may have died before that."""
         ...
 
     def close(self, *, in_storage: bool, stays: bool, then: Callable[[bool], None]) -> None:
@@ -125,8 +125,8 @@ class JobLifecycle:
 
     Args:
         is_restart: Whether the cluster has restarted the process that ran the job.
-        on_over: Called when the report is stored; receives whether another job may follow, and a call that
-            answers the waiting clients.
+        on_over: Called when the report is stored; receives whether another job may follow, and a callback
+            that answers the waiting clients.
         on_fenced: Called when another JobMaster has begun an attempt of the job.
 
     Attributes:
@@ -186,7 +186,7 @@ class JobLifecycle:
             self._watch.look(then)
 
     def job_ended(self) -> None:
-        """Handle that the scheduler has ended the job; the scheduler itself may call this."""
+        """Handle the end of the job; the scheduler itself may call this."""
         self._timers.call_later(0.0, self._end)
 
     # -- the start ------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class JobLifecycle:
             self._host.adopt(self._adopted)
 
     def _has_ended_before(self) -> bool:
-        """Whether an earlier process has ended the job, and died before it left."""
+        """Whether an earlier process has ended the job, but died before it left."""
         return self._is_restart and self._known.has_ended
 
     def _opened(self, outcome: Fenced | StartFailure | None) -> None:

@@ -86,7 +86,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def residue(self) -> str | None:
-        """Return a leftover of a job because of which no other one may run here; `None` without one."""
+        """Return a leftover of a job that prevents another job here; `None` without one."""
         ...
 
     def note(self, what: str) -> None: ...
@@ -120,7 +120,7 @@ class MasterRunner(Generic[JobT, RunT]):
         self.current: RunT | None = None
 
     def begin(self, job: JobT | None) -> None:
-        """Run the first job; a restarted process that had none leaves."""
+        """Run the first job; a restarted process without a job leaves."""
         if job is None:
             self._leave()
             return
@@ -231,7 +231,7 @@ class MasterRunner(Generic[JobT, RunT]):
             if self._patience is not patience:
                 return  # the process has taken a job meanwhile
             if is_withdrawn is False:
-                # A program has just claimed the process, and gets the same time again.
+                # A program has just claimed the process, and gets another `WARM` seconds.
                 self._patience = self._timers.call_later(WARM, self._leave)
             else:
                 self._leave()  # a process without a job may always end

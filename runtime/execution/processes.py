@@ -9,9 +9,9 @@ call raised.
 `Deliveries` answers the `deliver` calls of senders. A `deliver` call carries a frame of one channel. Its
 return is the sender's credit, so the call waits until the subtask has consumed everything below the call's
 last number. Calls come in any order, and more than once when a connection broke. Consumed elements never
-reach the subtask again. When the attempt ends, all calls get one answer: consumed if it has finished, because
-it needs no further element, and otherwise stale. `RoleHolder` has already refused calls for another role or
-an older attempt.
+reach the subtask again. When the attempt ends, all calls get the same answer. A finished attempt needs no
+further elements, so it answers consumed; any other answers stale. `RoleHolder` has already refused calls for
+another role or an older attempt.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Processes(Protocol):
         ...
 
     def offer(self, process: ProcessId) -> None:
-        """Remove a process that has given its role back from this job; another job may claim it."""
+        """Remove a process without a role from this job, so that another job may claim it."""
         ...
 
     def room(self) -> Room:
@@ -305,14 +305,14 @@ class Processes(Protocol):
     ) -> None:
         """Read the processor time of living processes of a node, in seconds.
 
-        The processes take no part in this, so it also works when they hang.
+        The processes take no part in this call, so it also works when they hang.
         """
         ...
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
-        """Let a process stop its work and give its role back; `False` when it does not hold this one.
+        """Let a process stop its work and give its role back; `False` when it does not hold this role.
 
-        Otherwise it waits for another role, but no job can claim it before it is offered. A process that may
+        The process then waits for another role, but no job can claim it before `offer`. A process that may
         not serve again ends.
         """
         ...
@@ -411,7 +411,7 @@ class Deliveries:
         self._closed_with: DeliveryAnswer | None = None
 
     def wait(self, channel: int, next_sequence_number: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
-        """Call `answer` when all below this number is consumed; return `False` if that was at once."""
+        """Call `answer` when all below this number is consumed; return `False` if it was called at once."""
         if self._closed_with is not None:
             answer(self._closed_with)
         elif self._consumed.get(channel, 0) >= next_sequence_number:

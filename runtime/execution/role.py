@@ -44,7 +44,7 @@ class Role:
         return replace(self, attempt=attempt)
 
     def is_same_taking(self, other: Role) -> bool:
-        """Whether both have the same token, in any attempts."""
+        """Whether both roles have the same token; attempts may differ."""
         return self.token == other.token
 
 

@@ -78,7 +78,7 @@ class RunningAttempt(Protocol[_Peers_contra]):
     def counters(self) -> Counters: ...
 
     def end_reports(self) -> None:
-        """Stop repeating reports, as the JobMaster needs none."""
+        """Stop repeating reports, which the JobMaster no longer needs."""
         ...
 
 
@@ -127,9 +127,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         """Return a leftover of a role that prevents another role here; `None` without one."""
         ...
 
-    def note(self, what: str) -> None:
-        """Log a message for people."""
-        ...
+    def note(self, what: str) -> None: ...
 
     def exit(self, why: str, *, is_failure: bool) -> None:
         """End the process at once, even while a call runs."""
@@ -355,7 +353,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         elements: list[bytes],
         answer: Callable[[DeliveryAnswer], None],
     ) -> None:
-        """Take a frame of another subtask; answers when it is consumed, or at once if it does not fit."""
+        """Take a frame of another subtask; answers when it is consumed, or at once if the role differs."""
         fit, current = self._holder.fit(token, attempt), self._current
         if fit is CallFit.STALE:
             answer(DeliveryAnswer.STALE)
@@ -375,7 +373,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         return min(self._lease.interval, _LONGEST_SLEEP)
 
     def look_at_lease(self) -> None:
-        """End the process if its lease is over."""
+        """End the process if its lease has expired."""
         now = self._host.clock.monotonic()
         if self._lease.is_over(now):
             role = self._holder.role

@@ -5,16 +5,16 @@ redistributed. A subtask with such an input begins an unaligned checkpoint when 
 channels' barriers. Until then it blocks each channel whose barrier it has consumed. So its checkpoint waits
 for the senders of the exchanges in line, and the senders of blocked channels wait for its checkpoint.
 
-What can go wrong: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward
-exchange. A barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join`
-until the barrier of `split` arrives. `split` has data in front of its own barrier, and no credits from
-`count`. `count` has none from `join`. The checkpoint waits for its own end, and only its timeout frees the
-job. A subtask that has taken the checkpoint (`count`) is *ahead* of an upstream one that has not (`split`).
+A deadlock: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward exchange. A
+barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join` until the
+barrier of `split` arrives. `split` has data in front of its own barrier, and no credits from `count`. `count`
+has no credits from `join`. The checkpoint waits for its own end, and only its timeout frees the job. A
+subtask that has taken the checkpoint (`count`) is *ahead* of an upstream one that has not (`split`).
 
 The rule: where such a circle can close, all exchanges from the upstream subtask to the one ahead stay in
 line. Then the downstream subtask takes the checkpoint after all subtasks upstream, as in an aligned one.
 
-How a circle is found. An edge that can be blocked *waits for* the vertices that the other senders in line
+Search for circles: an edge that can be blocked *waits for* the vertices that the other senders in line
 depend on. Edge i leads to edge j when i waits for a vertex that the sender of j can be ahead of. That vertex
 may need credits from this sender, whose channel may be blocked. Only circles of these steps can close. So
 steps that lead nowhere, and steps to which no other leads, are dropped. Edges in line make new ones wait, so
@@ -26,7 +26,7 @@ both sides. So when one subtask of a vertex has taken the checkpoint, the others
 exchanges. A subtask whose forward sender has ended begins at the first barrier of an exchange where barriers
 may overtake. Ended subtasks send no barriers, and no subtask waits for them.
 
-Why no other wait closes a circle. A subtask that has not taken the checkpoint has sent no barrier, so its
+No other wait closes a circle. A subtask that has not taken the checkpoint has sent no barrier, so its
 outgoing channels are open. A subtask that misses no barrier waits only for its running call to end. That call
 waits for credits from downstream, and the sinks never wait.
 
@@ -89,10 +89,10 @@ class _Circles:
             single = forward or job.vertex(edge.source_vertex).parallelism == 1
             made = _Input(position, edge.source_vertex, position in aligned, forward, single)
             self._inputs[edge.target_vertex].append(made)
-        #: For each vertex: itself, and vertices of which some subtask has taken a checkpoint or ended when a
+        #: For each vertex: itself, and vertices with a subtask that has taken a checkpoint or ended when a
         #: subtask of this vertex takes it.
         self._begun: dict[str, set[str]] = {}
-        #: For each vertex: the vertices of which all subtasks have done so by then.
+        #: For each vertex: the vertices whose subtasks have all taken the checkpoint or ended by then.
         self._over: dict[str, set[str]] = {}
         #: For each vertex: the vertices upstream of it that its subtasks can be ahead of.
         self._ahead: dict[str, set[str]] = {}
@@ -136,7 +136,7 @@ class _Circles:
         self._ahead[vertex] = set().union(*ways) - over
 
     def _over_by(self, channel: _Input) -> set[str]:
-        """The vertices of which all subtasks have taken a checkpoint when barriers arrive on this input.
+        """The vertices whose subtasks have all taken a checkpoint when barriers arrive on this input.
 
         An input in line waits for all barriers, any other for the first one.
         """
@@ -153,8 +153,8 @@ class _Circles:
         """Vertices that may have to proceed before a blocked channel of this edge is released.
 
         Args:
-            ahead: Vertices of which a subtask has taken the checkpoint and still runs, in addition to the
-                edge's sender.
+            ahead: Vertices with a running subtask that has taken the checkpoint, in addition to the edge's
+                sender.
         """
         running = {self._job.edges[blocked].source_vertex, *ahead}
         begun = set().union(*(self._begun[vertex] for vertex in running))
@@ -171,8 +171,8 @@ class _Circles:
         """Senders whose barriers a subtask may still need.
 
         Args:
-            begun: Vertices of which some subtask has taken the checkpoint, or has ended.
-            running: Vertices of which some subtask has taken it, and has not ended.
+            begun: Vertices with a subtask that has taken the checkpoint or has ended.
+            running: Vertices with a running subtask that has taken the checkpoint.
         """
         inputs = self._inputs[vertex]
         has_barrier = any(channel.sender in running for channel in inputs if not channel.is_aligned)
@@ -184,7 +184,7 @@ class _Circles:
 
 
 def _circling(steps: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-    """The steps that another step leads to, and that lead to another step."""
+    """The steps that follow another step and lead to another step."""
     kept = set(steps)
     while True:
         begins, ends = {i for i, _ in kept}, {j for _, j in kept}

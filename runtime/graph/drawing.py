@@ -128,7 +128,7 @@ def crossings(order: Sequence[Sequence[int]], below: Mapping[int, Sequence[int]]
 
 
 def _sort(layer: list[int], fixed: Sequence[int], neighbours: Mapping[int, Sequence[int]]) -> None:
-    """Sort a layer by the places of its neighbours in the fixed layer; nodes without any hardly move."""
+    """Sort a layer by its neighbours' places in the fixed layer; nodes without neighbours hardly move."""
     place = {node: index for index, node in enumerate(fixed)}
     scale = len(fixed) / len(layer)
     wanted = {

@@ -264,7 +264,7 @@ class Executor(Protocol):
 
         Raises:
             GraphError: A user's function can't be sent to the subtasks; the message names its operator.
-            DeploymentError: The job has nowhere to run.
+            DeploymentError: The executor finds no place to run the job.
         """
         ...
 
@@ -282,7 +282,7 @@ def find_executor(installed: Iterable[EntryPoint] | None = None) -> Executor:
     """The only installed executor, or `ray` among several.
 
     Raises:
-        ConfigurationError: No executor is installed, none of several is `ray`, or its `submit` is missing.
+        ConfigurationError: None is installed, none of several is `ray`, or the executor lacks `submit`.
     """
     found = entry_points(group=EXECUTOR_GROUP) if installed is None else installed
     points = {point.name: point for point in found}

@@ -3,9 +3,9 @@
 A stream can only be made from operators that already exist, so the order of the nodes is a topological order
 (Flink: `StreamGraph`). Chaining turns the graph into the job graph.
 
-A checkpoint files state under an operator's id. A new version of a job finds its state only by ids that
-survive changes of the program. So users give ids to operators with state. Other operators get an id made from
-their kind and their number among operators of that kind. It never collides with a user's id.
+A checkpoint stores state by operator id. A new version of a job finds its state only by ids that survive
+changes of the program. So users give ids to operators with state. Other operators get an id made from their
+kind and their number among operators of that kind. A generated id never collides with a user's id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
 
 
 def problem_with_id(operator_id: object) -> str | None:
-    """Return why this is no valid id of an operator, or `None`."""
+    """Return the reason why this is not a valid operator id; `None` if it is."""
     if not isinstance(operator_id, str):
         return f"an operator id must be a string, not {type(operator_id).__name__} ({operator_id!r:.60})"
     if not operator_id:
@@ -75,8 +75,8 @@ class StreamNode:
         operator: The operator as it is deployed; its id is empty if the user chose none.
         makes_watermarks: Whether the operator replaces upstream watermarks by its own.
         num_cpus: The user's choice; `None` takes the chain's, as for `num_gpus` and `resources`.
-        start_new_chain: Never chain it to its producer.
-        disable_chaining: Never chain it to another operator.
+        start_new_chain: Never chain the operator to its producer.
+        disable_chaining: Never chain the operator to another one.
     """
 
     kind: str
@@ -102,7 +102,7 @@ class KnowsSchema(Protocol):
 
 @runtime_checkable
 class TakesSchema(Protocol):
-    """A sink that needs the columns of its rows even if there are none."""
+    """A sink that needs the columns of its rows even if there are no rows."""
 
     def take_schema(self, arrow_schema: Any) -> None:
         """Take the Arrow schema of the rows if it is known before the job runs, else `None`."""

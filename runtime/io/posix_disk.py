@@ -58,7 +58,7 @@ class PosixDisk:
             if sync and self._is_shared:
                 os.fsync(fd)  # makes the mode durable, too
             elif sync:
-                # Omits only the times. It includes the length, which reads need.
+                # Omits only the times; the length, which reads need, is synced.
                 getattr(os, "fdatasync", os.fsync)(fd)
         finally:
             os.close(fd)
@@ -209,6 +209,6 @@ class PosixFolder:
         return (found.st_dev, found.st_ino) == self._identity
 
     def __del__(self) -> None:
-        fd = getattr(self, "_fd", None)  # there is none if it could not be opened
+        fd = getattr(self, "_fd", None)  # missing if the folder could not be opened
         if fd is not None:
             os.close(fd)

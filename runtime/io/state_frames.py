@@ -278,7 +278,7 @@ def write_state(
             TTL has the column `last_used`.
         base: A snapshot to extend; it stays unchanged.
         parallelism: Number of subtasks whose files hold the state; by default the base's, or 1. A job may
-            start from it at any parallelism.
+            start from the savepoint at any parallelism.
         max_parallelism: Number of key groups, which the job must have too: by default the base's, else 128 or
             more as in `StreamEnvironment`.
         key: Converts each key of the table to the stream's key.

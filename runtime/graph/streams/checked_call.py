@@ -152,7 +152,7 @@ checked_with_keywords = checked_call(takes_others=True)
 
 
 def check_options(call: str, options: OperatorOptions) -> None:
-    """Refuse invalid values; `None` is the same as not given."""
+    """Refuse invalid values; `None` means that the option is not given."""
     given = {name: value for name, value in options.items() if value is not None}
     if "parallelism" in given:
         check_parallelism(call, given["parallelism"])

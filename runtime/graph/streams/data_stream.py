@@ -89,7 +89,7 @@ class DataStream(RecordOperations[T_co]):
 
     All methods raise `GraphError`, which names the user's line, for invalid arguments. Their `options` are
     those of `OperatorOptions`: `parallelism`, `num_cpus`, `num_gpus`, `resources`, `start_new_chain` and
-    `disable_chaining`. Operators without state get an `id` if the user gives none.
+    `disable_chaining`. Operators without state get a generated `id` if the user gives none.
     """
 
     @property

@@ -67,7 +67,7 @@ class GraphBuilder:
         Args:
             kind: Name of the API's method: `map`.
             what: Name of the user's argument: `split_words`.
-            stateful: Whether the operator has state; keyed operators, sources and sinks always have.
+            stateful: Whether the operator has state; keyed operators, sources and sinks always do.
             function: The user's object or class, which may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
         """

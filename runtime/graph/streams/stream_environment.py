@@ -262,7 +262,7 @@ class StreamEnvironment(NearestMembers):
         restore_from: Location | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobHandle:
-        """Start the job and return at once; it outlives this program.
+        """Start the job and return at once; the job outlives this program.
 
         Args:
             name: Name of the job; by default the environment's.
@@ -307,7 +307,7 @@ class StreamEnvironment(NearestMembers):
             name: Name of the job; by default the environment's.
             timeout: Seconds to wait at most; `None` waits for ever.
             progress: Whether to show a live line with records in and out, last checkpoint and restarts. If
-                the output is no terminal, a plain line is printed every two seconds.
+                the output is not a terminal, a plain line is printed every two seconds.
             ui: Whether to open a browser that shows the job while it runs.
             restore_from: The snapshot to start from; see `submit`.
             allow_non_restored_state: See `submit`.

@@ -1,7 +1,7 @@
 """`WindowSettings`: the windows that a user has described so far, and their operator.
 
 Event-time windows of one size without further settings use `WindowOperator`. All others use
-`TriggeredWindowOperator`. Both keep and emit the same.
+`TriggeredWindowOperator`. Both keep the same state and emit the same results.
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ class WindowSettings:
         return partial(triggered_operator, key_selector, plan, make)
 
     def _check_time_of(self, trigger: Trigger[Any]) -> None:
-        """Refuse a trigger that waits for the end of windows in another time domain than the windows'."""
+        """Refuse a trigger that waits for the end of windows in a time domain other than theirs."""
         windows = self.records
         if windows.is_endless:
-            return  # only the end of the input ends these windows, and it fires triggers of both
+            return  # only the end of the input ends these windows, and it fires triggers of both domains
         part = part_of_other_time(trigger, is_event_time=windows.is_event_time)
         if part is None:
             return

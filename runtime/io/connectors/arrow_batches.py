@@ -49,7 +49,7 @@ def arrow_rows(max_rows: int) -> int:
 
 
 def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """One dict per row; a `BadRecordError` names a column with a value that Python lacks."""
+    """One dict per row; a `BadRecordError` names a column with a value that Python can't represent."""
     try:
         return dicts_of_arrow(batch)
     except NoPythonValueError as error:

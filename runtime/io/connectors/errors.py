@@ -1,4 +1,4 @@
-"""Errors of the built-in connectors, and how a source handles records that it can't read."""
+"""Errors of the built-in connectors, and the handling of unreadable records by a source."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ stores without such a copy, the final name is looked up first. That is enough be
 attempt uses a name.
 
 **Odd keys** have an empty part (`a//b`), a part of one or two dots, or a control character. Obstore can't
-read such a key, and a single one makes it refuse to list all the others. Arrow then lists all keys there.
+read such a key, and a single one makes it refuse to list all the others. Then Arrow lists all keys.
 Arrow also reads keys with control characters, but refuses empty parts. Over HTTP a part `.` or `..` may turn
-the key into that of another object, so such keys are never requested.
+the key into another object's key, so such keys are never requested.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def without_odd_parts(key: str) -> str:
 
 
 class ArrowBucket:
-    """A bucket opened by Arrow, for keys that obstore refuses; raises `OSError` without a response."""
+    """A bucket opened by Arrow, for keys that obstore refuses; raises `OSError` if there is no response."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -94,7 +94,7 @@ class ArrowBucket:
         return opened
 
     def _files(self) -> Any:
-        """Return the store for Arrow; settings default to the environment, as in obstore."""
+        """Return the store as an Arrow file system; settings default to the environment, as in obstore."""
         if isinstance(self._store, S3Store):
             return _s3(dict(self._store.config))
         if isinstance(self._store, GCSStore):

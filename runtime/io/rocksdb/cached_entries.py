@@ -158,7 +158,7 @@ class CachedEntries(dict[Any, Any]):
             self.database.delete_range(begin, begin + b"\xff")
 
     def forget(self) -> None:
-        """Drop the memory, including changes that were not written back."""
+        """Drop all entries in memory, including changes that were not written back."""
         dict.clear(self)
         self.changed.clear()
         self.deleted.clear()

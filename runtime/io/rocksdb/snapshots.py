@@ -4,9 +4,9 @@
 
 **Reuse of uploaded files.** RocksDB never changes a sorted file (`*.sst`), and never reuses its number. So
 within one database, a file name identifies the content. A checkpoint uploads only files that the newest
-*confirmed* checkpoint does not have (`ConfirmableSnapshots`, as on the heap). Without a known confirmed one
-it uploads all files. Names of different databases never mix: each backend has one database, and a
-new attempt begins with the restored files under their old names.
+*confirmed* checkpoint does not have (`ConfirmableSnapshots`, as in the heap backend). Without a known
+confirmed one it uploads all files. Names of different databases never mix: each backend has one database, and
+a new attempt begins with the restored files under their old names.
 
 **Restore at unchanged parallelism.** There is one old part, with exactly the key groups of this subtask. Its
 files are downloaded and opened. No row is written.

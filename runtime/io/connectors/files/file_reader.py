@@ -41,7 +41,7 @@ def list_files(
     """List the files of all patterns, each file once, in the order of the patterns and then by path.
 
     Names that begin with `_` or `.` belong to hidden files, or to unfinished files of sinks. They are left
-    out unless the pattern writes them out, or its last part begins with that character. Folders `_name=value`
+    out unless the pattern names them, or its last part begins with that character. Folders `_name=value`
     are always read.
 
     Raises:
@@ -111,7 +111,7 @@ _EMPTY_SPLITS_PER_POLL: Final = 8
 
 class SplitReader(Protocol):
     def read(self, max_rows: int) -> Polled[Any]:
-        """Return the next records; `finished` means that the split has ended and this poll returned none."""
+        """Return the next records; `finished` means that the split has ended and the poll has no record."""
         ...
 
     def position(self) -> Any: ...

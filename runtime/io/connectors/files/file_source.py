@@ -67,7 +67,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files outside of `locations`, as after a move.
         partitioning: `"hive"` makes folders `name=value` columns; `None` ignores them. By default folders
-            below the locations become columns, with a warning of the job.
+            below the locations become columns, with a warning in the job's report.
     """
 
     only_reads: ClassVar[bool] = True

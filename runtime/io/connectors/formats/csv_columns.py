@@ -93,7 +93,7 @@ class RowPlan(ABC):
         try:
             return self._converted(rows)
         except self._errors:
-            return None  # convert_row says which row is bad
+            return None  # convert_row finds the bad row
 
     def convert_row(self, row: Sequence[str]) -> Any:
         """Convert one row, or raise `BadRowError`."""

@@ -1,12 +1,12 @@
 """`CsvDialect`: the CSV dialect for `csv.reader` and for Arrow, and the types of columns.
 
 `quoting_of` determines whether a block ends between two rows, and whether Arrow and Python read it alike.
-Both follow RFC 4180. They differ outside of it: quotes within an unquoted field, text behind a closing quote,
+Arrow and Python differ only outside RFC 4180: quotes within an unquoted field, text behind a closing quote,
 a carriage return that ends no line. Where all quotes are in allowed places, every second quote closes a
 field. So the number of quotes shows whether the block ends within a field.
 
 **Types** are declared, or inferred from a sample without changing a value. `007` is no number, and neither is
-one with more digits than a float keeps. A column without a value in the sample is text. Rows behind the
+a text with more digits than a float keeps. A column without a value in the sample is text. Rows behind the
 sample follow the same rule (`checked_column`). Arrow's parser is more lenient: it reads ` 7`, `007` and `0x7`
 as 7. A text that isn't exactly a value of the inferred type makes its row bad, so no value is changed.
 """
@@ -53,7 +53,7 @@ class CsvRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The syntax of CSV files; refuses special characters that are not single characters, or not different.
+    """The syntax of CSV files; refuses special characters that are not single characters, or are equal.
 
     Attributes:
         skip_rows: Number of rows left out at the beginning of each file.
@@ -127,7 +127,7 @@ class CsvDialect:
         )
 
     def sample(self, info: FileInfo, filesystem: FileSystem, *, header: bool) -> list[list[str]]:
-        """Return the first rows of a file, without blank ones; with `header` the first must be readable."""
+        """Return the first non-blank rows of a file; with `header` the first row must be readable."""
         csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
         head, is_all = head_of(info, filesystem, self.encoding, self.line_end_of, self.stored_as)
         text = head.decode(self.encoding, "replace")

@@ -74,7 +74,7 @@ class LineBlocks:
         return self._offset if self._ready else self._split.position
 
     def find_start(self) -> bool:
-        """Go to the first line; return false if it must be called again, as for a compressed file."""
+        """Go to the first line; return `False` if another call must continue, as in a compressed file."""
         if self._ready:
             return True
         target = self._split.position
@@ -205,7 +205,7 @@ def line_end_of(handle: InputFile, path: str, quote: bytes) -> bytes:
             ),
             None,
         )
-        # A carriage return at the end of what was read may be the first half of a line end.
+        # A carriage return at the end of the bytes read may be the first half of a line end.
         if (found is not None and found.end() < len(head)) or len(head) >= _HEAD_BYTES:
             break
     handle.seek(0)

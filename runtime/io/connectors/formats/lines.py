@@ -1,13 +1,13 @@
 """Formats with one record per line: text and JSON.
 
-The lines of a slice are read together, which is fast, as long as none of them is bad; otherwise one by one.
+The lines of a slice are parsed together, which is fast. If one of them is bad, they are parsed one by one.
 `LineCursor` computes its position in bytes only on request, from the number of lines returned from the
 current block. So reading does not pay for it.
 
 **JSON lines.** One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity`
 between them, which parses to a marker object. If the markers are at exactly every second position, each line
-held one complete value. A line like `1, 2` or `[1` would shift or swallow a marker. That is twice as fast as
-a call per line. Other slices, and text that contains `-Infinity`, are parsed line by line.
+held one complete value. A line like `1, 2` or `[1` would shift or swallow a marker. This is twice as fast as
+one call per line. Other slices, and text that contains `-Infinity`, are parsed line by line.
 
 Python's parser keeps the last of two fields with the same name, and turns `1e400` into infinity. Such lines
 are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. A slice
@@ -374,7 +374,7 @@ class JsonFormat(LineFormat):
 
 
 def parse_together(lines: Sequence[str]) -> list[Any] | None:
-    """Parse lines of one JSON value each in one call; `None` when a line may be something else.
+    """Parse lines of one JSON value each in one call; `None` when a line may hold anything else.
 
     Example:
         >>> parse_together(['{"a": 1}', "[2]"]), parse_together(["[1", "2]"]), parse_together(["1, 2", "3"])

@@ -92,7 +92,7 @@ class ParquetEncoder:
             self._write_table(pa.Table.from_batches(made, schema))
             return
         tables = _tables(parts, self._learned)
-        # The open file takes its rows before another one begins.
+        # The open file takes its rows before another file begins.
         for table in sorted(tables, key=lambda table: not self._is_open(table.schema)):
             self._write_table(table)
 

@@ -19,7 +19,7 @@ skipped if Arrow excludes it by the statistics, and NaN in none of these columns
 them for -0.0. An expression with `is_in` reads such a row group if either zero can make it true.
 
 The decision is made when a row group is opened, not when the splits are listed. A job that starts from a
-savepoint may have a different filter than before, and so need different ones of the remaining row groups.
+savepoint may have another filter, which excludes other row groups.
 """
 
 from __future__ import annotations
