@@ -42,7 +42,7 @@ Then: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class JobLookup:
-    """The cluster's knowledge of a job, and settings of the job, before its start.
+    """Facts about a job before its start, from the cluster and the job's settings.
 
     Attributes:
         has_log: Whether the job takes checkpoints, so that its decision log is in storage.

@@ -233,7 +233,7 @@ class Processes(Protocol):
     def claim(self, spec: ProcessSpec) -> ProcessId | None:
         """Claim a warm process that fits; `None` when there is none.
 
-        The process has served this program before and holds no role. It may have died, or refuse the role.
+        The process has served this program before and holds no role. It may be dead, or may refuse the role.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Executors, which run job graphs, and the handle of a submitted job.
 
 This package only builds graphs. An executor is an entry point of the group `penstock.executors`;
-`penstock.actors` registers `ray`. Reading the installed entry points is the only effect that is allowed here.
+`penstock.actors` registers `ray`. Reading the installed entry points is the only side effect allowed here.
 They are read when a job is submitted, never while one runs.
 """
 
@@ -282,7 +282,7 @@ def find_executor(installed: Iterable[EntryPoint] | None = None) -> Executor:
     """The only installed executor, or `ray` among several.
 
     Raises:
-        ConfigurationError: None is installed, none of several is `ray`, or the executor lacks `submit`.
+        ConfigurationError: No executor exists, none of several is `ray`, or the executor lacks `submit`.
     """
     found = entry_points(group=EXECUTOR_GROUP) if installed is None else installed
     points = {point.name: point for point in found}

@@ -51,7 +51,7 @@ class FileSink(metaclass=NearestNames):
 
     Attributes:
         directory: Absolute path or URL.
-        max_file_size: Bytes at which a file is ended before the checkpoint.
+        max_file_size: Size in bytes at which a file is ended before the checkpoint.
         allow_missing: Whether a commit repeated after a recovery may miss its file. True assumes that a
             consumer moved the committed file away. False raises an error.
         storage_options: Settings of the object store as obstore names them.

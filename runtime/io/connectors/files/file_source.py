@@ -270,7 +270,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
-        """Return this Parquet source reading only these columns, in this order.
+        """Return a copy of this Parquet source that reads only these columns, in this order.
 
         Raises:
             ConfigurationError: The source reads no Parquet files, or doesn't read some of these columns.
@@ -287,7 +287,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return replace(self, form=replace(form, columns=tuple(columns)))
 
     def with_filter(self, wanted: Any) -> FileSource[T_co]:
-        """Return this Parquet source without the rows for which an expression is false or null.
+        """Return a copy of this Parquet source without rows for which an expression is false or null.
 
         Row groups whose statistics exclude the expression are not read. A second filter narrows the first.
 
@@ -312,7 +312,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return replace(self, form=replace(form, wanted=both))
 
     def reading(self, needed: NeededColumns) -> FileSource[T_co]:
-        """Return this source without the columns and row groups of Parquet files that no step needs."""
+        """Return a source without the columns and row groups of Parquet files that no step needs."""
         if not isinstance(self.form, ParquetFormat):
             return self
         return replace(self, form=replace(self.form, needed=needed))

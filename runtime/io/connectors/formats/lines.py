@@ -6,8 +6,8 @@ current block. So reading does not pay for it.
 
 **JSON lines.** One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity`
 between them, which parses to a marker object. If the markers are at exactly every second position, each line
-held one complete value. A line like `1, 2` or `[1` would shift or swallow a marker. This is twice as fast as
-one call per line. Other slices, and text that contains `-Infinity`, are parsed line by line.
+held one complete value. A line like `1, 2` or `[1` would shift or swallow a marker. One call is twice as fast
+as a call per line. Other slices, and text that contains `-Infinity`, are parsed line by line.
 
 Python's parser keeps the last of two fields with the same name, and turns `1e400` into infinity. Such lines
 are bad. Hooks that detect this take three times as long, so they are used only on suspicious lines. A slice
