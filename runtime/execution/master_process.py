@@ -139,7 +139,7 @@ class MasterRunner(Generic[JobT, RunT]):
         return self.current
 
     def take(self, job: JobT, answer: Callable[[bool], None]) -> None:
-        """Run another job; answers `False` when this process has one, or must not run another."""
+        """Run another job; answers `False` when this process refuses it, or the job was taken back."""
         if self._patience is None:
             answer(False)
             return
@@ -178,7 +178,7 @@ class MasterRunner(Generic[JobT, RunT]):
         """End the current job: wait for another one if that is safe, else leave.
 
         Args:
-            then: Called when a program that submits its next job can claim this process, or at once.
+            then: Called when this process can be claimed for the next job, or at once when it leaves.
         """
         run = self.current
         assert run is not None, "a job that is over was begun"

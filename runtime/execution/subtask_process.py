@@ -316,7 +316,7 @@ class SubtaskRunner(Generic[MasterT, PeersT]):
         current.when_ended(on_end)
 
     def control(self, role: Role, message: SubtaskControl) -> bool:
-        """Pass on a message of the JobMaster; return `False` for another attempt, or an ended one."""
+        """Pass a message of the JobMaster on; return `False` for another or an ended attempt."""
         self._renew(role)
         current = self._current_of(role)
         if current is None or current.outcome is not None:

@@ -73,7 +73,7 @@ class JobResult(NearestMembers):
 
     Attributes:
         name: The name that the user gave.
-        status: `FINISHED`; a job that ends otherwise raises instead.
+        status: `FINISHED`; a job that ends otherwise raises an error instead.
         duration: Seconds from submission to the end.
         statistics: Counters of the whole job.
     """

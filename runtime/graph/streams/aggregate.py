@@ -177,7 +177,7 @@ def _shown(call: AggregateCall) -> str:
 
 
 def _suits_columns(windows: object) -> TypeGuard[ColumnWindows]:
-    """Whether the operators of columns support these windows; subclasses of users are not supported."""
+    """Whether columnar operators support these windows; subclasses by users are not supported."""
     if isinstance(windows, TumblingEventTimeWindows | SlidingEventTimeWindows):
         return slide_of(windows) is not None
     return type(windows) is CumulativeEventTimeWindows

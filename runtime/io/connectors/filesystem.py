@@ -65,7 +65,7 @@ class FileSystem(Protocol):
         ...
 
     def size(self, path: str) -> int | None:
-        """Return the bytes of a file, `None` when it doesn't exist."""
+        """Return the size of a file in bytes; `None` when it doesn't exist."""
         ...
 
     def open_input(self, path: str) -> InputFile:

@@ -87,7 +87,7 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
 
     @property
     def only_reads(self) -> bool:
-        """Whether the function changes nothing."""
+        """Whether the function has no side effects."""
         return only_reads(self.function)
 
     def splits(self, parallelism: int) -> Sequence[IndexRange]:

@@ -324,7 +324,7 @@ def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]
             text = line.decode(encoding)
             value = json.loads(text)
         except (ValueError, RecursionError):
-            continue  # the reader reports it
+            continue  # the reader reports this line
         if isinstance(value, dict):
             yield text.encode("utf-8"), value
 
