@@ -407,7 +407,7 @@ class RecordOperations(QuickLooks[T_co]):
         operator_id: str | None,
         options: OperatorOptions,
     ) -> DataStream[Any]:
-        """Add an operator of a function, or of a class, which may have state if there is an id."""
+        """Add an operator for a function or a class; a class counts as stateful if an id is given."""
         if not isinstance(given, FunctionClass):
             name = function_name(given)
             return self._builder.add(kind, name, factory, self._inputs, operator_id, options)
