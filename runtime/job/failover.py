@@ -225,7 +225,7 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FailureCause:
-    """One failure.
+    """A failure in an attempt.
 
     Attributes:
         message: Description of the failure and where it happened, in a few lines, shortened by `fit_text`.

@@ -1,8 +1,8 @@
 """`ChannelStateWriter`: the port through which in-flight data becomes part of an unaligned checkpoint.
 
 Data between two subtasks that a barrier overtakes belongs to the checkpoint. The receiver captures the sent
-data (its input), the sender the waiting data (its output). No element is captured twice. Until it is sent,
-and so numbered, it is the sender's; then it is the receiver's. The order of the calls is the order of the
+data (its input), the sender the waiting data (its output). No element is captured twice: it belongs
+to the sender until it is sent and numbered, then to the receiver. The order of the calls is the order of the
 elements. A restored channel begins with the receiver's part, then comes the sender's.
 
 The calls of one checkpoint are `start`, any number of `add_input` and `add_output`, and `finish_input` and

@@ -16,7 +16,7 @@ is its position: everything below it belongs to the checkpoint.
 After a restore a channel may begin with elements that were in flight. They have no numbers, so the sender's
 count begins at 0 all the same.
 
-What it must never do: hand an element over twice, or hand one over while a lower number is missing.
+The channel must never hand over an element twice, or while a lower number is missing.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ class ResultPartition:
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
         """Put a barrier on every channel: ahead of waiting elements if it is unaligned, else behind them.
 
-        It stays behind on an edge that does not support unaligned checkpoints. Returns the overtaken
+        On an edge without support for unaligned checkpoints it stays behind. Returns the overtaken
         elements, by channel.
         """
         if not (barrier.options.unaligned and self._lets_overtake):

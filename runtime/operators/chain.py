@@ -1,9 +1,9 @@
 """`OperatorChain`: drives a line of operators within one subtask.
 
 Every operator is a generator of output batches, and the chain pulls. It resumes the unfinished generator of
-the operator that is nearest to the end. That batch passes all later operators before the generator is resumed
+the operator that is nearest to the end. Its batch passes all later operators before the generator is resumed
 again. So order is kept, and each operator has at most one batch in flight. The operators' generators lie on
-an explicit stack and do not call each other. That stack is why
+an explicit stack and do not call each other. So
 
 * the driver can stop after any batch that left the chain (no credit, slice over) and continue later,
 * an exception comes from the operator that runs, never from an earlier one that merely produced the batch.
@@ -139,7 +139,7 @@ class OperatorChain:
     def process_time(self, passing: Watermark | StreamStatus) -> Work:
         """Pass a watermark or status to the operators in order, behind the outputs that it causes.
 
-        It leaves the chain at the end. If an operator makes watermarks of its own, only the end of time does.
+        An operator that makes its own watermarks forwards only the end of time.
         """
         if self._last < 0:
             self._emit_time(passing)

@@ -26,7 +26,7 @@ A restart gives both sides the same checkpoint. A region restarts with the coord
 since all subtasks of an operator are in one region. So neither side knows an event that the other does not.
 The coordinator of a source continues and takes splits back instead (`SourceCoordinator`).
 
-What it must never do:
+The host must never:
 
 * hand an event to the coordinator twice, or in another order than its subtask sent it,
 * let a checkpoint complete without an event in front of it,

@@ -2,8 +2,8 @@
 
 **`OperatorCoordinator`** (Flink's name, too): an operator's part in the JobMaster. It exchanges events with
 the operator's subtasks, takes part in checkpoints, and is restored after a failure. Every method is called in
-the JobMaster's thread and must not block; use `OperatorCoordinatorContext.run_in_background` for work that
-does. A source with an enumerator has a coordinator, and so has a user's operator with a method `coordinator`.
+the JobMaster's thread and must not block; use `OperatorCoordinatorContext.run_in_background` for blocking
+work. A source with an enumerator has a coordinator, and so has a user's operator with a method `coordinator`.
 
 **`MasterHook`** and `ExternallyInducedReader` are for sources whose data decides when a checkpoint happens
 (Flink's `ExternallyInducedSourceReader`). An external system puts a mark into its data, and all records in
@@ -11,8 +11,8 @@ front of the mark are in one checkpoint. The source's *master hook* runs in the 
 starts, it lets the system write the mark. The reader of each subtask meets the mark and reports it, and the
 subtask takes the checkpoint exactly there.
 
-The job still triggers its sources for each checkpoint; such a reader's subtask takes that as permission, not
-as the moment. A mark that is met before the permission stops the reader until the permission comes, or until
+The job still triggers its sources for each checkpoint; for such a reader, the trigger only permits the
+checkpoint. A mark that is met before the permission stops the reader until the permission comes, or until
 the checkpoint is aborted or overtaken. A mark from before a restart stops no reader. After the end of the
 data there are no marks, and the subtask takes checkpoints like any other. Savepoints work alike; a savepoint
 that stops the job ends the data of each reader at its mark.

@@ -78,7 +78,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     def raw(self) -> RawState:
         """Restored raw state of this subtask; empty on a fresh start.
 
-        Once it was read, `snapshot_raw` must return it. Until then every snapshot keeps it unchanged.
+        Once the state was read, `snapshot_raw` must return it. Until then every snapshot keeps it unchanged.
         """
         return self.restored_raw.read()
 

@@ -8,7 +8,7 @@ Only fields of the expression are read. A name that a dict lacks is null, also i
 that is a plain field returns the row's value unchanged, of any type. A field given by position refers to the
 row's own order of names.
 
-If a row fails, the error is that of the first failing row, with its own types and values. So the error does
+If a row fails, the first failing row determines the error, with its own types and values. So the error does
 not depend on the batch either.
 """
 

@@ -1,11 +1,11 @@
-"""`Sink`: the interface of places that records go to; `SinkOperator` is its two-phase commit in one subtask.
+"""`Sink`: the interface of destinations of records; `SinkOperator` is its two-phase commit in one subtask.
 
 A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit`
 makes it visible.
 
 A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
 The *committable* that can make it visible goes into the snapshot's state. The transaction is committed only
-when the checkpoint is complete. Why nothing is lost or appears twice:
+when the checkpoint is complete. So nothing is lost or appears twice:
 
 * Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
   checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
@@ -97,7 +97,7 @@ class RemovesUncovered(Protocol):
 
 @runtime_checkable
 class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
-    """A place that records go to. The object itself is pickled and sent to the subtasks.
+    """A destination of records. The object itself is pickled and sent to the subtasks.
 
     A sink that changes no record, and passes none to other code of the program, may have an attribute
     `only_reads = True`. No record is then copied if all functions of the subtask only read.

@@ -4,7 +4,7 @@
 by the task thread of its subtask; they may block for a short while.
 
 A source is cut into *splits*. A split is any value that the codec carries: a dataclass, a tuple, a dict. It
-includes how far it was read, so a reader's snapshot is just its unfinished splits.
+includes its read position, so a reader's snapshot is just its unfinished splits.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class SplitProgress:
 
     Attributes:
         reading: Names, chosen by the reader, of the splits that it reads now. A name is never reused.
-        has_waiting: Whether it has splits that it will begin later.
+        has_waiting: Whether the reader has splits that it will begin later.
     """
 
     reading: Collection[Hashable]
@@ -271,7 +271,7 @@ class ReadsInPart(Protocol):
     def reading(self, needed: NeededColumns) -> Source[Any]:
         """A source of the same records with at least the needed columns and rows.
 
-        Its splits must be the same: a job that starts from a savepoint may need other columns.
+        The splits must stay the same: a job that starts from a savepoint may need other columns.
         """
         ...
 

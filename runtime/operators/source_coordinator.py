@@ -9,7 +9,7 @@ The coordinator stands between the user's enumerator and the readers, and is hos
 (`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives the splits of a failed
 reader back to the enumerator. An error of the enumerator fails the job and names the source.
 
-Why no split is lost or doubled. The enumerator's snapshot is taken in one step. A split that is assigned
+No split is lost or doubled, because the enumerator's snapshot is taken in one step. A split that is assigned
 before this step reaches its reader in front of the barrier; later splits arrive behind it. So a split is in
 exactly one of the two snapshots.
 
@@ -89,7 +89,7 @@ class OnRequest(Generic[T], metaclass=NearestNames):
         return getattr(self._source, "arrow_schema", None)
 
     def reading(self, needed: NeededColumns) -> Source[T]:
-        """A source that reads only what is needed, if the wrapped source can."""
+        """A source of the needed columns and rows only, if the wrapped source supports that."""
         if not isinstance(self._source, ReadsInPart):
             return self
         made = copy.copy(self)

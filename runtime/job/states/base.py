@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class State:
-    """One state of a job; reacts to events by changing the job, or by entering another state.
+    """A state of a job; reacts to events by changing the job or by entering another state.
 
     By default a state ignores an event, because messages may cross on the way. The scheduler has checked
     that the event belongs to the current attempt.

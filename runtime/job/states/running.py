@@ -6,7 +6,7 @@ bounded job has processed the end of its input, a final checkpoint is taken. The
 `Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34). No other
 checkpoint is taken any more. With `drain`, event time advances to its end first, so timers and windows fire.
 The sources end their data and send the savepoint's barrier after it. The savepoint completes with a record in
-the log. The sinks commit the output before it, the subtasks finish, and so does the job.
+the log. The sinks commit the output that precedes the savepoint, then the subtasks and the job finish.
 
 No output is lost or repeated. A source sends nothing after the barrier, so the savepoint covers everything
 that the job has done. If the savepoint fails, the sources have ended too early, so the attempt fails and the

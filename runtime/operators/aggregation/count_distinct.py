@@ -6,8 +6,7 @@ once, in rows and in columns of any encoding.
 
 The state is the sketch in the format that the libraries of DataSketches for Java, C++ and Python share. It is
 canonical: trimmed to `2**lg_k` hashes and sorted. So it depends on the set of values alone, not on their
-    order
-or on the order of merges. The result is the same for rows and columns, for any parallelism, and after
+order or on the order of merges. The result is the same for rows and columns, for any parallelism, and after
 failures.
 """
 
