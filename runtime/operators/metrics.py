@@ -172,7 +172,7 @@ class HistogramStatistics:
         return self.greatest
 
     def plus(self, other: HistogramStatistics) -> HistogramStatistics:
-        """Return the sum of both.
+        """Return the sum of both statistics.
 
         Example:
             >>> one, other = Histogram(), Histogram()
@@ -237,7 +237,7 @@ class GaugeStatistics:
     total: float
 
     def plus(self, other: GaugeStatistics) -> GaugeStatistics:
-        """The sum of both."""
+        """Return the sum of both statistics."""
         return GaugeStatistics(
             min(self.least, other.least), max(self.greatest, other.greatest), self.total + other.total
         )
@@ -451,7 +451,7 @@ class OperatorStatistics:
         return {name: value for name, value in self.extra.items() if isinstance(value, HistogramStatistics)}
 
     def plus(self, other: OperatorStatistics) -> OperatorStatistics:
-        """The sums of both.
+        """Return the sums of both statistics.
 
         Example:
             >>> OperatorStatistics(1, 2, extra={"late": 3}).plus(OperatorStatistics(10, 20)).records_out
@@ -466,5 +466,5 @@ class OperatorStatistics:
         )
 
     def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
-        """The same statistics with the user's metrics."""
+        """Return the same statistics with the user's metrics."""
         return replace(self, extra={**self.extra, **metrics})

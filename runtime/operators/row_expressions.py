@@ -257,7 +257,7 @@ def _only(value: Any, parts: _Parts) -> Any:
 
 
 def _as_struct(value: Any) -> Any:
-    """A value whose tuples and dataclasses are dicts; a tuple has fields `_1`, `_2`."""
+    """Convert tuples and dataclasses in a value to dicts; a tuple has fields `_1`, `_2`."""
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None) or [f"_{i}" for i in range(1, len(value) + 1)]
         return {name: _as_struct(item) for name, item in zip(names, value, strict=True)}

@@ -64,7 +64,7 @@ class ConnectorContext:
 
 
 class RunsInSubtask:
-    """Operator and subtask of a context."""
+    """Properties of a context: its operator and subtask."""
 
     __slots__ = ()
 

@@ -65,7 +65,7 @@ class Sum(PartialAggregate):
         return {"sum": pa.decimal128(_DIGITS, kind.scale) if kinds.is_decimal128(kind) else kind}
 
     def groupings(self, column: pa.Array) -> Sequence[Grouping]:
-        """The sum; of wider numbers if it might not fit."""
+        """The sum, in wider numbers if it might not fit."""
         if kinds.is_decimal(column.type):
             if _may_have(column, 10 ** (_DIGITS - column.type.scale)):
                 wide = column.cast(pa.decimal256(76, column.type.scale))
