@@ -146,7 +146,7 @@ class EndOfJob:
 
         def ended(part: str, note: str) -> None:
             if part in notes:
-                return  # it has timed out
+                return  # this part has timed out
             notes[part] = note
             if part == "files":
                 for timer in pending:

@@ -36,14 +36,14 @@ class StopRequest:
 
 @dataclass(frozen=True, slots=True)
 class RescaleStarted:
-    """The state is saved, all subtasks have stopped, and the new deployment begins."""
+    """The answer that the state is saved, all subtasks have stopped, and the new deployment begins."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class RescaleRefused:
-    """The job keeps its parallelism."""
+    """The answer that the job keeps its parallelism."""
 
     why: str
 
@@ -111,7 +111,7 @@ class RescaleHistory:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A subtask's part of a checkpoint is durable."""
+    """The report that a subtask's part of a checkpoint is durable."""
 
     subtask: SubtaskId
     checkpoint_id: int
@@ -121,7 +121,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A subtask can't take part in a checkpoint."""
+    """The report that a subtask can't take part in a checkpoint."""
 
     subtask: SubtaskId
     checkpoint_id: int

@@ -133,7 +133,7 @@ class KeyGroupSelector:
     """Sends each record to the subtask that owns the key group of its key.
 
     The subtask of a key is looked up in a bounded cache. So a record costs one call of the key selector, one
-    dictionary look-up and one append. An Arrow batch stays one if the key is named by columns; for a
+    dictionary look-up and one append. An Arrow batch stays one if columns name the key; for a
     key function it becomes rows.
     """
 

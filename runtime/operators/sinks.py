@@ -168,8 +168,6 @@ COMMITTABLES: Final = "committables"
 
 
 class SinkOperator(Operator):
-    """Writes a stream to a sink."""
-
     batch_format: ClassVar[BatchFormats] = "both"
 
     _context: OperatorContext
