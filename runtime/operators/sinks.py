@@ -5,7 +5,7 @@ makes it visible.
 
 A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
 The *committable* that can make it visible goes into the snapshot's state. The transaction is committed only
-when the checkpoint is complete. So nothing is lost or appears twice:
+when the checkpoint is complete. Nothing is lost or appears twice, because:
 
 * Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
   checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
