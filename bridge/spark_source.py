@@ -1,7 +1,7 @@
 """The source of rows from Spark, and the reader of one subtask.
 
 A split is one receive buffer, with the partitions that are assigned to it when their Spark tasks begin. Its
-position is the number of frames that were read, which is exact: a receive buffer keeps frames in the order of
+position is a frame and a row inside it, which is exact: a receive buffer keeps frames in the order of
 acceptance.
 
 A read is repeated while Ray can't reach the receive buffer. The buffer holds every frame until a checkpoint

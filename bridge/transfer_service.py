@@ -150,7 +150,7 @@ class JobBuffers:
         if EpochStage.GAP in stages:
             raise left_out(epoch, min(self._ask([buffer.newest.remote for buffer in self.handles])))
         if {EpochStage.CLOSED, EpochStage.OPEN} <= set(stages):
-            raise inside_epoch(epoch)  # in one job, all other buffers would have prepared it
+            raise inside_epoch(epoch)  # a job closes no buffer before all buffers have prepared
         if EpochStage.AHEAD in stages:
             logger.warning("%s", begins_later(self.job_id, epoch))
 

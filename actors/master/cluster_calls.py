@@ -9,8 +9,8 @@ and clients would get no answer either, and would kill a healthy JobMaster.
 - A job's report is written every two seconds. Only the newest waiting one is written, at the queue's end.
 - A caller waits for an answer with a timeout, and gets a `ClusterTimeoutError` from a silent store. The call
   keeps its place: it is made when the store answers again.
-- A few decisions need their answer at once. Their calls overtake the waiting ones, which must not depend on
-  them. Together they may block the event loop for two seconds in every ten. Further calls get a default.
+- A few decisions need their answer at once. These calls overtake the waiting ones, so they must not rely on a
+  waiting call. Together they may block the event loop for two seconds in every ten. Others get a default.
 
 No call may be made on the event loop, and none may delay the end of a job for ever. The thread does not keep
 the process alive.

@@ -93,7 +93,7 @@ class RepeatedCall(Generic[T]):
         return self._future.exception() if self._future.done() else None
 
     def is_done(self) -> bool:
-        """Return whether a result has arrived; repeats the call when it is due. Never waits."""
+        """Return whether the call has ended, also with an error; repeats it when due. Never waits."""
         if self._is_settled:
             return True
         if not self._future.done():
@@ -105,7 +105,7 @@ class RepeatedCall(Generic[T]):
         return self._is_settled
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait up to `seconds` (`None`: for ever) for a result, and return whether there is one."""
+        """Wait up to `seconds` (`None`: for ever) for the call's end, and return whether it has ended."""
         deadline = inf if seconds is None else self._clock() + seconds
         while not self.is_done():
             left = deadline - self._clock()

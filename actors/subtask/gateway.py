@@ -195,7 +195,8 @@ _CAUSED_HERE: Final = frozenset(
 class MasterLink:
     """The `SubtaskGateway` of one attempt.
 
-    Any thread may call `report` and `close`; the task thread calls the rest. The event loop sends reports.
+    Any thread may call `report` and `close`; the task thread calls the rest. It sends frames; the event loop
+    sends reports.
 
     Attributes:
         channels: The channels, set before the first step.
@@ -273,7 +274,7 @@ T = TypeVar("T")
 
 
 async def settled(call: Awaitable[T]) -> T | CallFailure:
-    """Return the answer of an actor's call; Ray's errors become values."""
+    """Return the answer of an actor's call; errors, also the call's own, are returned as values."""
     try:
         return await call
     except ray.exceptions.RayActorError as error:

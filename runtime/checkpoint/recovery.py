@@ -196,9 +196,9 @@ def _orphans(
 
 
 def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) -> None:
-    """Delete the staging files of killed writers of earlier attempts.
+    """Delete the staging files of writers of earlier attempts.
 
-    Such a writer may still be alive, even in a region that continues; its put then tries again.
+    Such a writer may still be alive, for example in a region that continues; its put is then retried.
     """
 
     def is_past(path: str) -> bool:
@@ -244,7 +244,7 @@ def _name(checkpoint: CheckpointCompleted | CompletedCheckpoint) -> str:
 
 
 _CHECKPOINT: Final = re.compile(r"chk-[0-9]+-[0-9]+")
-#: Maximum id of a snapshot, because a job's own checkpoints continue from it. JSON readers read it exactly.
+#: Maximum id of a snapshot, from which a job's ids continue: JSON readers may round integers above 2^53.
 LAST_ID: Final = 1 << 53
 
 _LOOKED_FOR: Final = (

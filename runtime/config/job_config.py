@@ -220,16 +220,16 @@ class JobConfig(Settings):
     """The settings of a job. Durations are a `timedelta` or seconds, and kept as seconds.
 
     Attributes:
-        checkpointing: Settings of checkpoints; with `None` there are none, and nothing survives a failure.
+        checkpointing: Settings of checkpoints; `None` disables them, and no state survives a failure.
         restart: Restart strategy; for the default see `restart_or_default`.
         failover: Scope of a restart after a failure: `region`, the subtasks that exchanges connect with the
             failed one, or `full`, all subtasks.
         buffer_timeout: Maximum time that a record waits in a buffer that is not full. On an idle channel a
-            record does not wait, or at most a tenth of this when the channel has just sent. So a slow stream
-            sends up to ten frames per timeout and channel, and each costs processor time at both ends.
+            record is sent at once, or after a tenth of this at most if a frame has just left. So a slow
+            stream sends up to ten frames per timeout and channel, which cost processor time at both ends.
         allow_pickle: Whether values that no other codec knows are pickled, and unpickled from the snapshot
             that the job starts from. `False` makes them an error. `"records"` allows it for records between
-            subtasks, not for snapshots. An unaligned checkpoint holds records, so it then allows neither.
+            subtasks, not for snapshots. With unaligned checkpoints, which hold records, it allows neither.
         deployment_timeout: Time for subtasks to start, and before that for master hooks to restore.
         reuse_processes: Whether subtasks and the JobMaster may reuse processes of this program's earlier
             jobs, and leave their own to later jobs. A process costs about a second to start. `False` gives

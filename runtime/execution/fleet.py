@@ -13,7 +13,7 @@ process may cause a short delay, but never a failed deployment.
 The fleet never infers a role from a process's name. After a crash, the new JobMaster asks every remaining
 process for its role. It takes over processes that hold a role of this job.
 
-What it must never do: give one role to two processes and use both. If two hold the same subtask, because two
+Invariant: two processes with one role are never both used. If two hold the same subtask, because two
 JobMasters were active, the one with the newer attempt stays.
 
 `StandbyPool`: processes of a job that hold no role and replace one that dies. When the state is small, a
@@ -25,8 +25,8 @@ A spare has loaded the job's code (`prepare`), so it imports no modules when it 
 the watch pings it, which renews its lease. A dead or silent spare is replaced. If a spare dies when it is
 needed, the fleet starts a new process, as for a warm one.
 
-What it must never do: keep a process after the end of the job, or offer one to other jobs. A spare has loaded
-modules of this job without holding a role, so another job would not know which modules.
+Invariant: no spare outlives its job or is offered to another one. A spare holds no role, so another job could
+not tell which modules it has loaded.
 """
 
 from __future__ import annotations

@@ -212,8 +212,8 @@ def read_state(
 
     Args:
         snapshot: Path or URL of a savepoint, a checkpoint, or a job's folder for its newest snapshot.
-        state: `"reduce"` for the state of `reduce(...)`, else the name of a declared state, or of
-            `value_state`.
+        state: `"reduce"` for the state of `reduce(...)`, else the name of a declared state, or the
+            name given to `value_state`.
         key: Converts each key for the table.
         value: Converts each value for the table, for example `dataclasses.asdict`.
         encoded: Keep values as bytes of the value codec, for values without an Arrow type.
@@ -225,7 +225,7 @@ def read_state(
     Raises:
         RestoreError: The snapshot does not exist or is incomplete.
         ConfigurationError: The snapshot lacks this operator or state; the message names the existing ones.
-        NoArrowTypeError: No Arrow type fits the keys or values; the message names one.
+        NoArrowTypeError: No Arrow type fits the keys or values; the message shows one.
         CorruptSnapshotError: A file is damaged, or a value can't be decoded here.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
@@ -267,11 +267,11 @@ def write_state(
     the base, but this state replaces the one of the same name. Several states need several calls.
 
     Args:
-        table: A table with the columns `key` and `value` (list state: `value`); others are ignored.
+        table: A table with the columns that `kind` requires; list state of an operator has only `value`.
         savepoint: Path or URL of the new savepoint's folder, which must not hold one.
         operator: Id of the operator that gets the state.
         state: `"reduce"` for the state of `reduce(...)`, else the name given to `value_state`.
-        kind: `"keyed"` for one value a key. `"map"` for a `MapState`: a row for each entry, with the column
+        kind: `"keyed"` for a `key` and its `value`. `"map"` for a `MapState`: a row for each entry, with
             `map_key`. `"list"` for a `ListState`: a row for each element, in the order of `position`, or of
             the rows. `"split_distribute"`, `"union"` or `"broadcast"` for a list state of an operator.
             `"columns"` for an aggregation over columns: a column for each part of key and value. State with a

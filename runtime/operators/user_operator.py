@@ -60,7 +60,7 @@ class UserOperator(Operator):
     _context: OperatorContext
 
     def __init__(self, operator: Operator, key_selector: Callable[[Any], Any] | None = None) -> None:
-        # Subtasks of a simulation live in one process. They share no object, as if it had been pickled.
+        # The copy keeps subtasks of a simulation from sharing the user's object, as pickling does in a job.
         self._user = copy.deepcopy(operator)
         self._select = key_selector
         self._look = None if key_selector is None else reading(key_selector)

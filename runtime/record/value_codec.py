@@ -2,8 +2,8 @@
 
 `ValueDecoder` is the inverse of the encoder. Whatever the bytes are, the outcome is a value or a
 `CodecError`. Lengths are checked against the data before memory is taken. Nesting is bounded, because every
-level takes C stack. No class, function or module that the data names is ever called; only records and enums
-are rebuilt.
+level takes C stack. Without pickle, no class, function or module that the data names is ever called; only
+records and enums are rebuilt.
 """
 
 from __future__ import annotations
@@ -257,10 +257,10 @@ def _check_distinct(written: int, built: int, what: str) -> None:
 class ValueCodec:
     """Encodes values as msgpack with extensions, and decodes them.
 
-    Kept exactly are `None`, bool, int of any size, float, complex, Decimal, Fraction, str, bytes, bytearray,
-    UUID, datetime, date, time and timedelta. So are list, tuple, dict, set, frozenset, deque, enum members,
-    numpy scalars and arrays, named tuples and dataclasses. Everything else, including subclasses of these, is
-    pickled.
+    These types are kept exactly: `None`, bool, int (any size), float, complex, Decimal, Fraction, str, bytes,
+    bytearray, UUID, datetime, date, time and timedelta. So are list, tuple, dict, set, frozenset, deque, enum
+    members, numpy scalars and arrays, named tuples and dataclasses. Everything else, including subclasses of
+    these, is pickled.
 
     Equal values of one type give equal bytes, except for sets and pickles. Shared references become copies.
 

@@ -263,7 +263,7 @@ def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
 
 
 def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
-    """Yield state that an operator has encoded itself; only its size is known."""
+    """Yield state that an operator has encoded itself; only its number of pieces is known."""
     keyed = [handle.entries for subtask in subtasks for handle in subtask.raw_keyed]
     pieces = [handle.count for subtask in subtasks for handle in subtask.raw_operator]
     if keyed:

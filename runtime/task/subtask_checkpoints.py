@@ -3,27 +3,27 @@
 **The way of a barrier.** Calls go in one direction; no step calls an earlier one.
 
 1. `CheckpointedInputGate` takes a barrier out of a channel and hands it to the barrier handler.
-2. The `CheckpointBarrierHandler` waits for all barriers, or for the first one, by its kind. It keeps the
-   blocked channels and the missing barriers. It asks `WorkInProgress.settle` whether the task can take a
+2. The `CheckpointBarrierHandler` waits for all barriers if they are aligned, else for the first one. It keeps
+   the blocked channels and the missing barriers. It asks `WorkInProgress.settle` whether the task can take a
    checkpoint, then notifies step 3. `Subtask` does so for a request of the JobMaster.
 3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It keeps
    the handled checkpoints, and those that are being written.
 4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
-   provides the rest of a batch and the state of the operators. All of this is written beside the task.
+   provides the rest of a batch and the state of the operators. The task thread writes none of this.
 5. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
 
 The handler itself captures the data in the input channels, after step 3 has returned. So the rest of a batch,
 which step 4 captures, precedes that data in its channel. An abort comes from the JobMaster and goes to step
-3. A completion goes to the operators at once: nothing of that checkpoint runs any more.
+3. A completion goes straight to the operators: no step of that checkpoint is in progress any more.
 
 **Requests** go only to subtasks that receive no barriers: sources, and subtasks all of whose senders have
 left. A request waits here until its checkpoint can be taken:
 
 * A source takes the checkpoint between two batches. If its barrier may overtake, the rest of a batch is
   processed first.
-* A source whose reader decides the moment of a checkpoint (by a *mark* in its data) waits for that mark. The
-  mark of a checkpoint that was aborted or has ended stops no reader, whether the reader meets it before the
-  notice or after. Neither does the mark of a checkpoint from before a restart, which a reader may meet again.
+* A source whose reader decides the moment of a checkpoint (by a *mark* in its data) waits for that mark. At
+  the mark of an aborted checkpoint, a reader stops until the notice of the abort has arrived. The mark of a
+  checkpoint that has ended, or is from before a restart, stops no reader.
   A reader with an awaited mark reads up to it, even if it is far ahead of its alignment group.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is dropped.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
@@ -87,7 +87,7 @@ class SentEvents:
     def sender_of(self, operator_id: str, *, is_counted: bool = True) -> Callable[[Any], None]:
         """Return the function that sends an operator's events.
 
-        Without `is_counted`, checkpoints don't hold such events in flight: a restored reader requests again.
+        Checkpoints don't hold events sent without `is_counted`: a restored reader sends its requests again.
         """
         sent = 0
         if is_counted:
@@ -203,7 +203,7 @@ class RequestedCheckpoints:
     def forget_aborted(self, checkpoint_id: int) -> None:
         """Forget an aborted checkpoint, so that a reader that waits at its mark continues.
 
-        Any other request stays: taking it sends its cancellation downstream.
+        Other subtasks keep the request: handling it sends the cancellation downstream.
         """
         if self._is_induced:
             self._aborted.append(checkpoint_id)
@@ -266,7 +266,7 @@ class SubtaskParts:
 
     Attributes:
         source: The source at the head of the chain, if there is one.
-        files: Makes the place for one operator's files of one checkpoint.
+        files: Creates the location for one operator's files of one checkpoint.
         in_flight: Parts for unaligned checkpoints; `None` when no checkpoint of the job is unaligned.
     """
 

@@ -5,7 +5,7 @@ their empty lists of splits and their last transactions. The checkpoint also nam
 (`restore.py`). Usually it names the same files again. Files are copied if they have another owner or
 location:
 
-* The job was started from the previous snapshot, which is a savepoint or belongs to another job.
+* The job was started from the previous snapshot, which belongs to another job or is a savepoint.
 * The previous snapshot is a savepoint of the job, whose files the user owns.
 * The new checkpoint is a savepoint, which needs all its files in its own folder.
 

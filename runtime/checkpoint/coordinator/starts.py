@@ -210,7 +210,7 @@ class CheckpointStarts:
         if initialize is None or attempt is None:
             self._create(request, plan)
             return
-        if self._place.is_awaited:  # for a request that was refused meanwhile
+        if self._place.is_awaited:  # the probe of a refused request still runs
             self._place.when_over(partial(self._start_if_wanted, request))
             return
         if self._place.hangs:

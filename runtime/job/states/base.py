@@ -50,22 +50,22 @@ class State:
         return False
 
     def deployed(self) -> None:
-        """Handle that all subtasks are deployed."""
+        """Called when all subtasks are deployed."""
 
     def started(self) -> None:
-        """Handle that all subtasks run."""
+        """Called when all subtasks run."""
 
     def all_stopped(self) -> None:
-        """Handle that no subtask of the attempt runs any more."""
+        """Called when no subtask of the attempt runs any more."""
 
     def region_stopped(self) -> None:
-        """Handle that no subtask of the restarting region runs any more."""
+        """Called when no subtask of the restarting region runs any more."""
 
     def failed(self, cause: FailureCause) -> None:
-        """Handle the failure of a subtask, of the deployment, or of too many checkpoints."""
+        """Called when a subtask, the deployment, or too many checkpoints failed."""
 
     def end_of_data(self, subtask: SubtaskId) -> None:
-        """Handle that a subtask has processed the end of all its inputs."""
+        """Called when a subtask has processed the end of all its inputs."""
 
     def subtask_finished(self, subtask: SubtaskId) -> None: ...
 
@@ -111,7 +111,7 @@ class AttemptStop:
         job.when_log_is_known(self._on_log_known)
 
     def subtasks_stopped(self) -> None:
-        """Handle that no subtask runs any more."""
+        """Called when no subtask runs any more."""
         self._runs = False
         self._end_if_done()
 

@@ -5,11 +5,11 @@ bounded job has processed the end of its input, a final checkpoint is taken. The
 
 `Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34). No other
 checkpoint is taken any more. With `drain`, event time advances to its end first, so timers and windows fire.
-The sources end their data and send the savepoint's barrier after it. The savepoint completes with a record in
-the log. The sinks commit the output that precedes the savepoint, then the subtasks and the job finish.
+The sources end their data and then send the savepoint's barrier. The savepoint completes with a record in the
+log. The sinks commit the output up to the savepoint, the subtasks finish, and so does the job.
 
 No output is lost or repeated. A source sends nothing after the barrier, so the savepoint covers everything
-that the job has done. If the savepoint fails, the sources have ended too early, so the attempt fails and the
+that the job has done. If the savepoint fails, the sources have already stopped. So the attempt fails, and the
 next one starts from the last checkpoint. After a later failure, an attempt that starts from the savepoint
 commits the output before it and ends (`Suspended`).
 
@@ -19,9 +19,9 @@ holds the parallelism, so a later JobMaster deploys the same. Records that were 
 read again. Nothing has failed, so the restart strategy does not count it.
 
 The checkpoint follows the job's settings, so back pressure does not hold up the rescale of an unaligned job.
-It is aligned only if a rebalance becomes forward again, which has no place for in-flight data. If the
-checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job restarts at the old
-parallelism.
+Such a job takes an aligned one only if a rebalance becomes a forward exchange again, which has no place for
+in-flight data. If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job
+restarts at the old parallelism.
 """
 
 from __future__ import annotations

@@ -179,11 +179,11 @@ class ArrowPlan(RowPlan):
 
         super().__init__(len(header))
         places = {name: at for at, name in reversed(list(enumerate(header)))}
-        #: Wanted columns and their indices. Arrow gets the indices as names, because two may have one name.
+        #: Wanted columns and their indices. Arrow gets the indices as names, because names may repeat.
         self._columns = [(places[field.name], field) for field in schema]
         self._nulls = [text for text in dialect.null_values if text]
         has_bytes = any(has_leaf(kind, is_bytes) for kind in schema.types)
-        #: Whether Arrow checks that all fields are text. It skips columns of bytes and unwanted ones.
+        #: Whether Arrow checks all fields for valid UTF-8. It skips columns of bytes and unwanted columns.
         self._checks_text = len(schema) == len(header) and not has_bytes
         self._schema = schema
         self._inferred = inferred
@@ -194,7 +194,7 @@ class ArrowPlan(RowPlan):
         self._options = self._convert_options()
 
     def parse(self, data: bytes) -> pa.RecordBatch | None:
-        """The rows of a block; `None` if Arrow does not read all of them."""
+        """Return the rows of a block; `None` if Arrow can't read all of them."""
         if self._parse_options is None:
             self._parse_options = self._dialect.arrow_options()
         try:

@@ -15,11 +15,11 @@ excludes a row group whose minimum and maximum are 3, even when it holds NaN. So
 column of the expression determines whether NaN in this column can make the expression true. A row group is
 skipped if Arrow excludes it by the statistics, and NaN in none of these columns can make the expression true.
 
-0.0 and -0.0 are one value for statistics, and two for `is_in`. In a column of only zeros, Arrow takes all of
-them for -0.0. An expression with `is_in` reads such a row group if either zero can make it true.
+Statistics do not distinguish 0.0 and -0.0, but `is_in` does. Arrow takes a column of only zeros for -0.0. So
+with `is_in` such a row group is read if either zero can make the expression true.
 
 The decision is made when a row group is opened, not when the splits are listed. A job that starts from a
-savepoint may have another filter, which excludes other row groups.
+savepoint may have another filter than before, and so need other row groups.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def columns_to_read(
         if looked_at is None:
             return columns
         used.update(looked_at)
-    # A step that reads a missing or duplicate column raises an error that names the existing ones.
+    # Keep all: a step that reads a missing or duplicate column raises an error that names the existing ones.
     if not used or any(there.count(name) != 1 or schema.names.count(name) != 1 for name in used):
         return columns
     return tuple(name for name in there if name in used)
@@ -93,7 +93,7 @@ def may_match(handle: InputFile, row_group: int, schema: pa.Schema, wanted: pc.E
     try:
         if fragment.split_by_row_group(wanted):
             return True
-    except pa.ArrowInvalid:  # a bound of the statistics does not fit a type of the expression; a value may
+    except pa.ArrowInvalid:  # a bound of the statistics does not fit the expression's type; values may fit
         return True
     if not any(lookup in str(wanted) for lookup in ("is_in(", "index_in(")):
         return False
@@ -141,7 +141,7 @@ def _is_satisfiable(wanted: pc.Expression, guarantee: pc.Expression, schema: pa.
 #: Rows decoded at once for a source of rows.
 DECODED_ROWS: Final = 16 * 1024
 
-#: Approximate maximum of bytes decoded at once, for large rows.
+#: Approximate maximum of bytes decoded at once for a source of Arrow batches.
 DECODED_BYTES: Final = 16 * 1024 * 1024
 
 #: Footers read in parallel when a job starts.
@@ -154,7 +154,7 @@ class ParquetFormat:
 
     Attributes:
         columns: Names of the wanted columns, `None` for all.
-        wanted: A `pyarrow.compute` expression of the columns that are read; other rows are left out.
+        wanted: A `pyarrow.compute` expression of the columns that are read; rows without a match are dropped.
         needed: Columns that later steps need; the rest may be left out.
         path_columns: Columns encoded in the path, which a file may lack.
     """
@@ -352,7 +352,7 @@ def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schem
 
 
 def _outer_names(columns: Iterable[str], there: Container[str]) -> list[str]:
-    """The columns, with the struct's name in the place of its members."""
+    """Return the columns; struct members are replaced by the struct's name."""
     return list(dict.fromkeys(name if name in there else name.split(".", 1)[0] for name in columns))
 
 

@@ -14,7 +14,7 @@ The production code of senders handles the answer.
 
 Every frame that a simulated job sends is checked against the invariants of the data plane. Sequence numbers
 have no gaps. Nothing follows the end of a channel. A channel never has more elements outstanding than it has
-credits. An aligned barrier ends its frame, and barrier ids only grow.
+credits. An aligned barrier ends its frame, and ids of aligned barriers only grow.
 """
 
 from __future__ import annotations
