@@ -110,7 +110,7 @@ class BufferReader:
         self._ask()
 
     def snapshot(self) -> BufferSplit:
-        """The position with the row counts by partition, which are too many to copy at every batch."""
+        """Return the position with the row counts by partition, which are too many to copy at every batch."""
         return replace(self.position, rows=dict(self._rows))
 
     def confirm(self, position: BufferSplit) -> None:
@@ -128,7 +128,7 @@ class BufferReader:
             self._report = None
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
-        """The next rows, at most `max_rows`; `None` if none has arrived."""
+        """Return at most `max_rows` rows; `None` if none have arrived."""
         if not self._batches and not self._open_frame():
             return None
         batch = self._batches.popleft()
@@ -149,7 +149,7 @@ class BufferReader:
         self.position = replace(old, frame=frame, row=row, epoch=epoch, is_whole=is_whole)
 
     def _open_frame(self) -> bool:
-        """Decode the next frame; false when none has arrived."""
+        """Decode the next frame; return false if none has arrived."""
         if not self._frames:
             self._take_answer()
         if not self._frames:

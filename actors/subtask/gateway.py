@@ -68,7 +68,7 @@ FirstArgument: TypeAlias = list[bytes] | list[int]
 
 
 def arguments_of(elements: list[bytes]) -> list[FirstArgument | bytes]:
-    """A frame's elements; or their sizes, then their bytes in pieces.
+    """Return a frame's elements, or their sizes followed by their bytes in pieces.
 
     Example:
         >>> sizes, *pieces = arguments_of([b"x" * 100_000, b"y"])

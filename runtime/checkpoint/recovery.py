@@ -94,7 +94,7 @@ def load_latest(
     open_location: StorageOpener | None = None,
     known_damage: Mapping[int, str] = MappingProxyType({}),
 ) -> LoadedCheckpoint | None:
-    """The checkpoint that a job restarts from, `None` without one; blocks.
+    """Return the checkpoint that a job restarts from, `None` without one; blocks.
 
     Reads the metadata, and checks that all files exist. Their contents are checked when they are read.
 
@@ -105,7 +105,7 @@ def load_latest(
         known_damage: Damage that earlier restores have found, by checkpoint id.
 
     Raises:
-        CorruptSnapshotError: The newest checkpoint is damaged without `allow_older`, or all are damaged.
+        CorruptSnapshotError: The newest checkpoint is damaged and no older one is allowed, or all are.
     """
     damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]] = []
     for record in reversed(view.completed):
@@ -286,7 +286,7 @@ def _has_metadata(place: SnapshotStorage) -> bool:
 
 
 def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedSnapshot:
-    """The newest snapshot of a job; tries again if the running job deletes it meanwhile."""
+    """Return the newest snapshot of a job; tries again if the running job deletes it meanwhile."""
     newest = _newest_record(root, job, open_location)
     while True:
         try:

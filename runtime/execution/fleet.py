@@ -278,7 +278,7 @@ class Fleet:
         self._processes.take(member.process, member.role, placement.replies.reply(subtask))
 
     def _try(self, placement: Placement, subtask: SubtaskId, spec: ProcessSpec, warm: ProcessId) -> None:
-        """Let a warm process take the role; start another one when it does not."""
+        """Let a warm process take the role; start another one if it does not."""
         chosen, reply = placement.chosen, placement.replies.reply(subtask)
         member = chosen[subtask] = self._new_member(subtask, spec, warm)
 
@@ -303,7 +303,7 @@ class Fleet:
     def _placed(
         self, chosen: dict[SubtaskId, Member], answers: Mapping[SubtaskId, Place | Stale | CallFailure]
     ) -> str | None:
-        """Keep processes that have taken their roles and end the others; return an error text, or `None`."""
+        """Keep the processes that have taken their roles and end the others; return the problems."""
         late: list[SubtaskId] = []
         problems: list[str] = []
         for subtask, member in chosen.items():

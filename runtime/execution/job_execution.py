@@ -52,7 +52,7 @@ from penstock.runtime.task.descriptor import (
 
 #: Receives whether a message arrived.
 OnAnswer: TypeAlias = Callable[[bool], None]
-#: Sends one message of an attempt; answers later, never before it returns.
+#: Sends one message of an attempt; the callback runs later, never before this call returns.
 SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl, OnAnswer], None]
 
 
@@ -73,7 +73,7 @@ class ControlLanes:
         message: SubtaskControl,
         on_answer: OnAnswer | None = None,
     ) -> None:
-        """Send a message when all earlier ones are answered; `on_answer` gets whether it arrived."""
+        """Send a message when all earlier ones are answered; `on_answer` receives true if it arrived."""
         lane = self._waiting.setdefault(subtask, deque())
         lane.append((attempt, message, on_answer))
         if len(lane) == 1:

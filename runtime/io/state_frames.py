@@ -63,7 +63,7 @@ _GROUP: Final = "key_group"
 
 
 def table_of_blocks(blocks: Iterable[ColumnBlock]) -> pa.Table:
-    """A table of all blocks of a state; without blocks its only column is `key_group`."""
+    """Return a table of all blocks of a state; without blocks its only column is `key_group`."""
     tables: list[pa.Table] = []
     names: tuple[str, ...] = ()
     keys: dict[str, TypedColumns] = {}

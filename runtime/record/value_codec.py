@@ -298,7 +298,7 @@ class ValueCodec:
 
     @contextmanager
     def for_another_thread(self) -> Iterator[ValueCodec]:
-        """A codec with the same settings, to be used until the end of the `with`.
+        """Lend a codec with the same settings until the end of the `with`.
 
         One codec serves one thread: its packer has a buffer of its own. Codecs are large, and only the cycle
         collector would free them. So they are reused.

@@ -210,7 +210,7 @@ class RequestedCheckpoints:
             self.remove(checkpoint_id)
 
     def due(self) -> CheckpointBarrier | None:
-        """The oldest request whose checkpoint can be taken now; `remove` it when it is taken."""
+        """Return the oldest request whose checkpoint can be taken now; `remove` it afterwards."""
         for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
             self._waiting.remove(barrier)
         self._clear_past_mark()
@@ -239,7 +239,7 @@ class RequestedCheckpoints:
         return self._source is not None and self._source.is_externally_induced and self._end.is_running
 
     def _marked(self) -> CheckpointBarrier | None:
-        """The request whose mark the reader has met."""
+        """Return the request whose mark the reader has met."""
         source = self._source
         assert source is not None, "only a source has marks"
         mark = source.mark

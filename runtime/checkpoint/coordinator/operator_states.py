@@ -229,7 +229,7 @@ class _Copier:
         self._copies: dict[str, FileHandle] = {}
 
     def of(self, operator_id: str, subtask: int) -> Callable[[StateHandle], StateHandle]:
-        """A function that replaces a handle of one subtask by a copy if necessary."""
+        """Return a function that replaces a handle of one subtask by a copy if necessary."""
         numbers = count()
 
         def copied(handle: StateHandle) -> StateHandle:

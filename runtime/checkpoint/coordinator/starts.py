@@ -235,7 +235,7 @@ class CheckpointStarts:
             self.start(request)
 
     def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
-        """The plan of a checkpoint; `None` if the request was refused."""
+        """Return the plan of a checkpoint; `None` if the request was refused."""
         if self._parts.served.number is None:
             refusal = self._parts.served.refusal
         elif request.periodic and not self._parts.requests.is_periodic:
@@ -277,16 +277,16 @@ class CheckpointStarts:
         self.ended(request)
 
     def _plan_after_place(self, request: CheckpointRequest, attempt: int) -> CheckpointPlan | None:
-        """The plan after the location was prepared; `None` if the start has ended, or begins again."""
+        """Return the plan once the location is prepared; `None` if the start has ended, or begins again."""
         if request is not self._parts.requests.starting:
             return None
         if self._parts.served.number is not None and self._parts.served.number != attempt:
-            self.start(request)  # a region has restarted meanwhile, so the location is another one
+            self.start(request)  # a region has restarted meanwhile, so the location differs
             return None
         return self._plan(request)
 
     def without_place(self, kind: SnapshotKind, cause: str) -> CheckpointFailed:
-        """The refusal of a request without a location, which is also added to the history."""
+        """Return the refusal of a request without a location, and add it to the history."""
         reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its place can't be written: {cause}"
         if self._parts.served.number is not None:
             next_id, now = self._parts.served.next_id, self._parts.clock.now()

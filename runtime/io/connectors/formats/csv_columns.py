@@ -47,7 +47,7 @@ class WantedColumns(NamedTuple):
     def of_header(
         path: str, header: Sequence[str], wanted: Sequence[str] | None, typed: Iterable[str]
     ) -> WantedColumns:
-        """The wanted columns of a file with a header; `typed` are those with a declared type.
+        """Return the wanted columns of a file with a header; `typed` are those with a declared type.
 
         Raises:
             UnreadableInputError: A wanted or typed column is missing from the header, or occurs twice.
@@ -113,7 +113,7 @@ class RowPlan(ABC):
 
     @abstractmethod
     def _reason(self, row: Sequence[str], error: Exception) -> tuple[str, Exception]:
-        """The field of a row that can't be converted, and its error."""
+        """Describe the field of a row that can't be converted, and return its error, too."""
 
 
 class ColumnPlan(RowPlan):
@@ -253,7 +253,7 @@ class ArrowPlan(RowPlan):
         return self._csv.read_csv(pa.BufferReader(data), read, parse_options, options).combine_chunks()
 
     def _refuse_hexadecimal(self, data: bytes, parse_options: Any) -> None:
-        """Refuse `0x10`, which Arrow reads as 16, but other readers and Python's `int` refuse."""
+        """Refuse `0x10`: Arrow reads it as 16, but Python's `int` and other readers refuse it."""
         import pyarrow.compute as pc  # late: sources of other formats don't need it
 
         places = [str(place) for place, field in self._columns if pa.types.is_integer(field.type)]
