@@ -195,8 +195,7 @@ _CAUSED_HERE: Final = frozenset(
 class MasterLink:
     """The `SubtaskGateway` of one attempt.
 
-    Any thread may call `report` and `close`; the task thread calls the rest. It sends frames; the event loop
-    sends reports.
+    Any thread may call `report` and `close`; the task thread calls the rest. Only reports use the event loop.
 
     Attributes:
         channels: The channels, set before the first step.
