@@ -186,7 +186,7 @@ class JobLifecycle:
             self._watch.look(then)
 
     def job_ended(self) -> None:
-        """Handle the end of the job; the scheduler itself may call this."""
+        """Called when the scheduler has ended the job; possibly by the scheduler itself."""
         self._timers.call_later(0.0, self._end)
 
     # -- the start ------------------------------------------------------------------------------------------

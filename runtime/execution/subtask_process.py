@@ -86,7 +86,7 @@ class AttemptEvents(Protocol):
     """Callbacks of an attempt, in the process's only thread."""
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
-        """Handle that the subtask has consumed all elements below this number."""
+        """Called when the subtask has consumed all elements below this number."""
         ...
 
     def ended(self, outcome: SubtaskOutcome) -> None:
@@ -116,7 +116,7 @@ class ProcessHost(Protocol[_Master_contra, _Peers_contra]):
         ...
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:
-        """Handle that a role was taken; `is_prepared` if the job's code is already loaded."""
+        """Called when a role was taken; `is_prepared` if the job's code is already loaded."""
         ...
 
     def role_given_back(self) -> None:
