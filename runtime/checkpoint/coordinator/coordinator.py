@@ -119,9 +119,7 @@ class CheckpointCoordinator:
     ) -> None:
         self._config = config
         self._planner = planner
-        self._gateway = gateway
         self._files = files
-        self._clock = clock
         self._timers = timers
         self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
         self._hooks = hooks or MasterHooks()
