@@ -1,7 +1,7 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
-A block is an Arrow IPC stream of some megabytes. A checkpoint stages the blocks written so far with an actor,
-the holder. When the checkpoint completes, the holder commits them. All calls are idempotent. So a reader
+A block is an Arrow IPC stream of some megabytes. Subtasks send their blocks to an actor, the holder, before
+a checkpoint. When the checkpoint completes, the holder commits them. All calls are idempotent. So a reader
 finds every row once, as in the files of a `FileSink`, without a file system.
 
 Ray keeps an object as long as its owner lives. The holder puts all blocks, because subtasks may die, and the
@@ -298,7 +298,7 @@ def _blocks_lost() -> LostOutputError:
     )
 
 
-#: Results that a job writes or a DataFrame reads, by name; a holder ends with its entry.
+#: Results that a job writes or a DataFrame reads, by name; an entry keeps the handle of its holder.
 _in_use: Final[dict[str, BlockResults]] = {}
 
 
@@ -334,11 +334,11 @@ class BlockResults(metaclass=NearestNames):
         return BlockWriter(self._found(), self._schema, context, self.schema)
 
     def take_schema(self, arrow_schema: pa.Schema | None) -> None:
-        """Add the schema of a stream of the sink, which is used only if there are no rows."""
+        """Add the schema of one of the sink's streams; it is used only if there are no rows."""
         self._known.append(None if arrow_schema is None else readable_schema(arrow_schema))
 
     def blocks(self) -> dict[int, Block]:
-        """The committed blocks of the newest job, by their numbers at the holder."""
+        """The committed blocks by number: of this object's sink, or of the newest job."""
         try:
             found: dict[int, Block] = ask_holder(self._found().blocks, *self._sink or ())
         except ray.exceptions.RayActorError as error:

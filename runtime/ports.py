@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Wall-clock seconds since the epoch; for people and for event time."""
+        """Wall-clock seconds since the epoch; for display and for processing time."""
         ...
 
     def monotonic(self) -> float:
@@ -111,7 +111,7 @@ class Disk(Protocol):
     def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes: ...
 
     def make_folder(self, path: str) -> None:
-        """Make one folder, the root with its parents; raises `FileExistsError` when the name is taken."""
+        """Make a folder, and the root with its parents; raises `FileExistsError` when the name is taken."""
         ...
 
     def remove_folder(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Sums of a job's report: work of its vertices, fill of its edges, and its bottleneck.
+"""Summaries of a job's report: work of its vertices, fill of its edges, and its bottleneck.
 
 A vertex is as slow as its slowest subtask, so shares of time have an average and a maximum. Sums of rates
 leave out subtasks whose rates are not known yet.
@@ -6,7 +6,7 @@ leave out subtasks whose rates are not known yet.
 **The bottleneck.** A subtask that can't keep up is busy nearly all of the time. Its senders run out of
 credits and are back-pressured, and so are their senders, up to the sources. A back-pressured vertex is not
 the cause, because it waits. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has
-a back-pressured vertex in front of it. A vertex that is busy nearly all of the time limits the job as well,
+a back-pressured vertex upstream. A vertex that is busy nearly all of the time limits the job as well,
 although no subtask waits for it: a source, for example. Among several, the busiest is the bottleneck.
 """
 
@@ -98,7 +98,7 @@ class Bottleneck:
 
     Attributes:
         busy: Share of the time in which its busiest subtask is at work.
-        waiting: Vertices in front of it that are back-pressured, the nearest first.
+        waiting: Back-pressured vertices upstream of it, the nearest first.
 
     Example:
         >>> str(Bottleneck("enrich", 0.984, ("parse", "lines")))

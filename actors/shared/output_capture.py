@@ -83,7 +83,7 @@ def job_of_log_file(name: str) -> str | None:
 
 
 _PREFIX: Final = "log-key:"
-#: Bytes of a key, and of a signature in front of each line.
+#: Bytes of a key, and of a line's signature, which is written in hex before the text.
 _KEY: Final = 16
 
 _SIGNATURE: Final = 8
@@ -217,7 +217,7 @@ def own_file(path: str, flags: int) -> int:
 
 
 class _Formatter(logging.Formatter):
-    """Removes secrets from Penstock's log lines: their tracebacks contain URLs that could not be opened."""
+    """Removes secrets from Penstock's own log lines, such as a URL in the traceback of a library."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

@@ -62,7 +62,7 @@ def _subtask(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Minimum share of time with a full output at level `low`, and at level `high`.
+#: Minimum share of time without credit at the levels `low` and `high` of back pressure.
 _LOW: Final = 0.1
 
 _HIGH: Final = 0.5
@@ -236,7 +236,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
         for operator, counted in subtask.statistics.operators.items():
             yield from _plain(f"{operator}.", {**to_plain(counted), **counted.extra})
             for name, gauge in counted.gauges.items():
-                yield f"{operator}.{name}", gauge.total  # for one subtask, the number that was set
+                yield f"{operator}.{name}", gauge.total  # of one subtask: the value that the user set
             for name, histogram in counted.histograms.items():
                 yield from _distribution(f"{operator}.{name}", histogram)
     if subtask.rates is not None:

@@ -107,7 +107,7 @@ class Samples:
         return [*(sample for sample in self._coarse if sample.at < since), *self._fine]
 
 
-#: Seconds of samples that count, and the minimum span for a trend.
+#: Seconds of samples that a trend uses, their minimum span in seconds, and their minimum number.
 _WINDOW: Final = 60.0
 
 _LEAST: Final = 10.0

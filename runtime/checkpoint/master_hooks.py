@@ -5,7 +5,7 @@ may return a state, which is written into the checkpoint's metadata. Hooks serve
 their data at the checkpoint. An *externally induced* source waits for a mark in its data, and its hook asks
 the system to write that mark.
 
-A restore returns every hook its state. State without a hook would be lost silently. So such a restore is
+A restore gives every hook its state back. State without a hook would be lost silently. So such a restore is
 refused, before any hook is called, unless the user allowed it.
 
 All methods of a hook are called in the coordinator's thread and must not block. `trigger_checkpoint` may

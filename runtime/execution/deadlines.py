@@ -1,13 +1,13 @@
 """Time limits for unanswered calls (`RetryDeadline`), and for a silent JobMaster (`Lease`).
 
-The cluster reports a process that does not answer as dead or as unreachable. Death is final, unless the
+The cluster reports a silent process either as dead or as unreachable. Death is final, unless the
 process is restarted under the same name. A process is usually unreachable because a connection broke. Then it
 is unknown whether the process lives, or whether it has executed the call. So only idempotent calls may be
 repeated.
 
 An absence begins with the first call that fails, and ends with a call that reaches its receiver. The pauses
 between calls grow, so that a returning receiver does not get the calls of all callers at once. All retries
-follow this class, in blocking threads, event loops and polls.
+use `RetryDeadline`, in blocking threads, event loops and polls.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Pauses:
         return min(pause, self.longest)
 
 
-#: Pauses between two calls of an actor.
+#: Pauses between two calls to an actor.
 BETWEEN_CALLS: Final = Pauses(first=0.1, factor=2.0, longest=0.5)
 
 
 class RetryDeadline:
-    """Follows the failed calls of one receiver.
+    """Tracks the failed calls to one receiver.
 
     Args:
         present_after: Seconds; a call that lasted longer before it failed had reached its receiver.

@@ -1,12 +1,12 @@
 """`MasterRunner`: the decisions about a process of JobMasters, which runs one job after the other.
 
-The class is single-threaded and makes no call of a cluster. The actor on Ray and the simulation's JobMaster
-implement `MasterHost`. So the simulation tests the production code.
+The class is single-threaded and makes no calls to the cluster. The actor on Ray and the simulation's
+JobMaster implement `MasterHost`. So the simulation tests the production code.
 
 - A process runs one job at a time. When a job has ended well, the process may wait for another one.
 - A process that dies is restarted by the cluster, and continues the job that it had.
-- A fenced process must not leave for good, because the cluster may soon end the process that fenced it. So
-  it dies, and the cluster restarts it, unless another process is registered for the job.
+- A fenced process leaves if another process is registered for the job. Else it dies and is restarted,
+  because the cluster may soon end the process that fenced it.
 - A program may take back a job that it has given to a process. Only a process that has accepted a job runs
   it, so no two processes run one job.
 """
@@ -25,7 +25,7 @@ FAREWELL: Final = 5.0
 WARM: Final = 60.0
 #: Seconds that a process waits for the cluster when clients wait for the process.
 NOTING: Final = 10.0
-#: Seconds that a process that takes a job, or leaves, waits for the cluster.
+#: Seconds to wait for the cluster while the process takes a job or leaves.
 LAST_NOTES: Final = 60.0
 #: Maximum number of waiting JobMaster processes in a cluster.
 _MOST_WARM: Final = 16
@@ -46,7 +46,7 @@ _Job_contra = TypeVar("_Job_contra", contravariant=True)
 
 
 class MasterHost(Protocol[_Job_contra, RunT]):
-    """The machine and the cluster of a `MasterRunner`, given by its shell.
+    """The machine and the cluster of a `MasterRunner`; the actor and the simulation implement it.
 
     The cluster answers later. The answer `None` means that the cluster did not respond.
     """
@@ -86,7 +86,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def residue(self) -> str | None:
-        """Return a leftover of a job that prevents another job here; `None` without one."""
+        """Return a leftover of an earlier job that forbids another job here; `None` without one."""
         ...
 
     def note(self, what: str) -> None: ...
@@ -96,7 +96,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def die(self, why: str) -> None:
-        """End the process at once; the cluster restarts it, unless it has done so already."""
+        """End the process at once; the cluster restarts it, but only once."""
         ...
 
 
@@ -120,7 +120,7 @@ class MasterRunner(Generic[JobT, RunT]):
         self.current: RunT | None = None
 
     def begin(self, job: JobT | None) -> None:
-        """Run the first job; a restarted process without a job leaves."""
+        """Run a job; with `None`, a restarted process that had no job leaves."""
         if job is None:
             self._leave()
             return

@@ -3,7 +3,7 @@
 Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and rest, the rest. In
 a *sized* file the rest begins with 4 bytes of length and 4 bytes of its complement. So a file that a power
 cut has truncated differs from a damaged one: no flipped bits make a complete file look truncated. The body is
-plain msgpack without extension types and pickle, so every version can name a file that it can't read.
+plain msgpack without extension types or pickle. A file of a newer version is known by its header.
 
 A file with a valid checksum may still hold any value, if it was changed on purpose. So `whole`, `seconds`,
 `text`, `binary`, `items` and `mapping` return their argument, or raise a `TypeError` or `ValueError`.
@@ -28,7 +28,7 @@ _HEADER: Final = struct.Struct(">8sH16s")
 _LENGTH: Final = struct.Struct(">II")
 
 _ALL_ONES: Final = 0xFFFFFFFF
-#: Maximum nesting of lists and maps; each level takes stack of the code that walks through them.
+#: Maximum nesting of lists and maps; each level needs stack in the code that walks through them.
 _MOST_LEVELS: Final = 100
 
 

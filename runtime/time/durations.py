@@ -1,7 +1,7 @@
 """Durations and moments given by users, and their conversion to the runtime's units.
 
-Users write every duration as a `timedelta` or in seconds. The runtime waits in seconds, and has event time in
-whole microseconds.
+Users write every duration as a `timedelta` or in seconds. The runtime waits in seconds, and represents event
+time in whole microseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FARTHEST: Final = 1 << 62
 
 
 def micros_of(moment: object) -> int:
-    """Convert a moment to microseconds since the epoch; an `int` is taken as such microseconds.
+    """Convert a moment to microseconds since the epoch; an `int` is already in this unit.
 
     A `datetime` without a time zone is refused, because machines may be in different zones.
 

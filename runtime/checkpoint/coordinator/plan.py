@@ -2,8 +2,8 @@
 
 The coordinator triggers the sources, and every running subtask acknowledges and is notified. A subtask whose
 senders have all finished gets no barrier. So every subtask that has reported the end of its data is
-triggered, at once or when it reports the end. It begins the checkpoint when it has consumed the ends of all
-its channels without a barrier.
+triggered, at once or when it reports the end. It begins the checkpoint, without a barrier, when it has
+consumed the ends of all its channels.
 
 A subtask that had finished in the restored checkpoint only sends its ends and leaves. No checkpoint is taken
 until then, because a receiver that begins a checkpoint without a barrier must have all its input.
