@@ -79,12 +79,12 @@ class DiskFolder(Protocol):
     def sync(self) -> None: ...
 
     def is_still_there(self) -> bool:
-        """Return whether its path still leads to this folder."""
+        """Return whether the folder's path still leads to this open folder."""
         ...
 
 
 class Disk(Protocol):
-    """A file system below one folder. Paths are relative to it and use `/`; the empty one is that folder.
+    """A file system below one folder. Paths are relative to it and use `/`; the empty path is that folder.
 
     Nothing is durable before it is synced: neither the content of a file nor a name in a folder. Calls block,
     may come from several threads, and raise the subclasses of `OSError` that the operating system's calls do.
@@ -111,7 +111,7 @@ class Disk(Protocol):
     def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes: ...
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, and the root with its parents; raises `FileExistsError` when the name is taken."""
+        """Make one folder, or the root with its parents; raises `FileExistsError` when the name is taken."""
         ...
 
     def remove_folder(self, path: str) -> None:

@@ -1,7 +1,7 @@
 """`redacted`: a text without the secrets that are recognised by their form.
 
 Errors, settings and reports go to logs, pages, metrics and tickets. Secrets are removed where a text is made,
-so that no output has to.
+so that no output has to remove them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HIDDEN: Final = "***"
 _CHUNK: Final = re.compile(r"""(?:[^\s"']|'(?=\w))+""")
 _SCHEME: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 _NO_USER: Final = re.compile(r"[/\['\"]")
-#: A port, or the next of several URLs.
+#: A port, or the next of several URLs: neither is a password.
 _NO_PASSWORD: Final = re.compile(r"\d{1,5}(?:[/?#]|$)|(?<=[,;|]http:)//|(?<=[,;|]https:)//")
 _END_OF_AUTHORITY: Final = re.compile(r"[/?#]|$")
 #: Schemes in which a user alone is a token; in others it is a name (`abfss://container@account`).
@@ -84,7 +84,7 @@ _PRIVATE_KEY: Final = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(
 
 
 def redacted(text: str) -> str:
-    """The text with `***` for each secret. The work is linear in its length.
+    """Return the text with `***` for each secret, in time linear in its length.
 
     Example:
         >>> redacted("s3://me:word@host/path has no answer, password='a b'")

@@ -8,7 +8,7 @@ of all data on its exchanges, and takes its part by key group, or by number on a
 (`penstock.runtime.task.channel_restore`). The model is Flink's rescaling of unaligned checkpoints
 (FLINK-19801).
 
-`state_changes` predicts, by name, the effect of the subtasks' rules in `runtime/state/known_states.py` and
+`state_changes` predicts, for each state, the effect of the rules in `runtime/state/known_states.py` and
 `runtime/operators/operator_state.py`. States that are first requested at run time are not known yet.
 
 Finished subtasks (FLIP-147). A subtask that has processed the end of its data acknowledges checkpoints as

@@ -3,8 +3,8 @@
 A source has no input, so it is no `Operator`. The subtask polls it and passes its records to the chain.
 
 `RequestedSplits` is the reader of a source whose splits come from its coordinator. It reads an assignment
-with the source's own reader, and requests more splits at its end. Splits that arrive meanwhile wait; every
-snapshot has them behind the splits that are being read.
+with the source's own reader, and requests more splits when the assignment ends. Splits that arrive meanwhile
+wait; every snapshot lists them after the splits that are being read.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RequestedSplits(Generic[T]):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The splits of the assignment that is being read; their names include its number."""
+        """Splits of the current assignment; their names include the assignment's number."""
         has_waiting = bool(self._waiting)
         reading: tuple[tuple[int, Hashable], ...] = ()
         if self._reader is not None:
@@ -118,7 +118,7 @@ class RequestedSplits(Generic[T]):
             _run(reader, "close")
 
     def _begin(self) -> None:
-        """Make the reader of the waiting splits."""
+        """Create a reader for the waiting splits."""
         reader = self._reader = self._source.reader(self._context, list(self._waiting))
         self._waiting = []
         for kind in (FollowsCheckpoints, ExternallyInducedReader):
@@ -147,7 +147,7 @@ class RequestedSplits(Generic[T]):
 #: Name of the list state with the unfinished splits.
 SPLITS: Final = "splits"
 
-#: The code of the watermark strategy, for `SourceOperator.guarded`.
+#: Name of the watermark strategy's code in calls of `SourceOperator.guarded`.
 _STRATEGY: Final = "event time"
 
 
@@ -155,7 +155,7 @@ class SourceOperator:
     """Reads a source's splits in one subtask.
 
     Attributes:
-        mark: The checkpoint whose mark the reader has reached, until it is taken or aborted.
+        mark: The checkpoint whose mark the reader has reached, until the checkpoint is taken or aborted.
         change: Changes in event time by the last poll.
         isolates: Whether mutable records are copied, unless the reader makes new ones.
     """
@@ -253,9 +253,9 @@ class SourceOperator:
         return self._watermarks is not None and self._watermarks.holds_reader and not self._is_awaited
 
     def await_mark(self, *, is_awaited: bool) -> None:
-        """Set whether a checkpoint waits for its mark.
+        """Set whether a checkpoint waits for the reader to reach its mark.
 
-        The reader then reads up to the mark, even when it is ahead of its alignment group. Slower sources may
+        The reader then reads up to the mark, even when it is ahead of its alignment group: slower sources may
         wait for that checkpoint.
         """
         if is_awaited != self._is_awaited:

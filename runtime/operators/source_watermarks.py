@@ -5,7 +5,7 @@ would be late. So each split has a watermark, and the subtask's watermark is the
 `WatermarkOutputMultiplexer`).
 
 * A split counts from the moment that the reader has it. Before its first record it has no watermark and holds
-  the others up.
+  back the others.
 * A split that waits for its turn counts as well. Idleness does not apply to it.
 * An idle split does not count until its next record. If it is then behind the others, the subtask's watermark
   waits for it.
@@ -15,7 +15,7 @@ would be late. So each split has a watermark, and the subtask's watermark is the
   between channels.
 * A subtask without splits keeps its watermark. With idleness it becomes idle, because more splits may come.
 
-A reader that does not report its splits is followed as one split. Splits' watermarks are in no snapshot, as
+A reader that does not report its splits is treated as one split. Splits' watermarks are in no snapshot, as
 in Flink: the first batch of a restored split sets its watermark again.
 
 **`SourceAlignment`** keeps one source subtask from running far ahead of the others of its group. Where
@@ -31,12 +31,12 @@ Alignment never stops a source permanently:
 * The slowest of a group is within its own drift, so it reads. A paused subtask continues reporting.
 * A subtask that is idle or has ended reports that, and does not count any more. The JobMaster forgets the
   reports of failed subtasks. A subtask that has not reported yet does not count either.
-* A subtask without a watermark holds the others up, as it holds event time up, and is never paused itself.
+* A subtask without a watermark holds back the others, as it holds back event time. It is never paused itself.
   If it has nothing to read, idleness lets the others continue.
 * Barriers don't wait: a source takes barriers even while it is paused and does not poll.
 
-A pause is not part of a snapshot. A source may exceed its drift by the records between a report and its
-answer, or while another subtask is being restarted.
+A pause is not part of a snapshot. A source may exceed its drift by the records that it reads between a
+report and the answer, or while another subtask is being restarted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from penstock.runtime.user_location import function_location
 
 @dataclass(frozen=True, slots=True)
 class WatermarkReported:
-    """Progress of a source subtask; the answer is the limit up to which the subtask may read.
+    """Progress of a source subtask; the JobMaster answers with `WatermarksAligned`.
 
     Attributes:
         number: Counts the reports of this subtask and attempt from 1. Reports may overtake each other.
@@ -71,7 +71,7 @@ class WatermarkReported:
 
 @dataclass(frozen=True, slots=True)
 class WatermarksAligned:
-    """Limit up to which a source subtask may read; `None` as long as one of the group has no watermark."""
+    """Limit up to which a source subtask may read; `None` while a subtask of its group has no watermark."""
 
     number: int
     allowed: int | None
@@ -105,7 +105,7 @@ class SourceAlignment:
         return self._allowed is None or reached > self._allowed
 
     def tick(self, now: float, reached: int | None, *, counts: bool) -> None:
-        """Report if it is due; `now` is in seconds on the clock of `InputTime`."""
+        """Send a report if one is due; `now` is in seconds on the clock of `InputTime`."""
         if now >= self.due_at:
             self.due_at = now + self._interval
             self.report(reached, counts=counts)
@@ -134,7 +134,7 @@ _NONE: Final = SplitProgress(())
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """Changes in event time; `ACTIVE` belongs in front of a poll's records, `IDLE` behind the watermark."""
+    """Changes in event time; emit `ACTIVE` before a poll's records, and `IDLE` after the watermark."""
 
     watermark: Watermark | None = None
     status: StreamStatus | None = None

@@ -50,7 +50,7 @@ from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey, StateTable
 from penstock.runtime.time.durations import micros_of
 
-#: Number of stale heap items that never cause a rebuild.
+#: Up to this number, stale heap items never cause a rebuild.
 _LEAST_WASTE: Final = 1024
 
 
@@ -267,7 +267,7 @@ def _without_keys() -> PenstockError:
     return PenstockError("a timer belongs to a key: call key_by(function) in front of process")
 
 
-#: Tables of the timers; no state of a function can have these names.
+#: Names of the timers' tables; a function's state can't have these names.
 EVENT_TIMERS: Final = f"{RESERVED}event-time timers"
 PROCESSING_TIMERS: Final = f"{RESERVED}processing-time timers"
 

@@ -12,7 +12,7 @@ the type of a column. Here each value has a type of its own. Columns are then ma
     Decimal                          decimal128 of its scale
     list, dict with texts as names   list, struct
 
-**A column** (`arrow_type_of`) is examined as a whole, level by level; `arrow_values.py` has the types. All
+**A column** (`arrow_type_of`) is examined as a whole, level by level; `arrow_values.py` lists the types. All
 lists of a column form one column of their elements. Dicts with the same names form one column for each name.
 Several processes may examine parts of a column, and then unify the types that they find.
 """
@@ -325,7 +325,7 @@ def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
     whole = scale = 0
     for value in values:
         _, digits, exponent = value.as_tuple()
-        if not isinstance(exponent, int):  # infinite, or no number
+        if not isinstance(exponent, int):  # infinity or NaN
             _refuse(name, f"it holds {_shown(value)}")
         scale = max(scale, -exponent)
         whole = max(whole, len(digits) + exponent if value else 0)
@@ -383,7 +383,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def has_leaf(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type, or one inside of it, matches."""
+    """Return whether a type, or a type nested in it, matches."""
     if kinds.is_dictionary(kind):
         kind = kind.value_type
     return matches(kind) or any(has_leaf(kind.field(at).type, matches) for at in range(kind.num_fields))

@@ -14,7 +14,7 @@ Arrow has one type a column, Python one a value. So a column needs values of one
     dict (any other)                             map
     dataclass, named tuple                       struct; read as a dict
 
-The way back depends on the Arrow type alone, so it is the same for columns of Spark, pandas or a file.
+The conversion back depends on the Arrow type alone, so it is the same for columns of Spark, pandas or a file.
 
 **A column of a given type.** `pa.array` turns `10.9` into 10 in a column of integers, and reads the integer 5
 as 5 microseconds. It drops fields that a struct lacks. It drops the time of a `datetime` in a column of
@@ -67,7 +67,7 @@ _TAKEN: Final = (
     (kinds.is_duration, (timedelta, np.timedelta64)),
     (kinds.is_time, (time,)),
 )
-#: Subclasses that are no values of their base: `True` is an `int`, a `datetime` is a `date`.
+#: Subclasses that a column of their base refuses: `True` is an `int`, a `datetime` is a `date`.
 _NOT_TAKEN: Final = ((int, bool), (date, datetime), (np.integer, np.timedelta64))
 #: Microseconds of the coarser units.
 _UNITS: Final = {"s": 1_000_000, "ms": 1_000}
@@ -210,7 +210,7 @@ def _keeps_time(value: Any, kind: pa.DataType) -> bool:
         return False
     below: int = getattr(value, "nanoseconds" if is_span else "nanosecond", 0)
     if below:
-        return False  # pandas has them, and Arrow takes its times for those of Python
+        return False  # only pandas' times have them, and Arrow reads these as Python's
     rest: int = getattr(value, "microseconds" if is_span else "microsecond", 0)
     return kind.unit not in _UNITS or not rest % _UNITS[kind.unit]
 

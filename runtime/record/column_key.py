@@ -16,7 +16,7 @@ canonical form of a value:
 
 A NaN decoded from a snapshot is a new object. `one_nan` replaces it by `NAN`.
 
-**Columns of keys** in canonical form. Types that encode the same values in another way become the plain one:
+**Columns of keys** in canonical form. Types that encode the same values in another way become the plain type:
 dictionaries, run ends, views, large texts, extension types. Times become microseconds, as Python's are. NaN
 becomes one bit pattern and -0.0 becomes 0.0. The results are numbers, text, bytes, decimals, dates and times,
 each with a validity bitmap.
@@ -41,7 +41,7 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError
 
-#: Narrower decimals are widened.
+#: Bits of a decimal in canonical form; narrower decimals are widened.
 _DECIMAL_BITS: Final = 128
 
 _ADVICE: Final = "use a tuple of its parts with a key function, or make a column of plain values before"
@@ -144,7 +144,7 @@ def _one_width(kind: pa.DataType) -> pa.DataType:
     return pa.date32() if kinds.is_date64(kind) else kind
 
 
-#: The NaN that is a key.
+#: The only NaN object that is used as a key.
 NAN: Final = float("nan")
 
 
@@ -207,7 +207,7 @@ class ColumnKey:
         )
 
 
-#: The column of `NoKey` in state.
+#: Name of `NoKey`'s column in state.
 ALL_RECORDS: Final = ":all"
 
 

@@ -6,8 +6,8 @@ decoding. A buffer's payload is not read. Numbers are little endian.
 
 **Batches** become buffers. A payload begins with one byte: the version of the format in the upper half, the
 kind of batch in the lower. The value codec encodes rows as one list, and transposes tuples, dicts and
-records. Their timestamps stand before them as raw 64-bit integers. Columns of numbers are plain msgpack. That
-takes a few nanoseconds a value more than raw bytes. Small integers are faster and smaller.
+records. Their timestamps stand before them as raw 64-bit integers. Columns of numbers are plain msgpack. It
+takes a few nanoseconds a value more than raw bytes, but is faster and smaller for small integers.
 
 An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload. The
 timestamps of an Arrow batch stand before it as raw 64-bit integers, and are read as a view, too.
@@ -44,7 +44,7 @@ from penstock.runtime.trust.data import check_types, read_batch
 
 
 class ElementKind(IntEnum):
-    """The first byte of an encoded element; the numbers are the format and are never changed."""
+    """The first byte of an encoded element; the numbers are part of the format and never change."""
 
     BUFFER = 1
     WATERMARK = 2
@@ -64,7 +64,7 @@ _NUMBER: Final = struct.Struct("<Bq")
 _CHOICE: Final = struct.Struct("<BB")
 
 _STOP: Final = struct.Struct("<BBq")  # kind, drain, id of the savepoint
-# kind, id, timestamp, why, unaligned, has timeout, timeout, confirmed, drain, bytes of location that follow
+# kind, id, timestamp, snapshot, unaligned, has timeout, timeout, confirmed, drain, bytes of location
 _BARRIER: Final = struct.Struct("<BqdBBBdqBH")
 
 _STATUSES: Final = (StreamStatus.ACTIVE, StreamStatus.IDLE)

@@ -186,7 +186,7 @@ class Watermark:
 
 
 class StreamStatus(Enum):
-    """Whether a channel takes part in watermark alignment."""
+    """Whether a channel counts for the receiver's watermark (Flink's `WatermarkStatus`)."""
 
     ACTIVE = "active"
     IDLE = "idle"

@@ -1,9 +1,9 @@
 """Arrow types of values that may be nested, and Arrow batches that do not depend on how rows were batched.
 
-The type of a value depends on the value alone (`own_type`). Two callers of this rule treat several types
-differently. A file may hold values whose types have a common type without loss (`common_type`). A function of
-the user sees columns, and their types are part of its input. So in `batches_of_rows` rows share a batch only
-if they have the same names and the same types, nulls included.
+The type of a value depends on the value alone (`own_type`). Two callers treat a column of several types
+differently. A file may store it as a common type that loses nothing (`common_type`). A user's function sees
+columns, and their types are part of its input. So in `batches_of_rows` rows share a batch only if they have
+the same names and the same types, nulls included.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _plain_batch(names: Sequence[Any], rows: Sequence[dict[Any, Any]]) -> pa.Rec
 
 
 def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
-    """The column of values that may be nested, each with the type that it has alone (`own_type`).
+    """Make a column of values, perhaps nested, each with its own type (`own_type`).
 
     Args:
         merged: Whether values with a common type (`common_type`) share this type. Otherwise each value keeps
@@ -122,7 +122,7 @@ def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
 
 
 def own_type(value: Any, *, digits: int | None = None) -> pa.DataType:
-    """The type of a value alone; a list may mix integers and floats, or dicts with different fields.
+    """The type of a value by itself; a list may mix integers and floats, or dicts with different fields.
 
     Example:
         >>> own_type([{"x": 1}, {"x": 2.5, "y": None}])

@@ -169,10 +169,10 @@ class RecordShape:
     harmless: set[str] = field(default_factory=set, compare=False)
 
     def state_of(self, record: Any) -> tuple[Any, ...] | dict[str, Any] | None:
-        """Field values of an instance.
+        """Return the field values of an instance.
 
-        For a dataclass whose attributes are not exactly its fields, all its attributes by name. For a named
-        tuple with other attributes, `None`.
+        For a dataclass whose attributes are not exactly its fields, return all its attributes by name. For a
+        named tuple with other attributes, return `None`.
         """
         if not self.has_dict or vars(record).keys() == self.in_dict:
             try:
@@ -335,7 +335,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 _PROTOCOL: Final = 5
 #: Prefix of the names of Penstock's modules.
 _OUR_MODULES: Final = f"{OURS}.".encode()
-#: Pickle recreates values of their subclasses by `__new__`, which may interpret arguments differently.
+#: Pickle recreates values of subclasses of these by `__new__`, which may interpret arguments differently.
 _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 
 

@@ -94,7 +94,7 @@ class RowColumn:
                 try:
                     array = pa.array(values, kind)
                 except ARROW_ERRORS:
-                    pass  # a value that its type does not hold; `_one_by_one` and `array_of` say which
+                    pass  # a value does not fit its type; `_one_by_one` or `array_of` names it
                 else:
                     if not (has_null and nulls_apart):
                         return cls(values, [kind], None, array)

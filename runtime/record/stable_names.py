@@ -3,7 +3,7 @@
 A record or an enum is written with the name of its class, so that a reader finds the class again. The name of
 a user's class is its module and its qualified name. A class of Penstock has a short name, and `penstock`
 replaces the module. So snapshots name no module of Penstock, and a module can move without breaking them. An
-entry of `HOMES` changes when its class moves or is renamed; the name never does.
+entry of `HOMES` changes when its class moves or is renamed; the name never changes.
 
 A class of Penstock without a name here can't be written. All public records and enums have a name. The table
 is fixed. So the module of an entry is imported even where data must not choose which modules are imported.

@@ -47,7 +47,7 @@ StateHandle: TypeAlias = FileHandle | InlineHandle
 
 
 def place_of(handle: StateHandle) -> str:
-    """Name the place of a state in the text of an error."""
+    """Name the place of a state for an error message."""
     return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
 
 
@@ -202,8 +202,8 @@ class OperatorSubtaskState:
 class SubtaskSnapshot:
     """The state in a subtask's acknowledgement, by operator in the chain's order.
 
-    If it has `ended`, its operators emit nothing more after the barrier. `events` has the numbers of events
-    that operators had sent to their coordinators.
+    If the subtask has `ended`, its operators emit nothing more after the barrier. `events` has the numbers of
+    events that operators had sent to their coordinators.
     """
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)

@@ -36,7 +36,7 @@ _JOB_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,98}[a-z0-9])?")
 _SLOT: Final = re.compile(r"[0-9]{20}")
 #: Ids, attempts and counters are below 2^62, so they have at most 19 digits.
 _NUMBER: Final = "[0-9]{1,19}"
-#: A result of `escape_name`.
+#: Pattern of an escaped name (`escape_name`).
 _ESCAPED: Final = "[a-z0-9_.]*"
 
 _STATE: Final = f"{_ESCAPED}-{_NUMBER}-{_NUMBER}"

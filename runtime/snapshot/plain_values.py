@@ -51,7 +51,7 @@ def _names(kind: type) -> tuple[tuple[str, str], ...]:
 
 
 def from_plain(kind: Any, value: Any, where: str = "") -> Any:
-    """Build a value of a declared type; infinities and NaN are no `float`, and an `int` is one.
+    """Build a value of a declared type; an `int` counts as a `float`, infinities and NaN don't.
 
     Raises:
         TypeError: A value is missing or has another type; the message names it.
@@ -86,7 +86,7 @@ def from_plain(kind: Any, value: Any, where: str = "") -> Any:
 
 
 def _from_union(kinds: Sequence[Any], value: Any, where: str) -> Any:
-    """Build the plain type that a value has, or the dataclass with most of its names."""
+    """Build the first type that is not `None`; for a dict, the dataclass with most of its names."""
     if value is None and type(None) in kinds:
         return None
     choices = [choice for choice in kinds if choice is not type(None)]

@@ -98,7 +98,7 @@ class CapturedRows:
         return self._weight if packed is None else sum(map(bytes_of, packed))
 
     def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
-        """Return the packed entries; any thread may call it."""
+        """Return the packed entries; callable from any thread."""
         self._readers.append(None)
         try:
             rows = self._rows
@@ -117,7 +117,7 @@ class CapturedRows:
         return self._packed
 
     def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
-        """Add these entries to older ones; any thread may call it."""
+        """Write these entries over older `changes`; callable from any thread."""
         self._readers.append(None)
         try:
             rows = self._rows
@@ -202,7 +202,7 @@ def _release(entries: dict[Any, Any]) -> None:
 def pack_blocks(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> list[PackedBlock]:
-    """Encode blocks, perhaps into none; refuse keys of other subtasks."""
+    """Encode blocks; refuse keys of other subtasks. The result may be empty."""
     packed: list[PackedBlock] = []
     for block in blocks:
         if isinstance(block, ColumnBlock):

@@ -9,10 +9,10 @@ The table must never give two keys one slot, and never forget a deleted key befo
 
 `ColumnChanges` merges blocks; the newest entry of each key counts. A large state is merged every few
 checkpoints, beside the task. Merging through a new table of keys would cost several cache misses a row. So
-rows are first dealt into parts that fit into the cache, by bits of their hashes. Each row of a part writes
-its number to a cell that other bits choose, and the last one stays. Rows whose cell has a row of another hash
-take part in the next round, with other bits. Rows of one hash are compared by key. Where two keys have one
-hash, or a column has several types, a table does the work.
+rows are first partitioned, by bits of their hashes, so that a part fits into the cache. Each row of a part
+writes its number to a cell that other bits choose, and the last one stays. Rows whose cell has a row of
+another hash take part in the next round, with other bits. Rows of one hash are compared by key. Where two
+keys have one hash, or a column has several types, a `ColumnTable` merges the blocks.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class ColumnTable:
         return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
 
     def put(self, block: ColumnBlock) -> Slots:
-        """Set the values of a block's keys without a report; return the slots, also of deleted keys."""
+        """Set the values of a block's keys, but report no change; return the slots, also of deleted keys."""
         slots = self.slots_of(*_parts(block.keys, block.extra), block.key_groups)
         if block.values is not None:
             for columns in self._columns.values():
@@ -216,7 +216,7 @@ class ColumnTable:
         return slots
 
     def apply(self, block: ColumnBlock) -> None:
-        """Apply a block of a snapshot, including deletions, without a report."""
+        """Apply a block of a snapshot, including deletions, but report no change."""
         slots = self.put(block)
         if block.values is None:
             self._slots.delete(slots)

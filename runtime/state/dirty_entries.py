@@ -169,7 +169,7 @@ class DirtyEntries:
         else:
             self._examined = self.written
         self._replace_written()
-        # Values that replace others trigger no garbage collection: as many die as are made. The next
+        # Values that replace others trigger no garbage collection: as many are freed as are made. The next
         # collection would walk all values made since the last one, and stop the task meanwhile.
         gc.collect(0)
 

@@ -273,7 +273,7 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
-    """Remove a table, decoding no block; return the rest (`None` if empty) and the count of removed keys."""
+    """Remove a table without decoding; return the rest (`None` if empty) and the number of removed keys."""
     max_parallelism, packed = _unpack(data, place_of(handle))
     rest = [block for block in packed if block[0] != table]
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)

@@ -300,7 +300,7 @@ class Increments(ConfirmableSnapshots):
         self.deltas: list[Delta] = []
 
     def confirm(self, confirmed_id: int) -> bool:
-        """Build on this checkpoint; False when it is unknown, and the next delta must hold all live state."""
+        """Build on this checkpoint; False if it is unknown: the next delta must then hold all live state."""
         if super().confirm(confirmed_id):
             self.deltas = [delta for delta in self.deltas if delta.last_id > confirmed_id]
         elif self.base is not None:

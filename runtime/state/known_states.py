@@ -6,14 +6,14 @@ A state is identified by its name. The rules for a program that starts from a sa
 * A state of the snapshot that the program does not use stays in every snapshot. It may be used later, at run
   time or by the next version.
 * A state of another kind is refused. A snapshot has the kind of each state.
-* A declared type must accept all saved values, including values saved without a declaration. Its name does
-  not matter: a base class fits. Values of another type are converted once by `migrate`, and then count as
-  changed. Without `migrate` the state is refused.
+* A declared type must accept all saved values, including values saved without a declaration. The type's
+  name does not matter: a base class fits. Values of another type are converted once by `migrate`, and then
+  count as changed. Without `migrate` the state is refused.
 * A subtask that has not used a state saves it as it was restored, with its old type and TTL. So the handles
   of one snapshot may differ, and a restore trusts a type only if all handles have it.
 * A state with `renamed_from` takes over the state of the old name, unless its new name was saved already.
 
-The JobMaster compares them, too, before it deploys, and warns by name (`state_changes` in `restore.py`).
+The JobMaster compares both sets, too, before it deploys, and warns by name (`state_changes` in `restore.py`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class KnownStates:
     def without_stamps(self, handle: KeyedStateHandle) -> dict[str, bool]:
         """Return the states whose entries in this handle need new stamps.
 
-        The value is whether they already have stamps, of another time.
+        The values say whether the entries already have stamps, of another kind of time.
         """
         saved = {state.name: state for state in handle.states if state.has_stamps}
         return {

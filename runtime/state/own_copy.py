@@ -136,8 +136,8 @@ def own_copies(values: Sequence[Any]) -> list[Any]:
 def draw_copies(values: Iterator[Any], most: int) -> list[Any]:
     """The next values of an iterator, at most `most`, each copied before the next one is drawn.
 
-    Every record that a function yields costs this, so it repeats the checks of `own_copy`. A flat dict
-    without another reference is not copied.
+    The loop runs for every record that a user's function yields, so it inlines checks of `own_copy`.
+    A flat dict without another reference is not copied.
 
     Example:
         >>> def grown():

@@ -6,7 +6,7 @@ innermost frame of the traceback outside of Penstock, of installed packages and 
 
 `RecordCursor` finds the current record of a loop over a batch, without any work per record. A fast operator
 is one list comprehension; when the user's function fails in it, the message must still show the record. A
-list's iterator can tell how many records are left, so the cursor only keeps that iterator.
+list's iterator knows the number of remaining records, so the cursor only keeps that iterator.
 
 `close_all` closes several resources, and loses no failure. A failure to close is often the consequence of an
 earlier failure. So the first failure is raised with the others as notes (`BaseException.add_note`).
@@ -79,7 +79,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = RECORD_LIMIT
 
 _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = 20
 
-#: Errors that name their operator already, so that no other error is made of them.
+#: Errors that already name their operator, so they are not wrapped again.
 OPERATOR_ERRORS: Final = (OperatorError, OperatorInterrupt)
 
 
@@ -123,7 +123,7 @@ def short_repr(value: Any) -> str:
     try:
         text = _REPR.repr(value)
     except BaseException as error:
-        # Nothing is lost but a text: the failure itself is being reported.
+        # Only the text is lost: the failure itself is being reported.
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     if len(text) > RECORD_LIMIT:
         text = text[: RECORD_LIMIT - 3] + "..."
@@ -189,8 +189,8 @@ def close_all(*closers: Callable[[], None]) -> None:
 def close_after(failure: BaseException | None, close: Callable[[], None]) -> BaseException | None:
     """Close a resource after a possible failure; return an error of `close` instead of raising it.
 
-    If there was a failure before, it is returned, with a note of the error of `close`. An `OperatorInterrupt`
-    is returned instead of any other failure.
+    An earlier failure is returned, with the error of `close` as a note. An `OperatorInterrupt` is returned
+    instead of any other failure.
     """
     try:
         close()

@@ -139,7 +139,7 @@ def tags_of(kind: type) -> Mapping[str, OutputTag[Any]]:
 
 
 def attributes_of(kind: type) -> dict[str, Any]:
-    """The attributes of a class and its bases, without a call of descriptors."""
+    """The attributes of a class and its bases, without calling descriptors."""
     attributes: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         attributes.update(vars(base))

@@ -99,7 +99,7 @@ _FUNCTIONS: Final = frozenset({json.loads, json.dumps})
 #: Modules whose functions change none of their arguments.
 _MODULES: Final = frozenset({"math", "time", "pyarrow", "pyarrow.compute"})
 
-#: Names of arguments of the functions and methods above that are functions, or that receive the result.
+#: Names of arguments through which the functions and methods above call code, or write a result.
 _UNSAFE_ARGUMENTS: Final = frozenset(
     {
         "key",
@@ -171,7 +171,7 @@ def _is_filled(cell: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Names:
-    """Values of the names in a function; `owner` is the object whose method it is, or `None`."""
+    """Values of the names in a function; `owner` is the method's object, or `None`."""
 
     scope: Mapping[str, Any]
     cells: Mapping[str, Any]

@@ -110,7 +110,7 @@ class ResultCollector:
 
         Args:
             results: One result for each input record; a result is drawn when the one before is consumed.
-            timestamps: Timestamps of the input records, each drawn right after its result; `None` for none.
+            timestamps: Timestamps of the input records, each drawn right after its result; may be `None`.
             are_iterable: Whether all results are iterable already (`iterable_of`), so that none is checked.
         """
         stamps: list[int] = []

@@ -86,7 +86,7 @@ class TriggerContext:
         self._merged: Sequence[Entry] = ()
         self._now = 0
         self._watermark: int | None = None
-        #: Moment of each kind of time that new timers must be later than.
+        #: By kind of time, the moment that new timers must be later than.
         self._floors: dict[int, int | None] = {EVENT_TIMERS: None, PROCESSING_TIMERS: None}
 
     @property
@@ -187,7 +187,7 @@ class Trigger(ABC, Generic[T]):
     def on_element(
         self, element: T, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
-        """Handle a record that was added to a window; `timestamp` is in microseconds, `None` for none."""
+        """Handle a record that was added to a window; `timestamp` is in microseconds, or `None`."""
 
     def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
         """Handle an event-time timer that the trigger has set."""

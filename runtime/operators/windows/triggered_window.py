@@ -9,8 +9,8 @@ overlapping windows of the key. A window of event time whose life has ended acce
 no window accepts is late, and goes to the side output. Otherwise it is added to the contents, and the trigger
 decides whether to emit.
 
-**Timer.** The trigger is called if it has set the timer. At the end of its life the window is deleted, after
-that call. A window of event time lives until its last microsecond plus the lateness, a window of processing
+**Timer.** The trigger is called if it has set the timer. After that call, a window at the end of its life is
+deleted. A window of event time lives until its last microsecond plus the lateness, a window of processing
 time until its last microsecond.
 
 **Merge.** The new window's entry replaces the old ones. It has their merged contents, the earlier window
@@ -246,7 +246,7 @@ class TriggeredWindowOperator(RowWindowOperator):
     def _add(self, key: Any, span: Span, row: Any, stamp: int | None) -> tuple[Entry, TriggerResult]:
         """Put a record into a window, and call the trigger; return the window's entry and the result."""
         windows, contents, window = self._windows, self._contents, TimeWindow(*span)
-        # The restored state has plain pairs, so the window is stored as one.
+        # The restored state has plain pairs, so the window is stored as a plain pair.
         span = window.start, window.end
         entry = windows.open(key, span)
         kept = (row, stamp) if self._has_stamps else row

@@ -25,7 +25,7 @@ _NEXT: Final = "next"
 
 
 class _CompositeTrigger(Trigger[Any]):
-    """Calls other triggers, which are `inner`."""
+    """Calls the triggers in `inner`."""
 
     inner: tuple[Trigger[Any], ...]
 
@@ -297,7 +297,7 @@ def parts_of(trigger: Trigger[Any]) -> Iterator[Trigger[Any]]:
 
 
 def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger[Any] | None:
-    """Return the part of a trigger that waits for ends in another kind of time than the windows'.
+    """Return the part of a trigger that waits for a window's end in the wrong kind of time.
 
     Example:
         >>> part_of_other_time(PurgingTrigger(ProcessingTimeTrigger()), is_event_time=True)
@@ -337,7 +337,7 @@ T = TypeVar("T")
 
 
 class TimestampedValue(NamedTuple):
-    """A record of a window, with its event time in microseconds; `None` for a record without one."""
+    """A record of a window and its event time in microseconds, or `None` without one."""
 
     value: Any
     timestamp: int | None

@@ -54,7 +54,7 @@ class WindowShape(NamedTuple):
     Attributes:
         size: Microseconds from start to end.
         slide: Microseconds from one start to the next; `None` for an assigner without a fixed slide.
-        offset: The first start at or after the epoch, in microseconds; `None` as for `slide`.
+        offset: The first start at or after the epoch, in microseconds; `None` if the assigner has none.
 
     Example:
         >>> print(WindowShape(10_000_000, "all records", 5_000_000, 0))

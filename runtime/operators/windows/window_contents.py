@@ -45,7 +45,7 @@ class WindowContents(Protocol):
         ...
 
     def merged(self, first: Any, second: Any) -> Any:
-        """Contents of a window that was merged from two; `first` are those of the earlier one."""
+        """Merge the contents of two windows; `first` belongs to the earlier window."""
         ...
 
     def copied(self, contents: Any) -> Any:
