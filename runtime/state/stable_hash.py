@@ -5,7 +5,7 @@ stable hash can. Checkpoints contain its results. **Never change a hash that thi
 a table of them.
 
 Values that are equal as keys of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to the same subtask.
-Otherwise two subtasks would have state of one key. So:
+Otherwise two subtasks would hold state for the same key. So:
 
 * whole numbers of every type from -2**63 to 2**64-1 go through one mixer. Other numbers go through Python's
   numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
@@ -17,7 +17,7 @@ Otherwise two subtasks would have state of one key. So:
 
 Other values are refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to itself), and
 unknown types. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although their hashes differ.
-A single NaN has a hash: the object that a `ColumnKey` substitutes for every NaN.
+Only one NaN object has a hash: the one that a `ColumnKey` substitutes for every NaN.
 
 **The mixer** for whole numbers is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
 Pseudorandom Number Generators", 2014). This file has it for one number and for an array. Its results are well
@@ -246,7 +246,7 @@ def _name_of(kind: type) -> int:
 
 
 def _hash_enum(key: Enum) -> int:
-    # A combination of flags has a value and not always a name.
+    # A combination of flags has a value, but not always a name.
     what = stable_hash(key._value_) if isinstance(key, Flag) else _hash_str(key._name_)
     kind: type = type(key)
     return _hash_parts((_name_of(kind), what), ENUM)
@@ -322,7 +322,7 @@ def _why_dataclass_is_no_key(kind: type) -> str | None:
         return "it can change; declare it with @dataclass(frozen=True)"
     code = getattr(kind.__eq__, "__code__", None)
     compared = {field.name for field in dataclasses.fields(kind) if field.compare}
-    # A generated comparison names the class and the compared fields and nothing else.
+    # A generated comparison names only the class, `NotImplemented` and the compared fields.
     if code is None or code.co_filename != "<string>" or set(code.co_names) - compared != _GENERATED_NAMES:
         return "it does not compare by its fields (eq=False or an __eq__ of its own); key by a tuple of them"
     return None

@@ -78,7 +78,7 @@ def _of_one(words: Sequence[HashArray], seed: int) -> HashArray:
     (word,) = words
     swapped = int.from_bytes(seed.to_bytes(4, "little"), "big")
     flip = ((_secret(8) ^ _secret(16)) - (seed ^ (swapped << 32))) & MASK64
-    # The upper half, the last four bytes, goes to the lower half.
+    # Swap the halves: the last four bytes of the input become the lower half.
     h = (word >> _32) | (word << _32)
     h ^= np.uint64(flip)
     h ^= _rotated(h, 49) ^ _rotated(h, 24)

@@ -227,7 +227,7 @@ class KeyedStateBackend(ABC):
         self._snapshots.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
-        """Note that a checkpoint is complete. Both backends ignore it: barriers name the one to build on.
+        """Note that a checkpoint is complete. Backends ignore it: barriers name the checkpoint to build on.
 
         Flink's conformance cases ask for this call (`completion_notice_reaches_the_state_manager`).
         """

@@ -74,8 +74,8 @@ class StateTable:
     def put(self, entry: Any, cell: Any) -> None:
         """Replace the value or cell of an entry, and report it.
 
-        The report has the value, as a view's has. So a table whose entries are all replaced is examined
-        between two batches, and not in the synchronous part of the next snapshot.
+        The report includes the value, like the report of a view. So a table whose entries are all replaced is
+        examined between two batches, and not in the synchronous part of the next snapshot.
         """
         if self.nested:
             self.entries[entry[0]][entry[1]] = cell

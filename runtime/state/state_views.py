@@ -66,7 +66,7 @@ class _View(KeyedState):
     _kinds: set[type]
 
     def _key(self) -> Any:
-        """Return the current key, or refuse a missing one, which an empty dict might not hash."""
+        """Return the current key; refuse a missing one, because an empty dict might not hash it."""
         key = self._owner.current_key
         if key is NO_KEY:
             raise without_key(self.name)
@@ -101,7 +101,7 @@ class _NestedView(_View):
         key = self._key()
         held = self._entries.pop(key, _EMPTY)
         if held:
-            # Last: a backend may write back on this call.
+            # This must come last: a backend may write the value back during this call.
             self._written.update(dict.fromkeys([(key, part) for part in held], DELETED))
 
     def _held(self) -> Any:

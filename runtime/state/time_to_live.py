@@ -1,13 +1,13 @@
 """Time to live of keyed state: expiry of entries, and the search for expired entries.
 
-Each entry of a state with a TTL is saved with a *stamp*: the time of its last write, or read if reads refresh
-it. It has expired when stamp + TTL is not after now. So a changed TTL in the next version of a program also
-applies to saved entries.
+Each entry of a state with a TTL is saved with a *stamp*: the time of its last use. Every write is a use, and
+so is a read if reads refresh. An entry has expired when stamp + TTL is not after now. So a changed TTL in the
+next version of a program also applies to saved entries.
 
-**Hidden.** Every read compares the stamp with the current time; the clean-up only frees memory. That time
-never goes back, so an expired entry stays hidden when a clock is set back. In event time it is the watermark,
-or the timestamp of the current record if that is later. The clean-up uses the watermark alone, because an
-earlier record may still come. A write keeps the old stamp if that is later.
+**Hidden.** Every read compares the stamp with the current time; the clean-up only frees memory. The current
+time never goes back, so an expired entry stays hidden when a clock is set back. In event time it is the
+watermark, or the timestamp of the current record if that is later. The clean-up uses the watermark alone,
+because an earlier record may still come. A write keeps the old stamp if that is later.
 
 A snapshot records its time, and a restored job begins at that time, so expired entries stay hidden. If old
 subtasks had reached different times, event time begins with the earliest, because no entry may expire early.
@@ -126,7 +126,7 @@ class StateTime:
         self.record: HasTimestamp | None = None
 
     def saved(self, expired: Iterable[tuple[str, int]] = ()) -> SavedTime:
-        """Return the time for a snapshot, with the latest stamp of the expired entries in it, by table."""
+        """Return the time for a snapshot; `expired` has the latest stamp of its expired entries by table."""
         return SavedTime(self.watermark, self._latest, tuple(expired))
 
     def restore(self, saved: Iterable[SavedTime | None]) -> None:

@@ -254,7 +254,7 @@ class TypedColumns:
         return same
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
-        """Store equal slots with the column's type if it has precedence, whichever type came first."""
+        """Store equal values with the type of `column` if it has precedence, whichever type came first."""
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
         own = self.of(column.type)

@@ -75,7 +75,7 @@ class WatermarkOutput:
         self.is_idle = False
 
     def mark_idle(self) -> None:
-        """Make no operator wait for this stream until a record, a watermark or `mark_active`."""
+        """Mark the stream idle: no operator waits for it until a record, a watermark or `mark_active`."""
         self.is_idle = True
 
     def mark_active(self) -> None:
@@ -253,7 +253,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return replace(self, timestamp_assigner=assigner, timestamp_column=None)
 
     def with_timestamp_column(self, name: str) -> WatermarkStrategy[Any]:
-        """Return this strategy with the moments of a column, of Arrow batches or of records that are dicts.
+        """Return this strategy with timestamps from a column of Arrow batches, or a key of records (dicts).
 
         Args:
             name: Name of a column of timestamps with a time zone, or of microseconds since the epoch as

@@ -8,8 +8,8 @@ other ways would run code that the data chooses, and are refused then:
 - A record has an attribute that hides a method. Python, pickle and copy call some methods by themselves.
 - A schema has an Arrow extension type. Arrow calls the type's class when it reads the schema, and when values
   are taken out. Ray has one whose values are pickles. So the bytes of a schema are searched for the mark of
-  such types before Arrow sees them. A few types of Arrow itself run no code. To learn the names, the schema
-  is read with the mark replaced, so that every column has a plain type.
+  such types before Arrow sees them. A few of Arrow's own types run no code. To learn the types' names, the
+  schema is first read with the mark replaced, so that every column has a plain type.
 
 Arrow reads the bounds of a column from the data. `validate` of a batch checks the lengths of its buffers, and
 in full also every offset, index and text. Only the full check keeps a reader inside the buffers.
