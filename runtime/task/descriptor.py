@@ -2,7 +2,7 @@
 
 `SnapshotFiles` opens the places of snapshots. Checkpoints go into the job's own storage. A savepoint may go
 to another place, and a job may start from a snapshot in another place. Such a place is opened at its first
-use, beside the task. If it can't be reached, the checkpoint is declined and the task continues.
+use, outside the task thread. If it can't be reached, the checkpoint is declined and the task continues.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ their commit. So the subtask waits until a checkpoint that began afterwards is c
 committed. Then it sends EndOfPartition. It leaves when its receivers have consumed everything and all its
 senders have left. Without checkpoints it leaves at once.
 
-It does not wait for a receiver that has ended. If the receiver had finished, its process died and its last
-answer was lost, and it is not started again. If it had not finished, the JobMaster restarts it together with
-this subtask, even if this subtask has left.
+The subtask does not wait for a receiver that has ended. A finished receiver is not started again, even if its
+last answer was lost with its process. An unfinished one is restarted by the JobMaster together with this
+subtask, even if this subtask has left.
 
-After the end of the data an operator emits no held records. Pending timers of processing time stay in the
+After the end of the data an operator emits no held records. Pending processing-time timers stay in the
 snapshot.
 
 When the job is stopped with a savepoint, the end of the data precedes the barrier. Events that coordinators
@@ -18,7 +18,7 @@ So an operator can still emit the results of an event.
 
 A leaving subtask takes part in checkpoints but sends no barriers: nothing may follow EndOfPartition, which
 receivers count as the barrier. A sender may need one more checkpoint before it can leave itself. Without
-alignment the sender's barrier may precede its EndOfData, for a checkpoint that was taken here after the end.
+alignment, a sender's barrier may precede its EndOfData for a checkpoint that this subtask took after the end.
 
 A subtask that had ended when the restored checkpoint was taken emits no records again. Channels are new in
 each attempt, so it sends the end of event time and of the data again, and leaves. Its sinks committed when

@@ -62,7 +62,7 @@ class SubtaskOutputs:
             self.partitions.append(partition)
             self._routes.setdefault((spec.operator, spec.tag), []).append(partition)
             self._by_channel.update(zip(spec.channels, partition.subpartitions, strict=True))
-        #: Channels of all edges, because every step checks them.
+        #: Channels of all edges in one list, because every step checks them.
         self._subpartitions = [s for partition in self.partitions for s in partition.subpartitions]
         self._queues = [s.queue for s in self._subpartitions]
 

@@ -131,7 +131,7 @@ class BatchRemainder:
         return self._taken >= len(self._batch)
 
     def take(self, rows: int) -> Batch:
-        """Take the next rows, at most `rows`; returns the whole batch without copying if it fits."""
+        """Take and return at most `rows` next rows; a whole batch that fits is not copied."""
         batch, start = self._batch, self._taken
         size = min(rows, len(batch) - start)
         self._taken += size

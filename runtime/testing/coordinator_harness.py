@@ -1,6 +1,6 @@
 """`CoordinatorHarness`: the coordinator of an operator, without a job.
 
-It runs the code that runs in the JobMaster. Events and state go through the value codec. A restored
+The harness runs the JobMaster's code. Events and state go through the value codec. A restored
 coordinator is a new object, and handles events again that were in flight. The test sends the events of the
 subtasks, and sees the events that the coordinator sends to them. Background work runs at once.
 """
@@ -102,7 +102,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
 
         Args:
             on_the_way: Events in flight, each with its subtask. The subtasks sent them before their own parts
-                of the checkpoint, so it holds them.
+                of the checkpoint, so the checkpoint holds them.
 
         Raises:
             AssertionError: The coordinator has not answered.

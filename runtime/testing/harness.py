@@ -62,7 +62,7 @@ def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
 
 
 class HarnessSettings(TypedDict, total=False):
-    """Settings of an `OperatorHarness`, which describes them."""
+    """Arguments of an `OperatorHarness`, described there."""
 
     operator_id: str
     subtask: int

@@ -92,7 +92,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def poll(self, max_rows: int = 1_000) -> list[Any]:
-        """Poll once for about `max_rows` records; returns the records, which may be none."""
+        """Poll once for about `max_rows` records, and return them; the list may be empty."""
         if self.is_finished:
             return []
         polled: Polled[Any] = self._operator.poll(max_rows)

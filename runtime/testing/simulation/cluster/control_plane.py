@@ -77,7 +77,7 @@ class ControlPlane:
         return self._table.alive
 
     def job_has_ended(self) -> None:
-        """Note the end of the job, as the oldest JobMaster that knows it reports it."""
+        """Note the end of the job that the oldest JobMaster with a known end reports."""
         self.end = next(known.end for known in self._executions.values() if known.end is not None)
 
     @property

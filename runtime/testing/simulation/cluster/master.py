@@ -62,7 +62,7 @@ class SimulatedJob:
 
     Attributes:
         code: Copies users' objects for each process; `None` shares them.
-        is_new: Whether its first JobMaster takes the job as just submitted.
+        is_new: Whether its first JobMaster treats the job as newly submitted.
         compact_every: Number of records after which its log is compacted.
         inline_limit: Maximum bytes of a state that stays in the metadata; `None` for the default.
     """

@@ -1,7 +1,7 @@
 """`FaultInjector`: injects the planned faults at their moments.
 
-A new kind needs a name in `FaultKind` and a strike in `STRIKES`. A single fault counts itself when it really
-happens. A condition that lasts, such as a cut network, ends when the world calms down: see `World.when_calm`.
+A new kind of fault needs a name in `FaultKind` and a strike in `STRIKES`. A single fault counts itself when
+it really happens. A lasting fault, such as a cut network, ends when the world calms down (`World.when_calm`).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _list_in_part(target: Target) -> None:
     draws = target.draws
     target.world.storage.list_in_part(draws, draws.between(1, 6))
     if draws.chance(0.5):
-        target.control.crash_master()  # the next JobMaster lists
+        target.control.crash_master()  # the next JobMaster lists the storage
 
 
 #: The strike of each kind of planned fault. `draw_faults` and the tests' scenarios draw their moments.

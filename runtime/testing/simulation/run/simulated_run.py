@@ -95,7 +95,7 @@ class SimulatedRun:
 
     @property
     def control(self) -> ControlPlane:
-        """The newest job."""
+        """The control plane of the newest job."""
         return self.controls[-1]
 
     def run_to_end(
@@ -154,7 +154,7 @@ class SimulatedRun:
         ends = [s for s in ends if s.transitions[-1].cause != ENDED_BEFORE] or ends
         if not ends:
             return ""
-        # A JobMaster that takes over may find that its attempt is one too many; the cause is the text after.
+        # A JobMaster that takes over may find that its attempt is one too many; the cause follows that text.
         _, _, too_many = ends[-1].cause.partition(" is one too many: ")
         return too_many or ends[-1].transitions[-1].cause
 

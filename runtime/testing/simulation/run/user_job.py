@@ -1,7 +1,7 @@
 """`UserJob`: a user's graph as a job of the simulation, shrunk to a short run, with objects per process.
 
 Settings keep their meaning: the mode, unaligned checkpoints, failover. Durations and sizes become small. So a
-run of some dozen records has many checkpoints, full channels and restarts.
+run of a few dozen records has many checkpoints, full channels and restarts.
 
 Users' objects are copied as on a cluster: pickled once, unpacked for each process. Data that one subtask
 keeps in its function, its closure or its sink is then unknown to the others, and lost when its process dies.
@@ -9,12 +9,12 @@ Modules, classes, code and the globals of functions are shared. On a cluster eve
 state that users' code keeps there is not simulated. The *world*, which is everything that `output` reads, is
 shared too. It outlives all processes, and must not be copied.
 
-Faults strike operators in place. In most runs rows come one by one, so a slice may end after any of them. In
-others they come in small batches. The process may die before each call of users' code, and after a commit.
-Users' code may be slow, or fail.
+Faults strike operators through replaced methods. In most runs rows come one by one, so a slice may end
+after any of them. In others they come in small batches. The process may die before each call of users' code,
+and after a commit. Users' code may be slow, or fail.
 
 A user's source is slowed down, so that checkpoints and failures come while it still reads. Otherwise a test's
-input of some dozen records would be read in one step. Only `poll` changes: it returns fewer records, and no
+input of a few dozen records would be read in one step. Only `poll` changes: it returns fewer records, and no
 records during a pause.
 """
 

@@ -2,7 +2,7 @@
 
 `ModelDisk` is the worst possible disk. After a power cut each unsynced change of a name is kept or lost,
 independently of earlier and later changes. The content of an unsynced file is whole, truncated, or empty,
-also if its name is durable.
+even if its name is durable.
 
 `DiskStorage` is the checkpoint storage of a simulated run, on a disk whose power may fail. The real
 `SyncedFiles` writes the files. A power cut strikes in the middle of a write, after any call of the disk. The
@@ -222,7 +222,6 @@ class DiskStorage:
         self._files.delete([check_path(path) for path in paths])
 
     def flip(self, path: str, draws: Draws) -> None:
-        """Flip a bit of an object."""
         size = len(self.get(path))
         self.changes += 1
         if size:
