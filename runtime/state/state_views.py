@@ -15,8 +15,8 @@ A state copies the values that it takes and returns, unless they are immutable (
 changing a value in place without putting it back changes nothing, on the heap as in RocksDB. The state owns
 an accumulator, and its function may change it in place.
 
-An element of a list is an entry whose second part is a number. Numbers grow within a list, so their order is
-the list's. Appending is one new entry, so a checkpoint writes only the elements that were added.
+An element of a list is an entry whose second part is a number. Numbers grow within a list, so they give the
+order of the list. Appending is one new entry, so a checkpoint writes only the elements that were added.
 """
 
 from __future__ import annotations

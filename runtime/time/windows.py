@@ -47,8 +47,8 @@ class WindowAssigner(Protocol):
 
     A record in no window goes to the side output of late records. If windows begin at a fixed interval, an
     attribute `slide` may declare it in microseconds: then the assigner is not called for every record. An
-    attribute `offset`, in microseconds, shifts the starts. A job does not start from open windows of another
-    slide or offset. A subclass of another assigner with its own `starts` is called for every record,
+    attribute `offset`, in microseconds, shifts the starts. A job refuses a snapshot with open windows of
+    another slide or offset. A subclass of another assigner with its own `starts` is called for every record,
     and its `slide` and `offset` are ignored.
     """
 
@@ -183,7 +183,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """The kind of these windows: a job whose open windows are of another kind does not start."""
+        """The kind of these windows; a job refuses a snapshot with open windows of another kind."""
         return (type(self).__name__,)
 
     @property

@@ -171,7 +171,7 @@ class SimulationReport(NearestMembers):
         failures: Failures that really happened in all runs, by kind.
         checkpoints: Checkpoints completed in all runs.
         restarts: Restarts in all runs.
-        uncontrolled: Uses in users' code that differ from run to run.
+        uncontrolled: Inputs of users' code that differ from run to run.
         failed: The first run that went wrong; `None` when none did.
     """
 
