@@ -9,7 +9,7 @@
 3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It keeps
    the handled checkpoints, and those that are being written.
 4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
-   provides the rest of a batch and the state of the operators. All this is written outside the task thread.
+   provides the rest of a batch and the state of the operators. All of this is written beside the task.
 5. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
 
 The handler itself captures the data in the input channels, after step 3 has returned. So the rest of a batch,
