@@ -1,8 +1,8 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
-A block is an Arrow IPC stream of some megabytes. Subtasks send their blocks to an actor, the holder, before
-a checkpoint. When the checkpoint completes, the holder commits them. All calls are idempotent. So a reader
-finds every row once, as in the files of a `FileSink`, without a file system.
+A block is an Arrow IPC stream of some megabytes. Subtasks send blocks to an actor, the holder, which stages
+them. It commits them when their checkpoint completes. All calls are idempotent. So a reader finds every row
+once, as in the files of a `FileSink`, without a file system.
 
 Ray keeps an object as long as its owner lives. The holder puts all blocks, because subtasks may die, and the
 Spark session may be restarted. Ray spills blocks to disk when memory gets short.
@@ -298,7 +298,8 @@ def _blocks_lost() -> LostOutputError:
     )
 
 
-#: Results that a job writes or a DataFrame reads, by name; an entry keeps the handle of its holder.
+#: Results that a job writes or a DataFrame reads, by name. An entry keeps the handle of its holder alive. Ray
+#: ends a holder when the last handle is collected.
 _in_use: Final[dict[str, BlockResults]] = {}
 
 
@@ -338,7 +339,7 @@ class BlockResults(metaclass=NearestNames):
         self._known.append(None if arrow_schema is None else readable_schema(arrow_schema))
 
     def blocks(self) -> dict[int, Block]:
-        """The committed blocks by number: of this object's sink, or of the newest job."""
+        """The committed blocks of the sink given to `of_sink`, else of the newest job, by number."""
         try:
             found: dict[int, Block] = ask_holder(self._found().blocks, *self._sink or ())
         except ray.exceptions.RayActorError as error:

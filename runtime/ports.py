@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Wall-clock seconds since the epoch; for display and for processing time."""
+        """Wall-clock seconds since the epoch; for timestamps that people read and for processing time."""
         ...
 
     def monotonic(self) -> float:
@@ -111,7 +111,7 @@ class Disk(Protocol):
     def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes: ...
 
     def make_folder(self, path: str) -> None:
-        """Make one folder, or the root with its parents; raises `FileExistsError` when the name is taken."""
+        """Make one folder, and for the root its missing parents; a taken name raises `FileExistsError`."""
         ...
 
     def remove_folder(self, path: str) -> None:

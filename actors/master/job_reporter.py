@@ -78,7 +78,7 @@ _STATUS = {
     JobState.CANCELLED: JobStatus.CANCELLED,
 }
 
-#: States that a failure may have caused.
+#: Statuses of a failed attempt or job; a rescale also reports RESTARTING.
 _TROUBLED = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED)
 
 
@@ -144,7 +144,7 @@ class JobReporter:
         self._graph = graph_info(job)
 
     def carry_on(self, earlier: JobReport) -> None:
-        """Continue an earlier JobMaster's report; that of an ended job changes only its `master`."""
+        """Continue an earlier JobMaster's report; in the report of an ended job only `master` changes."""
         self._earlier = earlier
         self._taken_over_at = time.time()
         for warning in earlier.warnings:
@@ -274,7 +274,7 @@ class JobReporter:
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """Failed checkpoints and savepoints, then the last ones of all kinds, also of earlier JobMasters."""
+        """The last checkpoints, after older failed ones and savepoints; includes earlier JobMasters'."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history

@@ -63,7 +63,7 @@ class JobMasterProcess:
     Attributes:
         pid: Process id on its node.
         node_id: Ray's id of the node.
-        started: Start time of the process by the clock of its node's kernel; 0 when unknown.
+        started: Start time of the process in clock ticks since its node's boot; 0 when unknown.
     """
 
     pid: int

@@ -6,7 +6,7 @@ leave out subtasks whose rates are not known yet.
 **The bottleneck.** A subtask that can't keep up is busy nearly all of the time. Its senders run out of
 credits and are back-pressured, and so are their senders, up to the sources. A back-pressured vertex is not
 the cause, because it waits. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has
-a back-pressured vertex upstream. A vertex that is busy nearly all of the time limits the job as well,
+a back-pressured vertex directly upstream. A vertex that is busy nearly all of the time also limits the job,
 although no subtask waits for it: a source, for example. Among several, the busiest is the bottleneck.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.actors.shared.job_report import SubtaskInfo
     from penstock.runtime.task.statistics import OutputFill
 
-#: Minimum share of time at work from which a subtask counts as busy, if others wait for it.
+#: Share of its busiest subtask's time at work from which a vertex limits others that wait for it.
 BUSY: Final = 0.5
-#: The same limit for a subtask that no other subtask waits for.
+#: The same limit for a vertex that no other vertex waits for.
 BUSY_ALONE: Final = 0.9
-#: Minimum share of time without credits from which a subtask counts as back-pressured.
+#: Share of a subtask's time without credits from which its vertex counts as back-pressured.
 BACKPRESSURED: Final = 0.1
 
 

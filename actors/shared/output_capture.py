@@ -83,7 +83,7 @@ def job_of_log_file(name: str) -> str | None:
 
 
 _PREFIX: Final = "log-key:"
-#: Bytes of a key, and of a line's signature, which is written in hex before the text.
+#: Bytes of a key, and of a signature, which stands in hex before the text of each line.
 _KEY: Final = 16
 
 _SIGNATURE: Final = 8
@@ -217,7 +217,7 @@ def own_file(path: str, flags: int) -> int:
 
 
 class _Formatter(logging.Formatter):
-    """Removes secrets from Penstock's own log lines, such as a URL in the traceback of a library."""
+    """Removes secrets from Penstock's log lines; a traceback may name a URL that could not be opened."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

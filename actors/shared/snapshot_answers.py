@@ -74,7 +74,7 @@ def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnsw
 
 
 def reply_of_report(report: JobReport, more: str = "") -> SnapshotRefused:
-    """The refusal of a request to an ended job; `more` is appended to the job's final state."""
+    """The refusal of a request to an ended job; `more` is appended to the final status in the message."""
     why = f"the job has ended: {report.status.value}{more}"
     if report.failure is not None:
         why += f"; {failure_text(report.failure.root)}"

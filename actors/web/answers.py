@@ -62,7 +62,7 @@ def _subtask(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Minimum share of time without credit at the levels `low` and `high` of back pressure.
+#: Shares of back-pressured time above which the level is `low`, and `high`.
 _LOW: Final = 0.1
 
 _HIGH: Final = 0.5
@@ -236,7 +236,7 @@ def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
         for operator, counted in subtask.statistics.operators.items():
             yield from _plain(f"{operator}.", {**to_plain(counted), **counted.extra})
             for name, gauge in counted.gauges.items():
-                yield f"{operator}.{name}", gauge.total  # of one subtask: the value that the user set
+                yield f"{operator}.{name}", gauge.total  # the total of one subtask is the number that was set
             for name, histogram in counted.histograms.items():
                 yield from _distribution(f"{operator}.{name}", histogram)
     if subtask.rates is not None:

@@ -36,7 +36,7 @@ class Sample:
         records_in: Records per second that the sources read.
         records_out: Records per second that the sinks take.
         lag: Seconds by which the lowest watermark is behind the wall clock.
-        state_bytes: State in the newest checkpoint at this parallelism.
+        state_bytes: Subtasks' state in the newest completed checkpoint, without vertices rescaled since then.
         checkpoint_bytes: All state in the newest completed checkpoint.
         checkpoint_seconds: Duration of the newest completed checkpoint.
     """
@@ -107,15 +107,15 @@ class Samples:
         return [*(sample for sample in self._coarse if sample.at < since), *self._fine]
 
 
-#: Seconds of samples that a trend uses, their minimum span in seconds, and their minimum number.
+#: For a trend: seconds of samples that it uses, their minimum span in seconds, and their minimum number.
 _WINDOW: Final = 60.0
 
 _LEAST: Final = 10.0
 
 _FEWEST: Final = 4
-#: Minimum slope, in seconds per second, of a lag that counts as changing; less is noise.
+#: Minimum slope, in seconds per second, from which a lag counts as growing or shrinking.
 _SLOPE: Final = 0.02
-#: Maximum lag in seconds that counts as none: watermarks trail in every job.
+#: Lag in seconds below which it does not count as shrinking: watermarks trail in every job.
 _NO_LAG: Final = 5.0
 
 

@@ -1,6 +1,6 @@
 """`penstock doctor`: checks that the installed Ray, RayDP, Spark, Java and Arrow fit each other.
 
-It starts no cluster and no session, and runs where Spark is not installed.
+It starts no cluster and no session, and it also runs where Spark is not installed.
 """
 
 from __future__ import annotations

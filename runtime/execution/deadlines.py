@@ -1,9 +1,8 @@
 """Time limits for unanswered calls (`RetryDeadline`), and for a silent JobMaster (`Lease`).
 
-The cluster reports a silent process either as dead or as unreachable. Death is final, unless the
-process is restarted under the same name. A process is usually unreachable because a connection broke. Then it
-is unknown whether the process lives, or whether it has executed the call. So only idempotent calls may be
-repeated.
+The cluster reports a silent process as dead or unreachable. Death is final, unless the cluster restarts the
+process under the same name. A process is usually unreachable because a connection broke. The caller then does
+not know whether the process lives, or has executed the call. So only idempotent calls may be repeated.
 
 An absence begins with the first call that fails, and ends with a call that reaches its receiver. The pauses
 between calls grow, so that a returning receiver does not get the calls of all callers at once. All retries
@@ -56,7 +55,7 @@ class RetryDeadline:
 
         Args:
             asked_at: Time of the call, in monotonic seconds.
-            patience: Seconds that the receiver may be away.
+            patience: Seconds that the receiver may be unreachable.
         """
         if self._since is None or now - asked_at > self._present_after:
             self._since, self._failures = now, 0

@@ -1,12 +1,12 @@
 """`MasterRunner`: the decisions about a process of JobMasters, which runs one job after the other.
 
-The class is single-threaded and makes no calls to the cluster. The actor on Ray and the simulation's
-JobMaster implement `MasterHost`. So the simulation tests the production code.
+The class is single-threaded, and calls the cluster only through `MasterHost`. The actor on Ray and the
+simulation's JobMaster implement it. So the simulation tests the production code.
 
 - A process runs one job at a time. When a job has ended well, the process may wait for another one.
 - A process that dies is restarted by the cluster, and continues the job that it had.
-- A fenced process leaves if another process is registered for the job. Else it dies and is restarted,
-  because the cluster may soon end the process that fenced it.
+- A fenced process leaves if it is no longer registered for the job. Else it dies and is restarted, because
+  the cluster may soon end the process that fenced it.
 - A program may take back a job that it has given to a process. Only a process that has accepted a job runs
   it, so no two processes run one job.
 """
@@ -23,9 +23,9 @@ from penstock.runtime.ports import Cancellable, TimerService
 FAREWELL: Final = 5.0
 #: Seconds that a process without a job waits for one.
 WARM: Final = 60.0
-#: Seconds that a process waits for the cluster when clients wait for the process.
+#: Seconds that a process waits for the cluster's answer while clients wait for the process.
 NOTING: Final = 10.0
-#: Seconds to wait for the cluster while the process takes a job or leaves.
+#: Seconds that a process waits for the cluster's answer when it takes a job, or leaves.
 LAST_NOTES: Final = 60.0
 #: Maximum number of waiting JobMaster processes in a cluster.
 _MOST_WARM: Final = 16
@@ -46,7 +46,7 @@ _Job_contra = TypeVar("_Job_contra", contravariant=True)
 
 
 class MasterHost(Protocol[_Job_contra, RunT]):
-    """The machine and the cluster of a `MasterRunner`; the actor and the simulation implement it.
+    """The machine and the cluster of a `MasterRunner`.
 
     The cluster answers later. The answer `None` means that the cluster did not respond.
     """
@@ -86,7 +86,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def residue(self) -> str | None:
-        """Return a leftover of an earlier job that forbids another job here; `None` without one."""
+        """Return what a job left behind that rules out another job in this process; `None` without it."""
         ...
 
     def note(self, what: str) -> None: ...
@@ -96,7 +96,7 @@ class MasterHost(Protocol[_Job_contra, RunT]):
         ...
 
     def die(self, why: str) -> None:
-        """End the process at once; the cluster restarts it, but only once."""
+        """End the process at once; the cluster then restarts it, unless it already has a successor."""
         ...
 
 
@@ -120,7 +120,7 @@ class MasterRunner(Generic[JobT, RunT]):
         self.current: RunT | None = None
 
     def begin(self, job: JobT | None) -> None:
-        """Run a job; with `None`, a restarted process that had no job leaves."""
+        """Run the first job, or one that `take` accepted; a restarted process without a job leaves."""
         if job is None:
             self._leave()
             return
@@ -178,7 +178,7 @@ class MasterRunner(Generic[JobT, RunT]):
         """End the current job: wait for another one if that is safe, else leave.
 
         Args:
-            then: Called when this process can be claimed for the next job, or at once when it leaves.
+            then: Called after this process was offered for the next job, or at once if it will leave.
         """
         run = self.current
         assert run is not None, "a job that is over was begun"

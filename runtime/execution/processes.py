@@ -157,8 +157,8 @@ class Place:
     """The place of a process.
 
     Attributes:
-        started: Start time in the unit of the node's kernel; 0 if unknown. Distinguishes the process from a
-            later one with the same pid.
+        started: Start time in clock ticks since the node's boot; 0 if unknown. Distinguishes the process from
+            a later one with the same pid.
     """
 
     pid: int

@@ -58,7 +58,7 @@ from penstock.runtime.state_processor.states import (
 
 Convert = Callable[[Any], Any]
 
-#: Extra columns: the key of a map's entry, the position in a list, the last use of state with a TTL.
+#: Columns for the keys of maps, the positions in lists, and the last use of state with a TTL.
 MAP_KEY: Final = "map_key"
 
 POSITION: Final = "position"
@@ -75,7 +75,7 @@ class Conversion:
     """Conversion between a state's keys and values and those of a column.
 
     Attributes:
-        encoded: Whether the column has values as bytes of the value codec.
+        encoded: Whether the column holds each value as bytes of the value codec.
         classes: Classes of the state's values that can't be found through their modules.
     """
 
@@ -94,7 +94,7 @@ class Conversion:
         return ValueCodec(self.allow_pickle, self.classes)
 
     def keys(self, keys: Sequence[Any]) -> Sequence[Any]:
-        """Return converted keys; every NaN becomes one object, so that NaN keys are equal."""
+        """Return converted keys; every NaN is replaced by the one object `NAN`."""
         return one_nan(list(keys) if self.key is None else list(map(self.key, keys)))
 
     def encode(self, values: Sequence[Any], codec: ValueCodec) -> Sequence[Any]:
@@ -211,7 +211,7 @@ def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
 
 
 class PartFiles:
-    """Makes the `StateFiles` of parts in a savepoint's folder; blocks. Each file name contains `token`."""
+    """Makes the `StateFiles` of each subtask in a savepoint's folder; blocks. File names contain `token`."""
 
     def __init__(self, folder: str, token: str, read_from: SnapshotStorage | None = None) -> None:
         self.storage = open_location(folder, create=True)

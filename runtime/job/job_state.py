@@ -210,7 +210,7 @@ class SchedulerStatistics:
         job_id: The job's id.
         name: Name that the user gave the job.
         attempt: The current or last attempt; 0 before the first.
-        restarts: Attempts, over the job's whole life, that followed a failure or the death of a JobMaster.
+        restarts: Attempts, over the job's whole life, that began after a failure or after a JobMaster died.
         restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: A warning about that checkpoint, for the user; `None` for none.
         is_fenced: Whether another JobMaster owns the job; all other values are then the last known ones.

@@ -20,8 +20,8 @@ operator holds. So an operator that makes watermarks is never chained behind one
 has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
-batches must not be in progress at once. No output may leave behind the watermark, or the end of data, that it
-belongs in front of.
+batches must not be in progress at once. No output may leave after the watermark, or the end of data, that
+it must precede.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class OperatorChain:
         emit: Takes the last operator's main output and all side outputs. Indices of operators include the
             source. A chain without operators emits the source's output.
         emit_time: Takes statuses, and watermarks after all output that they fired.
-        source: The source in front of the operators; the caller opens and polls it.
+        source: The source that feeds the operators; the caller opens and polls it.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class OperatorChain:
             yield from self._drive(index, lambda operator: operator.end_of_data())
 
     def prepare_snapshot_pre_barrier(self) -> Work:
-        """Let the operators, in order, emit the records that belong in front of a barrier."""
+        """Let the operators, in order, emit the records that must precede a barrier."""
         for index in range(len(self.operators)):
             yield from self._drive(index, lambda operator: operator.prepare_snapshot_pre_barrier())
 

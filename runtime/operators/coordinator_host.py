@@ -29,7 +29,7 @@ The coordinator of a source continues and takes splits back instead (`SourceCoor
 The host must never:
 
 * hand an event to the coordinator twice, or in another order than its subtask sent it,
-* let a checkpoint complete without an event in front of it,
+* let a checkpoint complete without an event that precedes it,
 * let an error of the user's code escape.
 """
 

@@ -291,8 +291,8 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
     """Gives records their timestamps and emits the watermark after each batch.
 
     Between two batches only a user's generator emits watermarks. After a restart the watermark starts with
-    the first batch, and can only be lower than before. `ACTIVE` comes in front of the first batch after a
-    pause, and `IDLE` behind the last watermark.
+    the first batch, and can only be lower than before. `ACTIVE` comes before the first batch after a
+    pause, and `IDLE` after the last watermark.
     """
 
     kind: ClassVar[str] = "timestamp"

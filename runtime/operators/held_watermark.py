@@ -14,10 +14,10 @@ Neither a watermark nor a record behind it may overtake the timers that the wate
 is late must not depend on where a restart begins. Otherwise a straggler could reopen a window that has fired.
 So snapshots hold the reached watermark.
 
-At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest watermark of all
-old subtasks, so no record becomes late that was not late for one of them. The end of time is not restored as
-a watermark: a drained job that continues has more records to come. Event time never goes back, though sources
-that start again send lower watermarks than the restored one.
+At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest watermark
+of all old subtasks, so no record becomes late that was not late for its old subtask. The end of time is not
+restored as a watermark: a drained job that continues has more records to come. Event time never goes back,
+though sources that start again send lower watermarks than the restored one.
 """
 
 from __future__ import annotations

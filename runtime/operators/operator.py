@@ -222,7 +222,7 @@ class Operator:
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
         """Handle idle or active input; the chain then forwards the status.
 
-        Emit held results in front of `IDLE`: receivers do not wait for this stream after that.
+        Emit held results before `IDLE`: receivers do not wait for this stream after that.
         """
         return self.flush() if status is StreamStatus.IDLE else iter(())
 
@@ -231,9 +231,9 @@ class Operator:
         return iter(())
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        """Yield results that must be sent in front of a checkpoint's barrier, such as local sums.
+        """Yield results that must be sent before a checkpoint's barrier, such as local sums.
 
-        Also called when the job stops with a savepoint, in front of the end of the data. It is not called
+        Also called when the job stops with a savepoint, before the end of the data. It is not called
         after `end_of_data`. Its results are sent without credits, so keep them small.
         """
         return iter(())

@@ -9,8 +9,8 @@ The coordinator stands between the user's enumerator and the readers, and is hos
 (`coordinator_host.py`). It keeps the enumerator's state in checkpoints, and gives the splits of a failed
 reader back to the enumerator. An error of the enumerator fails the job and names the source.
 
-No split is lost or doubled, because the enumerator's snapshot is taken in one step. A split that is assigned
-before this step reaches its reader in front of the barrier; later splits arrive behind it. So a split is in
+No split is lost or doubled, because the enumerator's snapshot is taken in one step. A split that was assigned
+earlier reaches its reader before the barrier; later splits arrive after it. So a split is in
 exactly one of the two snapshots.
 
 A failed reader restarts from the state of an older checkpoint, which lacks the splits assigned since.

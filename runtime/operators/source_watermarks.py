@@ -134,7 +134,7 @@ _NONE: Final = SplitProgress(())
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """Changes in event time; emit `ACTIVE` before a poll's records, and `IDLE` after the watermark."""
+    """Changes in event time; `ACTIVE` belongs before a poll's records, `IDLE` after the watermark."""
 
     watermark: Watermark | None = None
     status: StreamStatus | None = None

@@ -267,8 +267,8 @@ class CheckpointDetails:
 
     Attributes:
         record: Kind, state, sizes and durations of the checkpoint.
-        subtasks: Metrics of the subtasks that have acknowledged. Empty for old checkpoints, and for
-            failed or deleted checkpoints of an earlier JobMaster.
+        subtasks: Metrics of the subtasks that have acknowledged. Empty for old checkpoints, and for failed
+            or deleted checkpoints of an earlier JobMaster.
     """
 
     record: CheckpointRecord

@@ -3,7 +3,8 @@
 Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and rest, the rest. In
 a *sized* file the rest begins with 4 bytes of length and 4 bytes of its complement. So a file that a power
 cut has truncated differs from a damaged one: no flipped bits make a complete file look truncated. The body is
-plain msgpack without extension types or pickle. A file of a newer version is known by its header.
+plain msgpack without extension types and pickle. The header holds the version, so an older Penstock can
+report a file that is too new for it.
 
 A file with a valid checksum may still hold any value, if it was changed on purpose. So `whole`, `seconds`,
 `text`, `binary`, `items` and `mapping` return their argument, or raise a `TypeError` or `ValueError`.
@@ -28,7 +29,7 @@ _HEADER: Final = struct.Struct(">8sH16s")
 _LENGTH: Final = struct.Struct(">II")
 
 _ALL_ONES: Final = 0xFFFFFFFF
-#: Maximum nesting of lists and maps; each level needs stack in the code that walks through them.
+#: Maximum nesting of lists and maps; recursive code needs stack for each level.
 _MOST_LEVELS: Final = 100
 
 

@@ -187,7 +187,7 @@ class _Builder:
         )
 
     def _restore_channels(self, parts: SubtaskParts) -> None:
-        """Put the in-flight data of the checkpoint in front of new data."""
+        """Put the in-flight data of the checkpoint before new data."""
         restore = self._descriptor.restore
         if restore is not None and restore.channels is not None:
             trusted = self._trusts_snapshots

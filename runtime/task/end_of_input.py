@@ -13,7 +13,7 @@ After the end of the data an operator emits no held records. Pending processing-
 snapshot.
 
 When the job is stopped with a savepoint, the end of the data precedes the barrier. Events that coordinators
-of operators sent in front of the savepoint are handled before the operators finish, and not at the barrier.
+of operators sent before the savepoint are handled before the operators finish, and not at the barrier.
 So an operator can still emit the results of an event.
 
 A leaving subtask takes part in checkpoints but sends no barriers: nothing may follow EndOfPartition, which
@@ -47,7 +47,7 @@ class EventTime:
     def advance(self, watermark: Watermark | None, status: StreamStatus | None = None) -> Work:
         """Fire timers and windows up to a watermark and forward it; either argument may be `None`.
 
-        The status `ACTIVE` goes in front of the watermark, `IDLE` behind it.
+        The status `ACTIVE` goes before the watermark, `IDLE` after it.
         """
         if status is StreamStatus.ACTIVE:
             yield from self._chain.process_time(status)
@@ -70,7 +70,7 @@ class EndOfInput:
 
     Args:
         stop: Returns the id of the savepoint that stops the job; `None` when the data has really ended.
-        deliver_before: Hands over the events that coordinators sent in front of a checkpoint.
+        deliver_before: Hands over the events that coordinators sent before a checkpoint.
     """
 
     def __init__(

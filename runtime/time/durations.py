@@ -23,7 +23,7 @@ _FARTHEST: Final = 1 << 62
 
 
 def micros_of(moment: object) -> int:
-    """Convert a moment to microseconds since the epoch; an `int` is already in this unit.
+    """Convert a moment to microseconds since the epoch; an `int` is already in that unit.
 
     A `datetime` without a time zone is refused, because machines may be in different zones.
 

@@ -178,7 +178,7 @@ def is_glob(pattern: str) -> bool:
 
 
 def literal_folder(pattern: str) -> str:
-    """Return the folders in front of the first wildcard, with a trailing slash."""
+    """Return the folders before the first wildcard, with a trailing slash."""
     magic = _MAGIC.search(pattern)
     head = pattern if magic is None else pattern[: magic.start()]
     return head[: head.rfind("/") + 1]

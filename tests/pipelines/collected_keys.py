@@ -1,4 +1,4 @@
-"""A count of each word is emitted seldom: what was touched comes out in front of each checkpoint.
+"""A count of each word is emitted seldom: what was touched comes out before each checkpoint.
 
 `emit_every` is long here, so the checkpoints alone decide. The last count of each word is the right one.
 """

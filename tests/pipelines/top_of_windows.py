@@ -1,4 +1,4 @@
-"""The two best players of each minute: windows in front of windows.
+"""The two best players of each minute: windows over the results of windows.
 
 The first windows add up the points of each player. Their results have the last moment of the window as
 timestamp, so that all players of one minute meet in one window of `apply`.

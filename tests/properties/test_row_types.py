@@ -214,7 +214,7 @@ BY_K: Final = ColumnKey(("k",))
 
 
 class Pipeline:
-    """Senders, with or without a combiner, in front of receivers of an aggregation by key."""
+    """Senders, with or without a combiner, upstream of an aggregation by key."""
 
     def __init__(
         self, functions: Sequence[ColumnAggregate], largest: float, *, combine: bool, receivers: int

@@ -76,7 +76,7 @@ class ColumnShape:
         keys: How many there are.
         text_keys: Whether these are texts.
         least: Records with a smaller value are filtered out; 0 for no filter.
-        combines: Whether a part of the work is done in front of the exchange.
+        combines: Whether a part of the work is done before the exchange.
         length: Of windows, in positions of a split; 0 for none.
     """
 

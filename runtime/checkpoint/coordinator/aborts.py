@@ -1,8 +1,8 @@
 """Aborts of checkpoints.
 
 A checkpoint fails as a whole: its files are deleted, all participants are notified, its request is answered,
-and the failure is counted. An abort also ends the start of its checkpoint, so a hook that never answers
-blocks no other checkpoint.
+and the failure is counted. Aborting a checkpoint also ends its start, so a hook that never answers blocks
+only that checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AbortCallbacks:
     Attributes:
         withdraw: Removes a checkpoint that waits to be finalized.
         stop_start: Stops the start of a request's checkpoint; returns false if it is not being started.
-        start_ended: Called last if `stop_start` returned true; lets the next request start.
+        start_ended: Called last, if `stop_start` returned true; lets the next request start.
         fenced: Called when another attempt owns the log.
     """
 

@@ -1,10 +1,10 @@
 """The decision whether failed checkpoints fail the job.
 
 `CheckpointFailureManager` (Flink's class) counts failures *in a row*, each checkpoint once. Only failures
-that concern the health of the job count: the checkpoint expired, a subtask could not take it, or it could not
-be written. Aborts because of a restart or a newer completed checkpoint do not count. Flink 1.11 counts only
-expired and declined checkpoints. Later versions count all of these, as this class by default. A savepoint
-counts only if a subtask could not take it, because then a restart may help.
+that concern the job's health count: the checkpoint expired, a subtask could not take it, or triggering or
+writing it failed. Aborts because of a restart or a newer completed checkpoint do not count. Flink 1.11
+counts only expired and declined checkpoints. Later versions count all reasons in `COUNTED_REASONS`, and so
+does this class by default. A savepoint counts only if a subtask could not take it: then a restart may help.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ a checkpoint is being started, while too many run, or during the minimum pause a
 of the queue is: savepoints, forced requests, other requests, periodic requests; among equals, retries
 first, then the oldest.
 
-A forced request ignores the limit and the pause. A retry (`urgent`) ignores the pause. A periodic request
-during the pause is refused, and the periodic timer moves to the end of the pause. If the queue is full, the
-last request is refused if it is periodic, else the new one.
+A forced request ignores the limit and the pause. A retry (`urgent`) ignores only the pause. A periodic
+request during the pause is refused, and the periodic timer moves to the end of the pause. If the queue is
+full, the last request is refused if it is periodic, else the new one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CheckpointRequest:
         drain: Advances event time to its end before a synchronous savepoint (Flink's
             `advanceToEndOfEventTime`).
         target: URL of the folder in which a savepoint gets a folder; `None` for the job's checkpoint storage.
-        tried: Id of the request's last checkpoint, which was aborted; subtasks may have its barrier.
+        tried: Id of the request's last checkpoint, which was aborted; subtasks may have received its barrier.
     """
 
     number: int = 0
@@ -157,7 +157,7 @@ class CheckpointRequestDecider:
         return refused
 
 
-#: Seconds until the retry of a checkpoint that a finishing subtask aborted; others may finish meanwhile.
+#: Seconds until a checkpoint that a finishing subtask aborted is retried; more subtasks may finish meanwhile.
 RETRY_DELAY: Final = 0.1
 
 
@@ -186,7 +186,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:
-    """A line for the job's log; a dropped periodic request is a warning, as no caller learns of it."""
+    """A line for the job's log. A dropped request is a warning: a periodic one has no caller to answer."""
 
     text: str
     is_warning: bool = False

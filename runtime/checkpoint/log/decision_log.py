@@ -3,7 +3,7 @@
 Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job ended) is a file, a
 *slot*: 0, 1, 2, ... Writers claim slots by put-if-absent. Exactly one contender gets a slot, and a decision
 is made when its file appears. Old and new attempts contend for the same slots. So a completion of the old
-attempt is either in front of the new attempt's `AttemptBegun` or not in the log. In the first case the new
+attempt is either before the new attempt's `AttemptBegun` or not in the log. In the first case the new
 attempt restores from it.
 
 Why it is right:
@@ -30,7 +30,7 @@ Why it is right:
       compaction was deleted. Otherwise its record has no effect or is fenced, and it begins again. A writer
       that *compacts* checks the same before it writes the hint. Its put may have happened twice, the second
       time after the slot was deleted.
-   c) Only slots in front of the *last but one* compaction are deleted, so a reader can finish while another
+   c) Only slots before the *last but one* compaction are deleted, so a reader can finish while another
       writer compacts.
    d) Older compactions are deleted first, from the oldest to the newest, each in a call of its own. So a
       compaction that can be read, and was put once, proves that no slot behind it was deleted.
@@ -410,7 +410,7 @@ class DecisionLog:
         try:
             found = self._slots.claim(slot, encode_record(record, self.view.to_pass))
             if found is not None and found != record:
-                # A compaction covers the slots in front of its own, so it would be wrong in any other slot.
+                # A compaction covers the slots before its own, so it would be wrong in any other slot.
                 self._follow(slot, found)
                 return
             # Unless the log is known to be intact, the next record checks whether this writer is fenced.

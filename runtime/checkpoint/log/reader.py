@@ -8,7 +8,7 @@ there.
 *Why it finds the end of the log.* Three rules of the writer matter:
 
 a) A hint is written before anything is deleted, and names a compaction that is in the log.
-b) Only slots in front of the last but one compaction are deleted. Compactions are deleted first, from the
+b) Only slots before the last but one compaction are deleted. Compactions are deleted first, from the
    oldest to the newest, each in a call of its own.
 c) There are no gaps.
 
@@ -74,7 +74,7 @@ class CompactionHint:
         return True
 
     def is_older_than(self, slot: int) -> bool:
-        """Whether the hint is missing, is damaged, or names a compaction in front of `slot`."""
+        """Whether the hint is missing, is damaged, or names a compaction before `slot`."""
         try:
             found = self.read()
         except CorruptSnapshotError:
@@ -165,7 +165,7 @@ class DecisionLogReader:
         return view if view.compacted_at is not None and view.compacted_at > slot else None
 
     def compactions_before(self, slot: int) -> Sequence[int]:
-        """Compactions in front of the one in `slot` that were not deleted, oldest first."""
+        """Compactions before the one in `slot` that were not deleted, oldest first."""
         found: list[int] = []
         try:
             while isinstance(record := self.read(slot), LogCompacted):
@@ -186,7 +186,7 @@ class DecisionLogReader:
         return found[::-1]
 
     def superseded(self, before: int, keep: Collection[int]) -> list[str]:
-        """Paths of the slots in front of `before`, without those in `keep`."""
+        """Paths of the slots below `before`, without those in `keep`."""
         kept = frozenset(keep)
         return [self._paths.log_slot(slot) for slot in self._slots() if slot < before and slot not in kept]
 

@@ -1,7 +1,7 @@
 """Arrow batches of connectors: their sizes, their rows as dicts, one schema, and columns of file paths.
 
 `ReadAhead` decodes the next batch in a thread while the current one is processed. Decoding releases the GIL.
-So where a processor is free, a source whose chain takes as long as its decoding reads nearly twice as fast.
+So with a free processor a source reads nearly twice as fast, unless the subtask waits for something else.
 One batch is decoded ahead, never more, so memory is bounded. The batches and their order are the same as
 without it, and an error is raised in place of its batch.
 """
@@ -26,7 +26,7 @@ ARROW_ROWS: Final = 64 * 1024
 #: Maximum rows of an Arrow batch, for a job that takes less than 10 ms for them.
 MOST_ARROW_ROWS: Final = 256 * 1024
 
-#: Maximum rows that a task requests from a source of rows: its largest slice.
+#: Maximum rows that the task requests at a time from a source that returns lists.
 MOST_ASKED: Final = 4_096
 
 #: Ratio of the rows of an Arrow batch to the requested rows, while the job is slow.

@@ -1,8 +1,8 @@
 """Files on a local or mounted disk.
 
-Publishing is `link` then `unlink`. `link` fails when the final name is taken, so nothing is overwritten. Only
-disks without links need a check and a `rename`. A crash between `link` and `unlink` leaves both names on one
-inode, which the next attempt recognises.
+Publishing is `link` then `unlink`. `link` fails when the final name is taken, so it overwrites nothing.
+A crash between the two leaves both names on one inode, which the next attempt recognises. Without hard links,
+the final name is checked before a `rename`, which could overwrite a file that was made in between.
 
 A power cut must not lose output that a checkpoint counts as written or committed. The next checkpoint after a
 commit forgets the old name, so no attempt would search for the file again. Three syncs prevent that loss.
@@ -143,7 +143,7 @@ class LocalFileSystem:
                 if not os.path.samefile(source, target):
                     return Publication.OCCUPIED
             except FileNotFoundError:
-                # Another publisher unlinked `source` after our `link` failed.
+                # Another publisher removed `source` after our `link` failed.
                 return Publication.ALREADY_PUBLISHED
             outcome = Publication.ALREADY_PUBLISHED
         except FileNotFoundError:

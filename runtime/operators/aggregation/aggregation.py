@@ -2,7 +2,7 @@
 
 A batch is aggregated in two steps. `partials` groups it into one row of partial results per key, by pyarrow's
 `group_by`. Their columns are called `total:sum`, for example. `merge` finds the slots of these keys and
-merges the rows into the accumulators of the table. A combiner in front of the exchange sends partial results
+merges the rows into the accumulators of the table. A combiner before the exchange sends partial results
 in this form, too. Several of its batches may have been concatenated on the way. Then a key occurs several
 times, and its rows are merged one after the other (`rounds_of`).
 

@@ -5,7 +5,7 @@ functions.
 
 A `PartialAggregate` works in two steps. First pyarrow's `group_by` groups a batch into one row per key, with
 the *partial result* of the key's rows. Then the partial results are merged into the accumulators of all keys
-of the batch at once. They merge in any order, so a combiner in front of the exchange can do the first step.
+of the batch at once. They merge in any order, so a combiner before the exchange can do the first step.
 
 A `RowAggregate` has no partial results. It adds rows to the accumulators, so all records cross the exchange.
 

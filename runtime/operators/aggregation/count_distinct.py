@@ -39,7 +39,7 @@ from penstock.runtime.state.typed_columns import Slots
 class CountDistinct(CountingAggregate, RowAggregate):
     """The exact number of different values of a column; the state holds each pair of key and value once.
 
-    No combiner runs in front of the exchange, so all records cross it.
+    No combiner runs before the exchange, so all records cross it.
     """
 
     column: str

@@ -1,8 +1,8 @@
-"""`key_by(names).aggregate(...)`: accumulators by key in columns, and the combiner in front of the exchange.
+"""`key_by(names).aggregate(...)`: accumulators by key in columns, and the combiner before the exchange.
 
 **`KeyedAggregateOperator`** updates the accumulators one batch at a time.
 
-**`Combiner`** keeps partial results in front of an exchange (Flink: local aggregation with mini-batches). It
+**`Combiner`** keeps partial results before an exchange (Flink: local aggregation with mini-batches). It
 groups the records of one sender into one row per key, and sends these rows instead. It sends them after a
 tenth of a second, before a barrier, at the end of the data, and when it has `MOST_KEYS` rows. With few keys
 that saves the exchange and the receiver nearly all their work.
@@ -152,7 +152,7 @@ class KeyedAggregateOperator(KeyedColumnOperator):
     Args:
         emit_every: Seconds between two outputs; `None` emits after every batch. An output before each barrier
             has the keys touched since the last one, so that no snapshot holds these keys.
-        has_combiner: Whether a combiner stands in front of the exchange.
+        has_combiner: Whether a combiner runs before the exchange.
     """
 
     state_name, owner = AGGREGATE_STATE, "an aggregation"

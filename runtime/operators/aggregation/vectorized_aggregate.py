@@ -48,7 +48,7 @@ class VectorizedAggregate(ABC):
     An object keeps only its constructor arguments, as several subtasks may share it. Rows in which one of the
     columns is null are skipped, as nulls do not count in any aggregate function.
 
-    With `merge` a sender can pre-aggregate in front of the exchange. Without it the sender sends all records.
+    With `merge` a sender can pre-aggregate before the exchange. Without it the sender sends all records.
 
     Args:
         *columns: Names of the columns that `update` receives; without names it only receives `slots`.

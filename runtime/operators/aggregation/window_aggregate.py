@@ -6,7 +6,7 @@ its slot is freed. The ends of all windows are scanned, but only when a watermar
 one. A record whose windows have all ended goes to the side output.
 
 `WindowedAggregateOperator` has tumbling, sliding and cumulative windows. A batch is first grouped into
-partial results by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then each pane's
+partial results by key and pane (`panes.py`), here or by a combiner before the exchange. Then each pane's
 partial result is merged into all windows that hold the pane.
 
 Grouping by pane loses the order of rows in different panes. So if windows overlap, functions that depend on

@@ -82,7 +82,7 @@ class _FunctionObjectOperator(FunctionOperator):
         self._cursor.done()
 
     def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Count main outputs, and emit side outputs in front of a watermark."""
+        """Count main outputs, and emit side outputs before a watermark."""
         for output in outputs:
             if isinstance(output, RowBatch):
                 self._records_out += len(output)

@@ -2,14 +2,14 @@
 
 `quoting_of` determines whether a block ends between two rows, and whether Arrow and Python read it alike.
 Arrow and Python differ only outside RFC 4180: quotes within an unquoted field, text behind a closing quote,
-a carriage return that ends no line. Where all quotes are in allowed places, every second quote closes a
-field or begins a doubled quote. So the number of quotes shows whether the block ends within a field.
+a carriage return that ends no line. Where all quotes are in allowed places, every second quote closes a field
+or begins a doubled quote. So the number of quotes shows whether the block ends within a field.
 
-**Types** are declared, or inferred from a sample without changing a value. `007` is not a number, and neither
-is a decimal text with more digits than a float keeps. A column without a value in the sample is text. Rows
-behind the sample follow the same rule (`checked_column`). Arrow's parser is more lenient: it reads ` 7`,
-`007` and `0x7` as 7. A text that isn't exactly a value of the inferred type makes its row bad, so no value is
-changed.
+**Types** are declared, or inferred from a sample without changing a value. `007` is not a number, and
+neither is an integer of more than 18 digits, nor a decimal with more digits than a float keeps. A column
+without a value in the sample is text. Rows after the sample follow the same rule (`checked_column`). Arrow's
+parser is more lenient: it reads ` 7`, `007` and `0x7` as 7. A text that isn't exactly a value of the inferred
+type makes its row bad, so no value is changed.
 """
 
 from __future__ import annotations
