@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from penstock.runtime.errors import CodecError, PenstockError
 from penstock.runtime.names import problem_with_name
 from penstock.runtime.operators.coordinators import FirstAnswer, MasterHook
+from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.ports import AsyncRunner
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState
@@ -194,17 +195,14 @@ class BackgroundHook:
         self._close = _Outcome()
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
-        self._put(
-            _Call(
-                lambda: self._hook.trigger_checkpoint(checkpoint_id, timestamp), answer.complete, answer.fail
-            )
-        )
+        trigger = self._calling("trigger_checkpoint", checkpoint_id, timestamp)
+        self._put(_Call(trigger, answer.complete, answer.fail))
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        self._begin_restore(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
+        self._begin_restore(self._calling("restore_checkpoint", checkpoint_id, state))
 
     def reset(self) -> None:
-        self._begin_restore(lambda: self._hook.reset())
+        self._begin_restore(self._calling("reset"))
 
     @property
     def is_restored(self) -> bool:
@@ -216,13 +214,21 @@ class BackgroundHook:
 
     def close(self) -> None:
         """Close the hook after its last call has returned."""
-        self._put(_Call(lambda: self._hook.close(), lambda _: self._close.end(None), self._close.end))
+        self._put(_Call(self._calling("close"), lambda _: self._close.end(None), self._close.end))
 
     def when_closed(self, callback: Callable[[BaseException | None], None]) -> None:
         """Call back with the error or `None` after the close; at once if the hook is closed."""
         self._close.when_over(callback)
 
-    def _begin_restore(self, work: Callable[[], None]) -> None:
+    def _calling(self, name: str, *arguments: Any) -> Callable[[], Any]:
+        def call() -> Any:
+            returned = getattr(self._hook, name)(*arguments)
+            check_has_run(name, returned)
+            return returned
+
+        return call
+
+    def _begin_restore(self, work: Callable[[], Any]) -> None:
         restore = self._restore = _Outcome()
         self._put(_Call(work, lambda _: restore.end(None), restore.end))
 

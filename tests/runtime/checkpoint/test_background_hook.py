@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.master_hooks import BackgroundHook, HookOvertakenError
@@ -120,3 +121,35 @@ def test_a_hook_without_a_method_fails_over_the_call_of_it():
     hook.when_closed(told.append)
     runner.run_all()
     assert [type(error) for error in told] == [AttributeError, AttributeError]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "outcome"),
+    [
+        ("restore_checkpoint", lambda hook: hook.restore_checkpoint(1, None), BackgroundHook.when_restored),
+        ("reset", BackgroundHook.reset, BackgroundHook.when_restored),
+        ("close", BackgroundHook.close, BackgroundHook.when_closed),
+    ],
+)
+def test_a_method_that_is_a_coroutine_fails_because_it_never_runs(name, call, outcome):
+    async def never_runs(*arguments):
+        raise AssertionError
+
+    run, errors = Run(), []
+    setattr(run.user, name, never_runs)
+    call(run.hook)
+    outcome(run.hook, errors.append)
+    run.runner.run_all()
+    [error] = errors
+    assert str(error) == f"{name} is declared `async def`, so it never runs: declare it `def`"
+
+
+def test_a_trigger_that_yields_declines_the_checkpoint():
+    def yields(checkpoint_id, timestamp):
+        yield
+
+    run = Run()
+    run.user.trigger_checkpoint = yields
+    answer = run.trigger(1)
+    run.runner.run_all()
+    assert "trigger_checkpoint yields, so it never runs" in str(answer.error)
