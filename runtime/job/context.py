@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorGateway
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.config.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
@@ -17,7 +18,6 @@ from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, JobLedger
 from penstock.runtime.job.job_state import JobState, RescaleHistory, Transition
 from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
-from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.restore import state_changes, unknown_operators
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_TRANSITIONS: Final = 200
 
 
-class ExecutionGateway(Protocol):
+class ExecutionGateway(CoordinatorGateway, Protocol):
     """The outgoing calls of the scheduler. No call blocks or calls the scheduler back at once."""
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
@@ -64,18 +64,6 @@ class ExecutionGateway(Protocol):
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Like `stop_all`, for these subtasks; answered by `on_region_stopped(attempt)`."""
         ...
-
-    def trigger_checkpoint(
-        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
-    ) -> None: ...
-
-    def notify_checkpoint_complete(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
-
-    def notify_checkpoint_aborted(
-        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None: ...
 
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from log_order import check_order
 
-from penstock.runtime.checkpoint.log.decision_log import Claimed, DecisionLog, Fenced, OutcomeUnknownError
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.reader import CompactionHint
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
@@ -30,6 +30,7 @@ from penstock.runtime.checkpoint.log.records import (
     LogView,
     decode_record,
 )
+from penstock.runtime.checkpoint.log.slots import Claimed, Fenced, OutcomeUnknownError
 from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle

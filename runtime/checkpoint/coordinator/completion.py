@@ -33,9 +33,9 @@ from penstock.runtime.checkpoint.coordinator.operator_states import (
 from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint, PendingState
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnknownError
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
-from penstock.runtime.checkpoint.log.slots import Fenced
+from penstock.runtime.checkpoint.log.slots import Fenced, OutcomeUnknownError
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener

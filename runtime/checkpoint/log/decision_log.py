@@ -68,10 +68,14 @@ from penstock.runtime.checkpoint.log.records import (
     Parallelism,
     encode_record,
 )
-from penstock.runtime.checkpoint.log.slots import PUT_TRIES, Claim, LogSlots
-from penstock.runtime.checkpoint.log.slots import Claimed as Claimed
-from penstock.runtime.checkpoint.log.slots import Fenced as Fenced
-from penstock.runtime.checkpoint.log.slots import OutcomeUnknownError as OutcomeUnknownError
+from penstock.runtime.checkpoint.log.slots import (
+    PUT_TRIES,
+    Claim,
+    Claimed,
+    Fenced,
+    LogSlots,
+    OutcomeUnknownError,
+)
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import (
     CorruptSnapshotError,

@@ -17,7 +17,8 @@ from penstock.actors.shared.job_report import (
     SubtaskProcess,
 )
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, ObjectNotFoundError
 from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.snapshot.ids import SubtaskId

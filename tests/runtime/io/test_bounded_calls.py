@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 import pytest
 
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced, OutcomeUnknownError
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun
+from penstock.runtime.checkpoint.log.slots import Fenced, OutcomeUnknownError
 from penstock.runtime.errors import StorageTimeoutError
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.io.storage import MOST_HANGING, BoundedCalls, ObjectStorage, open_storage

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from gcs_server import BUCKET, GcsServer, gcs_server
 
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced, OutcomeUnknownError
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun
+from penstock.runtime.checkpoint.log.slots import Fenced, OutcomeUnknownError
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageTimeoutError
 from penstock.runtime.io.storage import ObjectStorage, open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths

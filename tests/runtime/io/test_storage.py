@@ -12,8 +12,9 @@ import pytest
 from obstore.store import MemoryStore
 
 from penstock.runtime.checkpoint.coordinator.location import TRIAL, SnapshotLocation
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from penstock.runtime.io.storage import (
     PROBE,

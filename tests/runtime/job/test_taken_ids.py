@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     LogCompacted,
@@ -12,6 +12,7 @@ from penstock.runtime.checkpoint.log.records import (
     decode_record,
     encode_record,
 )
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.config.restart import NO_RESTARTS
 from penstock.runtime.errors import JobIdTakenError, StorageError
 from penstock.runtime.job.job_ledger import JobLedger, LostToOther

@@ -13,7 +13,8 @@ from penstock.runtime.checkpoint.coordinator.completion import (
     Finalized,
     complete_checkpoint,
 )
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnknownError
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.log.slots import OutcomeUnknownError
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

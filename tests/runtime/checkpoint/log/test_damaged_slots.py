@@ -7,8 +7,9 @@ from contextlib import suppress
 import pytest
 from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
 
-from penstock.runtime.checkpoint.log.decision_log import Claimed, DecisionLog, Fenced
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, decode_record, encode_record
+from penstock.runtime.checkpoint.log.slots import Claimed, Fenced
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, ObjectExistsError, StorageError
 from penstock.runtime.snapshot.sealed_file import IncompleteFileError
 from penstock.runtime.snapshot.storage import MemoryStorage

@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
 
-from penstock.runtime.checkpoint.log.decision_log import (
-    Claimed,
-    DecisionLog,
-    Fenced,
-    OutcomeUnknownError,
-)
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     CheckpointsDropped,
@@ -23,6 +18,7 @@ from penstock.runtime.checkpoint.log.records import (
     decode_record,
     encode_record,
 )
+from penstock.runtime.checkpoint.log.slots import Claimed, Fenced, OutcomeUnknownError
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import SnapshotKind

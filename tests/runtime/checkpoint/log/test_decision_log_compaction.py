@@ -7,17 +7,13 @@ from dataclasses import replace
 import pytest
 from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
 
-from penstock.runtime.checkpoint.log.decision_log import (
-    Claimed,
-    DecisionLog,
-    Fenced,
-    OutcomeUnknownError,
-)
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     encode_record,
 )
+from penstock.runtime.checkpoint.log.slots import Claimed, Fenced, OutcomeUnknownError
 from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError
 from penstock.runtime.snapshot.storage import MemoryStorage
 
