@@ -1,7 +1,7 @@
 """The process of JobMasters, and everything that runs in it.
 
 - `job_master`: the Ray actor and its calls. `master_process` runs jobs one after the other, and `job_runner`
-  runs one job. `master_process` and `job_lifecycle` of `runtime/execution` decide for them.
+  runs one job. Their decisions are in `master_process` and `job_lifecycle` of `runtime/execution`.
 - `job_assembly`: makes the runtime's `JobScheduler`, `JobExecution` and `Fleet`, which decide.
 - `cluster_calls`: questions to Ray's GCS, in a thread, so that a hanging GCS blocks no other work.
 - `ray_processes`: starts, calls and ends processes of subtasks, and turns Ray's errors into values.

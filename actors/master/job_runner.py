@@ -71,7 +71,7 @@ _LAST_WORK: Final = 2.0
 
 
 class JobRunner:
-    """Runs one job; to be made in the actor's event loop.
+    """Runs one job; must be made in the actor's event loop.
 
     Args:
         is_restart: Whether Ray has restarted the process that ran the job.
@@ -370,7 +370,7 @@ class JobRunner:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._traces.close), _LAST_WORK)
                 if stays:
-                    # Waits for deletions that still run; after a slower one the process serves no other job.
+                    # Waits for deletions. A slower one leaves its thread, so the process serves no other job.
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.to_thread(self._pool.shutdown), _LAST_WORK)
                 is_closed = True

@@ -69,7 +69,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     """Triggers with the first barrier and captures the data that it overtakes; see the module's docstring.
 
     The handler finds the checkpoint of an event; its state decides the effect of the event. The handler
-    starts and finishes the input part in `writer`; the task aborts it on the listener's call.
+    starts and finishes the input part in `writer`; the task aborts it in `CheckpointListener.abort`.
     """
 
     def __init__(

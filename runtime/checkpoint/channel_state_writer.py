@@ -16,8 +16,8 @@ elements are captured. The checkpoint is acknowledged only then. The sender must
 that was sent before the barrier, because the receiver captures it. The model is Flink's aligned checkpoint
 timeout on the output side (FLINK-27251).
 
-The file holds the encoded elements of each channel in order. A channel is named by its exchange (the
-operators that it connects) and the indexes of its two subtasks. So the name stays valid at another
+The file holds the encoded elements of each channel in order. A channel is identified by its exchange (the
+operators that it connects) and the indexes of its two subtasks. This stays valid at another
 parallelism and with other chains. Elements are stored one by one, so they can be redistributed by key group.
 """
 

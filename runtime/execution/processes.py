@@ -7,8 +7,8 @@ are values with three cases that every caller distinguishes: the process has die
 call raised.
 
 `Deliveries` answers the `deliver` calls of senders. A `deliver` call carries a frame of one channel. Its
-return is the sender's credit, so the call waits until the subtask has consumed everything below the call's
-last number. Calls come in any order, and more than once when a connection broke. Consumed elements never
+return is the sender's credit, so the call waits until the subtask has consumed everything up to the end of
+its frame. Calls come in any order, and more than once when a connection broke. Consumed elements never
 reach the subtask again. When the attempt ends, all calls get the same answer. A finished attempt needs no
 further elements, so it answers consumed; any other answers stale. `RoleHolder` has already refused calls for
 another role or an older attempt.
@@ -312,8 +312,8 @@ class Processes(Protocol):
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Let a process stop its work and give its role back; `False` when it does not hold this role.
 
-        The process then waits for another role, but no job can claim it before `offer`. A process that may
-        not serve again ends.
+        The process then waits for another role, but no job can claim it before `offer`. A process that must
+        not serve another role ends instead.
         """
         ...
 
@@ -411,7 +411,7 @@ class Deliveries:
         self._closed_with: DeliveryAnswer | None = None
 
     def wait(self, channel: int, next_sequence_number: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
-        """Call `answer` when all below this number is consumed; return `False` if it was called at once."""
+        """Call `answer` once everything below this number is consumed; return `False` if that was at once."""
         if self._closed_with is not None:
             answer(self._closed_with)
         elif self._consumed.get(channel, 0) >= next_sequence_number:

@@ -125,7 +125,7 @@ class PosixDisk:
             try:
                 PosixFolder(folder).sync()
             except PermissionError:
-                return  # only a user with access to this folder can have made one here
+                return  # without access, this user can't have made a folder here
             above = os.path.dirname(folder)
             if above == folder:
                 return

@@ -83,7 +83,7 @@ def _check_carried(
     Otherwise each checkpoint would fail at a damaged file, and the job would restart for ever.
     """
     if not restore.is_savepoint and restore.location is None:
-        return  # the checkpoint references its files again, without a copy
+        return  # the next checkpoint references these files again, without a copy
     for vertex in graph.job.vertices:
         for operator in vertex.operators:
             state = restore.operators.get(operator.id)

@@ -313,7 +313,7 @@ class SubtaskState:
         return NOTHING_STORED if network is None else network.gate.stored
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Let operators emit records that belong before the barrier; none is in the middle of a call.
+        """Let operators emit records that belong before the barrier; no operator is in the middle of a call.
 
         `WorkInProgress.settle` was called before. After the end of the data nothing is emitted.
         """

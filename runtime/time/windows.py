@@ -174,7 +174,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
     is_endless: ClassVar[bool] = False
 
     def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
-        """The windows of a record; none sends it to the side output of late records.
+        """The windows of a record. Without any, it goes to the side output of late records.
 
         Args:
             timestamp: Event time in microseconds; the current time for windows of processing time.

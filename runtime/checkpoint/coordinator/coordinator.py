@@ -273,7 +273,7 @@ class CheckpointCoordinator:
                 self._aborts.abort(pending, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
 
     def data_ended(self, subtask: SubtaskId) -> None:
-        """Note a subtask at the end of its data; trigger it, since no barrier may reach it any more."""
+        """Note a subtask at the end of its data; trigger it, since barriers may never reach it."""
         self._planner.data_ended(subtask)
         for pending in self._running():
             if pending.data_ended(subtask):
@@ -302,8 +302,8 @@ class CheckpointCoordinator:
     ) -> None:
         """Request a checkpoint; the arguments are those of `CheckpointRequest`.
 
-        Savepoints are `forced` by default, unless checkpoints are unaligned: barriers of both kinds at a time
-        would abort the checkpoint. A `target` needs `try_target` first.
+        Savepoints are `forced` by default, unless checkpoints are unaligned: a savepoint's barriers would
+        abort a running unaligned checkpoint. A `target` needs `try_target` first.
         """
         if drain and kind is not SnapshotKind.SYNC_SAVEPOINT:
             msg = f"a {kind.value} can't advance the watermark to the end of time, because the job continues"
