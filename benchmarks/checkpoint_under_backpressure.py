@@ -142,7 +142,7 @@ def checkpoints(job: RayJobHandle, count: int, warm_up: int) -> Taken:
 
 
 def measured(name: str, load: str, given: Namespace) -> Taken:
-    """Checkpoints of a job of its own: so many as are asked for, of aligned ones under pressure fewer."""
+    """Checkpoints of a job of its own: as many as requested, or fewer if aligned under pressure."""
     settings, is_idle = MODES[name], load == "idle"
     config = JobConfig(advanced=AdvancedConfig(buffer_rows=given.buffer_rows, credits=given.credits))
     count = given.checkpoints if is_idle or settings else given.aligned_checkpoints

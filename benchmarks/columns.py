@@ -35,7 +35,7 @@ WORKS: dict[str, type[Work]] = {
     "round_trip": RoundTrip,
 }
 
-#: What Ray may give away: Spark's executor asks for some of it.
+#: CPUs that Ray may assign; Spark's executor requests some of them.
 _CPUS = 8
 
 

@@ -3,7 +3,7 @@
     python benchmarks/latency.py --json latency.json
 
 A paced source stamps every record when it makes it, and the sink, behind an exchange, notes its age. Both run
-on one machine and read one clock. What counts is the second half of a run.
+on one machine and read one clock. Only the second half of a run counts.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Steady:
     """The steady part of a job's run.
 
     Attributes:
-        samples: What was seen, oldest first; start-up and warm-up are not in it.
+        samples: Samples after start-up and warm-up, oldest first.
         checkpoints: Checkpoints that completed meanwhile.
     """
 
@@ -74,7 +74,7 @@ class Figures:
     """The content of a benchmark's JSON file.
 
     Attributes:
-        ratios: What is compared, larger or smaller as their names say.
+        ratios: Compared figures, by names that say which is larger.
         rates: Records a second.
         seconds: Durations.
         details: Anything else, to understand the others.
@@ -144,7 +144,7 @@ def cluster(cpus: int | None = None) -> Iterator[None]:
     on the machine disturbs all contenders alike.
 
     Args:
-        cpus: What Ray may give away; all that there are by default. Subtasks need none of it.
+        cpus: CPUs that Ray may assign, by default all. Subtasks need none.
     """
     if ray.is_initialized():
         yield

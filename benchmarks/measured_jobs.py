@@ -93,7 +93,7 @@ def chain_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
 
 
 class CountedSum(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
-    """A keyed sum that emits flat dicts, and keeps a number in an attribute: so each dict is looked at."""
+    """A keyed sum that emits flat dicts, and keeps a number in an attribute, so each dict is inspected."""
 
     total = ValueState(int, default=0)
 

@@ -52,7 +52,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-#: What Ray says on the standard output of a program whose processes are killed.
+#: Ray's notices on the standard output of a program whose processes are killed.
 _OF_RAY = re.compile(r"^(\x1b\[\d+m)?\(raylet\).*\n?", re.MULTILINE)
 
 

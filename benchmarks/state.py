@@ -63,7 +63,7 @@ from penstock.runtime.testing.harness_state import open_state_backend
 _KEY_GROUPS: Final = 128
 #: Records between two looks at the clock.
 _LOOK: Final = 100
-#: What a section runs on, by what it adds to the names of its figures.
+#: State backends of a section, by the suffix of the names of their figures.
 BACKENDS: Final[dict[str, StateBackend]] = {"": HeapState(), " in RocksDB": RocksDB()}
 SECTIONS: Final = ("snapshots", "timers", "process_function", "gigabyte")
 PENSTOCK, BYTEWAX = "penstock, process function 1x1", "bytewax, stateful_map, one worker"

@@ -28,7 +28,7 @@ from penstock.bridge.receive_buffer_messages import Frame, PushOutcome, Transfer
 
 #: Maximum number of unacknowledged frames of a task.
 OUTSTANDING: Final = 4
-#: A frame is sent when it has this many bytes or rows.
+#: Maximum bytes of a frame, by the average row of each batch, and maximum rows.
 FRAME_BYTES: Final = 4 * 1024 * 1024
 
 FRAME_ROWS: Final = 131_072

@@ -33,7 +33,7 @@ _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-
 
 
 def problem_with_name(name: object) -> str | None:
-    """Return the reason that this is no valid name, or `None`."""
+    """Return the reason that this is not a valid name, or `None`."""
     if not isinstance(name, str):
         return f"a name must be a string, not {type(name).__name__}"
     if not name:

@@ -71,7 +71,7 @@ class SnapshotStorage(Protocol):
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete these objects; a missing one is no error."""
+        """Delete these objects; a missing one is not an error."""
         ...
 
 

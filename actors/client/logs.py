@@ -201,7 +201,7 @@ def ask_node(node: str, work: Callable[..., object], *arguments: Any) -> Any:
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:
-    """Return the part of a file after `start`; `None` if it is no plain file, or was deleted."""
+    """Return the part of a file after `start`; `None` if it is not a plain file, or was deleted."""
     try:
         with open(path, "rb", opener=_open_plain) as file:
             return _part_of(file, path.name, start)

@@ -45,7 +45,7 @@ class Deadline:
         late: The event that has not happened, for the message of the error.
 
     Raises:
-        ConfigurationError: `timeout` is no duration.
+        ConfigurationError: `timeout` is not a duration.
 
     Example:
         >>> raise Deadline(0, "the kettle does not boil", "look at the hob").error()

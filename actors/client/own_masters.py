@@ -150,7 +150,7 @@ def _wait_until_ready(master: Any, job_id: str) -> None:
     def patience(error: BaseException) -> float | None:
         nonlocal deaths_left
         if isinstance(error, ray.exceptions.RayActorError):
-            # A restarting actor refuses each call at once; such refusals are no deaths.
+            # A restarting actor refuses each call at once; such a refusal is not a death.
             if not isinstance(error, ray.exceptions.ActorUnavailableError):
                 deaths_left -= 1
             return inf if deaths_left else None

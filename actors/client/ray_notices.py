@@ -64,7 +64,7 @@ class NoticeFiles:
                 self._close(next(iter(self._jobs)))
 
     def leave(self, job_id: str) -> None:
-        """Stop writing for a job; an unknown job is no error."""
+        """Stop writing for a job; an unknown job is not an error."""
         with self._lock:
             if job_id in self._jobs:
                 self._close(job_id)

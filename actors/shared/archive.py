@@ -101,7 +101,7 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
 
     Raises:
         ObjectNotFoundError: The job has no report there.
-        CorruptSnapshotError: The file is no report.
+        CorruptSnapshotError: The file is not a report.
     """
     path = f"{job_id}/{_FILE}"
     return _decoded(storage.get(path), job_id, f"{storage.url}/{path}")

@@ -24,7 +24,7 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 
-#: Maximum bytes of a pickled class. A larger one refers to data in its methods, so it is no record class.
+#: Maximum bytes of a pickled class. A larger one refers to data in its methods, so it is not a record class.
 LARGEST_CLASS: Final = 256 * 1024
 
 

@@ -197,7 +197,7 @@ def open_log_file(
 
 
 def this_process() -> str:
-    """The incarnation in the files of a process that is no subtask: its node and its process id."""
+    """The incarnation in the files of a process that is not a subtask: its node and its process id."""
     return f"{ray.get_runtime_context().get_node_id()[:8]}-{os.getpid()}"
 
 

@@ -23,7 +23,7 @@ import sys
 #: Environment variables of workers: the template's socket, and the program that Ray would have started.
 SOCKET = "PENSTOCK_TEMPLATESOCKET"
 WORKER = "PENSTOCK_TEMPLATEWORKER"
-#: glibc's limit on arenas. By default each thread may have its own, which keeps memory freed in it. The
+#: glibc's limit on arenas. By default each thread may have an arena, which keeps the memory freed in it. The
 #: threads of a subtask hand arrays to each other, so each arena would grow to the largest need of any thread.
 ARENAS = "MALLOC_ARENA_MAX"
 ONE = "1"

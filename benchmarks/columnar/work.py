@@ -49,7 +49,7 @@ class Work(ABC):
     Attributes:
         ratios: Name of each ratio, the contender above, the one below, and what it has to be.
         rates: Rows a second of each contender, one a round.
-        notes: What the reader of the table has to know.
+        notes: Remarks for the reader of the table.
     """
 
     ratios: ClassVar[Sequence[tuple[str, str, str, str]]] = ()

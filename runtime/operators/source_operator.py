@@ -1,6 +1,6 @@
 """`SourceOperator`: polls the reader of one subtask, saves its splits, and names the source in its errors.
 
-A source has no input, so it is no `Operator`. The subtask polls it and passes its records to the chain.
+A source has no input, so it is not an `Operator`. The subtask polls it and passes its records to the chain.
 
 `RequestedSplits` is the reader of a source whose splits come from its coordinator. It reads an assignment
 with the source's own reader, and requests more splits when the assignment ends. Splits that arrive meanwhile

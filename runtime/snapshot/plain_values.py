@@ -44,7 +44,7 @@ def to_plain(value: Any) -> Any:
 
 @cache
 def _names(kind: type) -> tuple[tuple[str, str], ...]:
-    """Return the name of each field, and its plain name; empty for a type that is no dataclass."""
+    """Return the name of each field, and its plain name; empty for a type that is not a dataclass."""
     if not is_dataclass(kind):
         return ()
     return tuple((known.name, _name_of(known)) for known in fields(kind))
@@ -109,7 +109,7 @@ def _arguments(kind: Any, value: Mapping[str, Any], where: str) -> dict[str, Any
 
 @cache
 def _declared(kind: Any) -> dict[str, tuple[Field[Any], Any]]:
-    """Return field and type by plain name; empty for a type that is no dataclass."""
+    """Return field and type by plain name; empty for a type that is not a dataclass."""
     if not is_dataclass(kind):
         return {}
     hints = get_type_hints(kind)

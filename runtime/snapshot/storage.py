@@ -8,14 +8,14 @@ not answered exists as a whole or not at all. Why it is right:
 2. *Name before answer.* The folder is synced before `put` returns. The name of a new folder is synced too, in
    the folder above, and so on up to the root. *Another* writer may have made a folder without syncing it. So
    each writer syncs all folders above once, for each folder that it uses, and keeps the folder open. A folder
-   that was removed and made again has another inode than the open one. This may also happen during a put,
+   that was removed and made again has another inode than the open one. It may also be removed during a put,
    until its staging file is in the folder. So the put checks again after it has made the name.
 3. *A refusal is an answer.* A reader acts on an object that exists: the decision log reads the record. The
    writer may have died between the link and the sync. So the folder is synced before a refusal, too.
 4. *A record that is read but not yet durable* does no harm to the log. A reader that decides something puts a
    record into the same folder, and that put syncs the earlier one.
-5. *Deletions* are synced at the end of a call. So a power cut never undoes deletions of an earlier call
-   alone; the decision log needs that order.
+5. *Deletions* are synced at the end of a call. So a power cut never undoes the deletions of one call and
+   keeps those of a later one; the decision log needs that order.
 
 A killed writer leaves its staging file. `staged` lists these files, and `delete` deletes them.
 

@@ -6,7 +6,7 @@ read by key groups, so several readers can share a large one. List state is read
 A savepoint is made from rows, or from another snapshot with one state replaced. Other state is copied as
 bytes: chunks with the replaced table are split by table and not decoded. The new entries become separate
 handles, which a restore accepts. All files are in the savepoint's own folder, and named relative to it. The
-metadata is written last and never overwrites other metadata. A folder without metadata is no snapshot.
+metadata is written last and never overwrites other metadata. A folder without metadata is not a snapshot.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def copy_operators(
                 subtask = _without(subtask, left_out.state, read, files)
                 copied.update((new, new) for new in files.written)
             subtasks[index] = _copied(subtask, partial(copy, files))
-        # A coordinator is no subtask; its file is numbered among the files of the first subtask.
+        # A coordinator is not a subtask; its file is numbered among the files of the first subtask.
         coordinator = None if state.coordinator is None else copy(files_of(operator, 0), state.coordinator)
         operators[operator] = replace(state, subtasks=subtasks, coordinator=coordinator)
     return operators

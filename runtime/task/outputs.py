@@ -130,7 +130,7 @@ class SubtaskOutputs:
         self._flush_at = None
 
     def flush_due(self, now: float) -> float | None:
-        """Send buffers that are idle or have waited for long enough; return the time of the next check."""
+        """Send buffers of idle channels or past the timeout; return the time of the next check."""
         waiting = [s for s in self._subpartitions if s.has_open_rows]
         if not waiting:
             self._flush_at = None
@@ -167,7 +167,7 @@ class SubtaskOutputs:
 
 
 class _Encoder:
-    """Encodes the records of one operator. Buffers are closed at any time, so errors name the operator."""
+    """Encodes the records of one operator, and names it in errors: any call may close a buffer."""
 
     def __init__(self, codec: BatchCodec, location: OperatorLocation) -> None:
         self._codec = codec

@@ -122,7 +122,7 @@ class TimeAccount:
         """Seconds at work and under back pressure, with the running step and the current wait.
 
         A call of a user's function may last for minutes, and so may a wait for a credit. A running step
-        counts as work until it ends. So a sum may be smaller than an earlier one, by one step.
+        counts as work, even if it finds none to do. So a sum may later be smaller, by one step.
         """
         # Read in this order: a step that ends in between may be missing, but is never counted twice.
         busy, backpressured = self.busy, self.backpressured

@@ -45,7 +45,7 @@ class ManualClock:
         """Let time pass.
 
         Raises:
-            ConfigurationError: The argument is no duration, or is negative.
+            ConfigurationError: The argument is not a duration, or is negative.
         """
         self._elapsed += seconds_in("duration", duration)
 

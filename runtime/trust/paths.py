@@ -78,7 +78,7 @@ def check_file_name(name: object) -> str:
     """Refuse names that are empty, `..` or contain separators.
 
     Raises:
-        UntrustedPathError: The name is no file name.
+        UntrustedPathError: The name is not a file name.
     """
     if isinstance(name, str) and name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
         return name

@@ -1,7 +1,7 @@
 """The API of a program: the environment and its streams, with the code that they share.
 
 - `stream_environment`: the start of a program; builds and runs the graph.
-- `stream`, `record_operations`, `data_stream`: records alone; `data_stream` has the public class.
+- `stream`: the base of all streams; `data_stream`: the public class; `record_operations`: its methods.
 - `keyed_stream`, `windowed_stream`: with keys, with windows; `aggregate` and `window_settings` serve both.
 - `graph_builder`: adds operators, and makes their streams, which avoids circular imports.
 - `checked_call`: explains invalid calls, with the user's line; the options of operators.

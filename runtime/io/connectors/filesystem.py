@@ -89,7 +89,7 @@ class FileSystem(Protocol):
         ...
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
-        """Delete files; missing files are no error."""
+        """Delete files; a missing file is not an error."""
         ...
 
 

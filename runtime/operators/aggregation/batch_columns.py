@@ -83,7 +83,7 @@ class BatchColumns:
         self._names = tuple(dict.fromkeys((*key.state_names, *self._inputs)))
 
     def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
-        """The columns of a batch; raises if one is missing or unusable, or if a row is no dict."""
+        """The columns of a batch; raises if one is missing or unusable, or if a row is not a dict."""
         if isinstance(batch, ArrowBatch):
             yield self._found(None, batch.batch)
             return

@@ -295,7 +295,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             wanted: A `pyarrow.compute` expression of columns that the source reads.
 
         Raises:
-            ConfigurationError: The source reads no Parquet files, or `wanted` is no expression.
+            ConfigurationError: The source reads no Parquet files, or `wanted` is not an expression.
 
         Example:
             >>> import pyarrow.compute as pc

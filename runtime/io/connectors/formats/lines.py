@@ -347,7 +347,7 @@ parse_one: Final = json.JSONDecoder(parse_float=_finite, object_pairs_hook=_dist
 
 
 class JsonReader(LineReader):
-    """Reads the values of one split; blank lines are no records."""
+    """Reads the values of one split; blank lines are not records."""
 
     def _all_of(self, lines: Sequence[str]) -> list[Any] | None:
         return parse_together(lines)

@@ -1,4 +1,4 @@
-"""A submitted job, and `Master`: a process of its JobMaster with the real scheduler and its guard.
+"""A submitted job, a process of its JobMaster with the real scheduler (`Master`), and its guards' calls.
 
 A run may have several JobMasters: one after the other because they die, or two at once because one was
 declared dead by mistake. Writes of a dead JobMaster may still succeed. Messages to it reach its successor.
@@ -88,7 +88,7 @@ class RestartLedger:
     """The times of a job's attempts, in the world's time.
 
     The times come from the calls of the scheduler, and not from the job's own counters. So the oracle can
-    check that the job restarted as often as its user allows.
+    check that the job restarted no more often than its user allows.
 
     Attributes:
         deployed: Time of each deployment, of the job or of a region, including the first one.

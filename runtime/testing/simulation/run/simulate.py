@@ -1,8 +1,8 @@
 """`simulate`: runs a user's job under a thousand different courses of events.
 
-Runs without failures come first, each in another interleaving. Their output is the expected one; if outputs
-differ, the job depends on an order that is not guaranteed. Then come the runs with failures, which must leave
-the same output.
+Runs without failures come first, each in a different interleaving. Their output is the expected one; if
+outputs differ, the job depends on an order that is not guaranteed. Then come the runs with failures, which
+must leave the same output.
 """
 
 from __future__ import annotations
