@@ -232,7 +232,7 @@ def _without_authentication_notice() -> Iterator[None]:
 
 
 #: Seconds for the server's process to end after its standard input is closed.
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 30.0
 #: The servers of this program. Each stays open even if no variable refers to it, as with `env.run(ui=True)`.
 _OPEN: Final[list[UserInterface]] = []
 

@@ -123,7 +123,8 @@ def _explain(job: JobGraph, error: Exception) -> GraphError:
     for edge in job.edges:
         try:
             _dumps(edge.partitioner)
-        except Exception as reason:
+        except Exception as error_of_key:
+            reason = error_text(error_of_key)
             return GraphError(
                 f"the key function of '{edge.target_vertex}' can't be sent to the cluster: {reason}"
             )
