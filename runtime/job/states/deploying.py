@@ -18,12 +18,20 @@ from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
-from penstock.runtime.job.states.ending import Cancelling, Failed, Failing, Suspended, enter_earlier_end
+from penstock.runtime.job.states.ending import (
+    ActiveAttempt,
+    Cancelling,
+    Delaying,
+    Failed,
+    Failing,
+    Suspended,
+    enter_earlier_end,
+)
 from penstock.runtime.job.states.running import Running
 from penstock.runtime.snapshot.ids import SubtaskId
 
 
-class Initialising(State):
+class Initialising(ActiveAttempt):
     """Waits until every subtask runs; a short-lived one may have finished by then."""
 
     name = JobState.INITIALISING
@@ -38,12 +46,6 @@ class Initialising(State):
 
     def started(self) -> None:
         self.job.enter(Running(self.job, self._reported))
-
-    def cancel(self) -> None:
-        self.job.enter(Cancelling(self.job), "cancelled")
-
-    def failed(self, cause: FailureCause) -> None:
-        self.job.enter(Failing(self.job, cause), str(cause))
 
     def end_of_data(self, subtask: SubtaskId) -> None:
         self._reported.append(subtask)
@@ -88,7 +90,7 @@ class Beginning(State):
                     text = f"attempt {outcome.attempt} is one too many: {decision.reason}"
                     job.enter(Failing(job, FailureCause(text, recoverable=False), is_deployed=False), text)
                 elif decision.delay > 0:
-                    job.enter(Delaying(job, outcome, decision.delay))
+                    job.enter(Delaying(job, decision.delay, lambda: job.enter(Restoring(job, outcome))))
                 else:
                     job.enter(Restoring(job, outcome))
 
@@ -107,23 +109,7 @@ class Beginning(State):
         job.enter(Failing(job, cause, is_deployed=False), text)
 
 
-class Delaying(State):
-    """Waits for a delay, in seconds, after restarts of the JobMaster."""
-
-    name = JobState.DEPLOYING
-
-    def __init__(self, job: JobContext, start: AttemptStart, delay: float) -> None:
-        super().__init__(job)
-        self._timer = job.timers.call_later(delay, lambda: job.enter(Restoring(job, start)))
-
-    def leave(self) -> None:
-        self._timer.cancel()
-
-    def cancel(self) -> None:
-        self.job.enter(Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled")
-
-
-class Restoring(State):
+class Restoring(ActiveAttempt):
     """Waits until operator coordinators and master hooks are restored."""
 
     name = JobState.DEPLOYING
@@ -144,12 +130,6 @@ class Restoring(State):
 
     def leave(self) -> None:
         self._timer.cancel()
-
-    def cancel(self) -> None:
-        self.job.enter(Cancelling(self.job), "cancelled")
-
-    def failed(self, cause: FailureCause) -> None:
-        self.job.enter(Failing(self.job, cause), str(cause))
 
     def _restored(self, cause: FailureCause | None) -> None:
         job = self.job
@@ -172,7 +152,7 @@ class Restoring(State):
         self.failed(FailureCause(text))
 
 
-class Deploying(State):
+class Deploying(ActiveAttempt):
     """Waits until every subtask is deployed."""
 
     name = JobState.DEPLOYING
@@ -184,14 +164,8 @@ class Deploying(State):
     def enter(self) -> None:
         self.job.gateway.deploy(self._start.attempt, self._start.restore)
 
-    def cancel(self) -> None:
-        self.job.enter(Cancelling(self.job), "cancelled")
-
     def deployed(self) -> None:
         self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))
-
-    def failed(self, cause: FailureCause) -> None:
-        self.job.enter(Failing(self.job, cause), str(cause))
 
 
 class Created(State):

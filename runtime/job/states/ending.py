@@ -8,6 +8,7 @@ is being written: the job may restart from that checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.runtime.config.restart import GiveUp, RestartAfter, RestartDecision
@@ -16,7 +17,6 @@ from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_ledger import EndedBefore
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
-from penstock.runtime.ports import Cancellable
 
 #: The answer to requests for checkpoints after the job's last savepoint.
 STOPPED: Final = "the job was stopped with a savepoint"
@@ -135,28 +135,26 @@ class Cancelling(State):
         )
 
 
-class Restarting(State):
-    """Waits for a delay, in seconds, that the restart strategy asked for."""
+class Delaying(State):
+    """Waits for a delay, in seconds, before a deployment; no subtask is deployed meanwhile."""
 
-    name = JobState.RESTARTING
+    name = JobState.DEPLOYING
 
-    def __init__(self, job: JobContext, delay: float) -> None:
+    def __init__(self, job: JobContext, delay: float, then: Callable[[], None]) -> None:
         super().__init__(job)
-        self._delay = delay
-        self._timer: Cancellable | None = None
-
-    def enter(self) -> None:
-        self._timer = self.job.timers.call_later(self._delay, self._again)
+        self._timer = job.timers.call_later(delay, then)
 
     def leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     def cancel(self) -> None:
         self.job.enter(Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled")
 
-    def _again(self) -> None:
-        self.job.deploy_again()
+
+class Restarting(Delaying):
+    """Waits for the delay that the restart strategy asked for."""
+
+    name = JobState.RESTARTING
 
 
 class Failing(State):
@@ -206,7 +204,7 @@ class Failing(State):
             decision = job.restart.failed(job.ledger.age())
         match decision:
             case RestartAfter(delay):
-                job.enter(Restarting(job, delay), f"again in {delay:g} s")
+                job.enter(Restarting(job, delay, job.deploy_again), f"again in {delay:g} s")
             case GiveUp(reason):
                 cause = str(self._cause)
                 job.record_end(
@@ -216,3 +214,13 @@ class Failing(State):
                     lambda found: enter_earlier_end(job, found),
                     self._cause,
                 )
+
+
+class ActiveAttempt(State):
+    """Base of the states in which a failure or a cancellation stops the attempt."""
+
+    def cancel(self) -> None:
+        self.job.enter(Cancelling(self.job), "cancelled")
+
+    def failed(self, cause: FailureCause) -> None:
+        self.job.enter(Failing(self.job, cause), str(cause))

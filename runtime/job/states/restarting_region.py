@@ -39,8 +39,7 @@ from penstock.runtime.job.failover import FailureCause, Region
 from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome, OnlyOlder
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
-from penstock.runtime.job.states.ending import Cancelling, Failing
-from penstock.runtime.ports import Cancellable
+from penstock.runtime.job.states.ending import ActiveAttempt, Cancelling, Failing
 from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Reason for a restart of the whole job.
@@ -60,7 +59,7 @@ class RegionRestart:
     reported: set[SubtaskId]
 
 
-class RestartingRegion(State):
+class RestartingRegion(ActiveAttempt):
     name = JobState.RESTARTING
 
     def __init__(self, job: JobContext, restart: RegionRestart) -> None:
@@ -73,9 +72,6 @@ class RestartingRegion(State):
             self.job.failures.also_failed(cause)
         else:
             self.job.enter(Failing(self.job, cause), str(cause))
-
-    def cancel(self) -> None:
-        self.job.enter(Cancelling(self.job), "cancelled")
 
     def end_of_data(self, subtask: SubtaskId) -> None:
         if subtask not in self._restart.region:
@@ -119,17 +115,11 @@ class DelayingRegion(RestartingRegion):
 
     def __init__(self, job: JobContext, restart: RegionRestart, delay: float) -> None:
         super().__init__(job, restart)
-        self._delay = delay
-        self._timer: Cancellable | None = None
-
-    def enter(self) -> None:
-        job = self.job
-        begin = partial(job.enter, BeginningRegion(job, self._restart))
-        self._timer = job.timers.call_later(self._delay, begin)
+        begin = partial(job.enter, BeginningRegion(job, restart))
+        self._timer = job.timers.call_later(delay, begin)
 
     def leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
 
 class BeginningRegion(RestartingRegion):

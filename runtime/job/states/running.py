@@ -48,13 +48,20 @@ from penstock.runtime.job.job_state import (
     StopRequest,
 )
 from penstock.runtime.job.states.base import AttemptStop, State
-from penstock.runtime.job.states.ending import STOPPED, Cancelling, Failing, Finishing, FinishingStop
+from penstock.runtime.job.states.ending import (
+    STOPPED,
+    ActiveAttempt,
+    Cancelling,
+    Failing,
+    Finishing,
+    FinishingStop,
+)
 from penstock.runtime.job.states.restarting_region import StoppingRegion
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.ids import SubtaskId
 
 
-class Stopping(State):
+class Stopping(ActiveAttempt):
     """Takes the job's last savepoint and waits until every subtask has left."""
 
     name = JobState.STOPPING
@@ -77,13 +84,6 @@ class Stopping(State):
             target=self._request.target,
             on_answer=self._answered,
         )
-
-    def cancel(self) -> None:
-        self.job.enter(Cancelling(self.job), "cancelled")
-
-    def failed(self, cause: FailureCause) -> None:
-        """End the attempt; the next one begins from the newest record in the log."""
-        self.job.enter(Failing(self.job, cause), str(cause))
 
     def end_of_data(self, subtask: SubtaskId) -> None:
         self._reported.append(subtask)
@@ -186,7 +186,7 @@ class Rescaling(State):
             self._request.on_answer(answer)
 
 
-class Running(State):
+class Running(ActiveAttempt):
     """Takes checkpoints until everything has finished.
 
     Args:
@@ -215,9 +215,6 @@ class Running(State):
     def leave(self) -> None:
         if self._final is not None:
             self._final.stop()
-
-    def cancel(self) -> None:
-        self.job.enter(Cancelling(self.job), "cancelled")
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
         if self.job.coordinator is None:
