@@ -108,10 +108,6 @@ class Listener(Protocol):
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None: ...
 
-    def on_all_stopped(self, attempt: int) -> None: ...
-
-    def on_region_stopped(self, attempt: int) -> None: ...
-
 
 @dataclass(slots=True, eq=False)
 class OpenRun:
@@ -163,10 +159,7 @@ class JobExecution:
 
     # -- deploying, starting, stopping ----------------------------------------------------------------------
 
-    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        self.deploy_region(attempt, self._graph.subtasks, restore)
-
-    def deploy_region(
+    def deploy(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
         self._attempts.update(dict.fromkeys(subtasks, attempt))
@@ -181,10 +174,7 @@ class JobExecution:
 
         self._deployment = Deployment(self._deployer, attempt, subtasks, restore, deployed)
 
-    def start(self, attempt: int) -> None:
-        self.start_region(attempt, self._graph.subtasks)
-
-    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+    def start(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Start these subtasks; the scheduler is notified when the `run` calls were made."""
         # The order of the graph, because the order of a set differs by process.
         started = {s: self._fleet.members.get(s) for s in self._graph.subtasks if s in subtasks}
@@ -199,14 +189,11 @@ class JobExecution:
                 self._run(attempt, subtask, self._runs[subtask])
         self._later(lambda: self.listener.on_started(attempt))
 
-    def stop_all(self, attempt: int) -> None:
-        """Stop all subtasks; the scheduler is notified when all of this attempt have stopped."""
+    def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
+        """Cancel a deployment in progress, and stop these subtasks; then call `stopped`."""
         self.call_off()
-        self._stop(attempt, self._graph.subtasks, lambda: self.listener.on_all_stopped(attempt))
-
-    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Stop these subtasks; the scheduler is notified when all of them have stopped."""
-        self._stop(attempt, subtasks, lambda: self.listener.on_region_stopped(attempt))
+        self._stopped_through.update(dict.fromkeys(subtasks, attempt))
+        self._deployer.stop(attempt, subtasks, stopped)
 
     def call_off(self) -> None:
         """Cancel a deployment in progress."""
@@ -249,10 +236,6 @@ class JobExecution:
 
     def _later(self, callback: Callable[[], None]) -> None:
         self._timers.call_later(0.0, callback)
-
-    def _stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
-        self._stopped_through.update(dict.fromkeys(subtasks, attempt))
-        self._deployer.stop(attempt, subtasks, stopped)
 
     def _run(self, attempt: int, subtask: SubtaskId, run: OpenRun) -> None:
         outputs = self._graph.subtask(subtask).outputs

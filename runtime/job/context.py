@@ -36,33 +36,24 @@ _MOST_TRANSITIONS: Final = 200
 class ExecutionGateway(CoordinatorGateway, Protocol):
     """The outgoing calls of the scheduler. No call blocks or calls the scheduler back at once."""
 
-    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """Place every subtask and hand it its state; answered by `on_deployed` or `on_deployment_failed`."""
-        ...
+    def deploy(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """Place these subtasks and hand them their state; other subtasks continue in their attempts.
 
-    def start(self, attempt: int) -> None:
-        """Let every subtask restore and begin; answered by `on_started(attempt)` when all run."""
-        ...
-
-    def stop_all(self, attempt: int) -> None:
-        """Stop every subtask, by force if need be, including one that is being deployed.
-
-        Always answered by `on_all_stopped(attempt)`.
+        Answered by `on_deployed` or `on_deployment_failed`.
         """
         ...
 
-    def deploy_region(
-        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
-    ) -> None:
-        """Like `deploy`, for the subtasks of a region; the others continue in their attempts."""
+    def start(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Let these subtasks restore and begin; answered by `on_started(attempt)` when all run."""
         ...
 
-    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Like `start`, for these subtasks."""
-        ...
+    def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
+        """Stop these subtasks, by force if need be, including one that is being deployed.
 
-    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Like `stop_all`, for these subtasks; answered by `on_region_stopped(attempt)`."""
+        Always calls `stopped` once, later, when none of them runs any more.
+        """
         ...
 
     def send_operator_event(

@@ -272,12 +272,6 @@ class JobScheduler:
     def on_started(self, attempt: int) -> None:
         self._deliver(attempt, self._job.state.started)
 
-    def on_all_stopped(self, attempt: int) -> None:
-        self._deliver(attempt, self._job.state.all_stopped)
-
-    def on_region_stopped(self, attempt: int) -> None:
-        self._deliver(attempt, self._job.state.region_stopped)
-
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
         self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask), subtask)
 

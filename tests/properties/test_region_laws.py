@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from hypothesis import event, given, settings
@@ -66,7 +66,7 @@ class World:
         )
         #: By subtask: the attempt that its process runs.
         self.live: dict[SubtaskId, int] = {}
-        self.pending: list[tuple[str, int, frozenset[SubtaskId]]] = []
+        self.pending: list[tuple[str, int, Callable[[], None]]] = []
         self.told: dict[SubtaskId, int] = {}
         self.running_ids: list[int] = []
         self.ended: list[JobState] = []
@@ -75,32 +75,32 @@ class World:
 
     # -- the gateway ----------------------------------------------------------------------------------------
 
-    def deploy(self, attempt: int, restore: Any) -> None:
-        self.deploy_region(attempt, SUBTASKS, restore)
-
-    def start(self, attempt: int) -> None:
-        self.start_region(attempt, SUBTASKS)
-
-    def deploy_region(self, attempt: int, subtasks: Collection[SubtaskId], restore: Any) -> None:
+    def deploy(self, attempt: int, subtasks: Collection[SubtaskId], restore: Any) -> None:
         assert not self.ended
         assert not self.live.keys() & set(subtasks), "what is deployed was stopped before"
         assert all(attempt > self.told.get(subtask, 0) for subtask in subtasks), "numbers grow"
         self.told.update(dict.fromkeys(subtasks, attempt))
         self.live.update(dict.fromkeys(subtasks, attempt))
-        self._ask("deployed", attempt, subtasks)
+        self.pending.append(("deployed", attempt, lambda: self.scheduler.on_deployed(attempt)))
 
-    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+    def start(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         assert all(self.live.get(subtask) == attempt for subtask in subtasks)
-        self._ask("started", attempt, subtasks)
+        self.pending.append(("started", attempt, lambda: self.scheduler.on_started(attempt)))
 
-    def stop_all(self, attempt: int) -> None:
-        assert all(own <= attempt for own in self.live.values()), "a stop covers all older attempts"
-        self._ask("all_stopped", attempt, SUBTASKS)
+    def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
+        if len(subtasks) == len(SUBTASKS):
+            assert all(own <= attempt for own in self.live.values()), "a stop covers all older attempts"
+        else:
+            self.regions += 1
+            assert len(subtasks) == 2
 
-    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        self.regions += 1
-        assert len(subtasks) == 2
-        self._ask("region_stopped", attempt, subtasks)
+        def answer() -> None:
+            for subtask in subtasks:
+                if self.live.get(subtask, attempt + 1) <= attempt:
+                    del self.live[subtask]
+            stopped()
+
+        self.pending.append(("stopped", attempt, answer))
 
     def trigger_checkpoint(self, attempt: int, subtasks: Iterable[SubtaskId], barrier: Any) -> None:
         assert self.scheduler.state is JobState.RUNNING
@@ -169,12 +169,8 @@ class World:
         """The oldest thing that was asked for has been done."""
         if not self.pending:
             return
-        what, attempt, subtasks = self.pending.pop(0)
-        if what in ("all_stopped", "region_stopped"):
-            for subtask in subtasks:
-                if self.live.get(subtask, attempt + 1) <= attempt:
-                    del self.live[subtask]
-        getattr(self.scheduler, f"on_{what}")(attempt)
+        _, _, answer = self.pending.pop(0)
+        answer()
 
     def settle(self) -> None:
         """Cancel, let everything answer, and move until nothing is left to do."""
@@ -194,9 +190,6 @@ class World:
     def _check(self, attempt: int, subtasks: Iterable[SubtaskId]) -> None:
         for subtask in subtasks:
             assert self.live.get(subtask) == attempt, f"{subtask} runs another attempt"
-
-    def _ask(self, what: str, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        self.pending.append((what, attempt, frozenset(subtasks)))
 
 
 def two_pipelines() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
@@ -56,27 +57,27 @@ class World:
             "job", CurrentGraph(graph), config, self, self.storage, self.clock, self.timers, self.runner
         )
         self.deployed: list[int] = []
-        self.stopping: int | None = None
+        self.stopping: Callable[[], None] | None = None
         self.live: int | None = None
         self.ended: list[JobState] = []
         self.answers: list[Any] = []
         self.asked = 0
         self.running: list[int] = []
 
-    def deploy(self, attempt: int, restore: Any) -> None:
+    def deploy(self, attempt: int, subtasks: Any, restore: Any) -> None:
         assert not self.ended
         assert self.live is None, "an attempt is deployed only when the one before is gone"
         assert attempt > max(self.deployed, default=0)
         self.deployed.append(attempt)
         self.live = attempt
 
-    def start(self, attempt: int) -> None:
+    def start(self, attempt: int, subtasks: Any) -> None:
         assert attempt == self.live
 
-    def stop_all(self, attempt: int) -> None:
+    def stop(self, attempt: int, subtasks: Any, stopped: Callable[[], None]) -> None:
         assert attempt == self.live, "only what was deployed is stopped"
         assert self.stopping is None, "an attempt is stopped once"
-        self.stopping = attempt
+        self.stopping = stopped
 
     def trigger_checkpoint(self, attempt: int, subtasks: Any, barrier: Any) -> None:
         assert self.scheduler.state is JobState.RUNNING
@@ -124,8 +125,8 @@ class World:
                     self.runner.run_all()
             case ("stopped",):
                 if self.stopping is not None:
-                    self.live, self.stopping = None, None
-                    scheduler.on_all_stopped(attempt)
+                    stopped, self.live, self.stopping = self.stopping, None, None
+                    stopped()
             case ("checkpoint",):
                 self.asked += 1
                 scheduler.trigger_checkpoint(on_answer=self.answers.append)

@@ -7,7 +7,7 @@ log of its own; the storage is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hypothesis import event, given, settings
@@ -74,25 +74,25 @@ class Master:
             self.timers,
             self.runner,
         )
-        self.asked: list[tuple[str, int]] = []
+        self.asked: list[Callable[[], None]] = []
         self.newest = 0
         self.is_fenced = False
         self.scheduler.start()
 
     # -- the gateway ----------------------------------------------------------------------------------------
 
-    def deploy(self, attempt: int, restore: Any) -> None:
+    def deploy(self, attempt: int, subtasks: Any, restore: Any) -> None:
         expected = self.job.log().completed
         if attempt == self.job.log().last_attempt:
             newest = expected[-1].checkpoint_id if expected else None
             assert (None if restore is None else restore.checkpoint_id) == newest, "it restores the newest"
-        self.asked.append(("deployed", attempt))
+        self.asked.append(lambda: self.scheduler.on_deployed(attempt))
 
-    def start(self, attempt: int) -> None:
-        self.asked.append(("started", attempt))
+    def start(self, attempt: int, subtasks: Any) -> None:
+        self.asked.append(lambda: self.scheduler.on_started(attempt))
 
-    def stop_all(self, attempt: int) -> None:
-        self.asked.append(("all_stopped", attempt))
+    def stop(self, attempt: int, subtasks: Any, stopped: Callable[[], None]) -> None:
+        self.asked.append(stopped)
 
     def trigger_checkpoint(self, attempt: int, subtasks: Any, barrier: Any) -> None:
         self.newest = barrier.checkpoint_id
@@ -142,8 +142,7 @@ class Master:
     def _everything(self) -> None:
         for _ in range(4):
             while self.asked:
-                what, attempt = self.asked.pop(0)
-                getattr(self.scheduler, f"on_{what}")(attempt)
+                self.asked.pop(0)()
             self.runner.run_all()
             self.timers.advance(1)
 

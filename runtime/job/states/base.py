@@ -55,12 +55,6 @@ class State:
     def started(self) -> None:
         """Called when all subtasks run."""
 
-    def all_stopped(self) -> None:
-        """Called when no subtask of the attempt runs any more."""
-
-    def region_stopped(self) -> None:
-        """Called when no subtask of the restarting region runs any more."""
-
     def failed(self, cause: FailureCause) -> None:
         """Called when a subtask, the deployment, or too many checkpoints failed."""
 
@@ -104,14 +98,12 @@ class AttemptStop:
         if self.has_begun:
             return
         self.has_begun = True
-        if self._runs and self._region is None:
-            job.gateway.stop_all(job.attempt)
-        elif self._runs and self._region is not None:
-            job.gateway.stop_region(job.attempt, self._region)
+        if self._runs:
+            subtasks = job.graph.subtasks if self._region is None else self._region
+            job.gateway.stop(job.attempt, subtasks, self._on_stopped)
         job.when_log_is_known(self._on_log_known)
 
-    def subtasks_stopped(self) -> None:
-        """Called when no subtask runs any more."""
+    def _on_stopped(self) -> None:
         self._runs = False
         self._end_if_done()
 
@@ -123,5 +115,5 @@ class AttemptStop:
         if self._runs or not self._log_is_known or self.is_over:
             return
         self.is_over = True
-        if self._then is not None and self._job.state is self._state:
+        if self._then is not None and self._job.state is self._state and not self._job.is_fenced:
             self._then()

@@ -41,8 +41,9 @@ class Initialising(ActiveAttempt):
         self._reported: list[SubtaskId] = []
 
     def enter(self) -> None:
-        self.job.gateway.start(self.job.attempt)
-        self.job.operators.started(self.job.graph.subtasks)
+        subtasks = self.job.graph.subtasks
+        self.job.gateway.start(self.job.attempt, subtasks)
+        self.job.operators.started(subtasks)
 
     def started(self) -> None:
         self.job.enter(Running(self.job, self._reported))
@@ -162,7 +163,7 @@ class Deploying(ActiveAttempt):
         self._start = start
 
     def enter(self) -> None:
-        self.job.gateway.deploy(self._start.attempt, self._start.restore)
+        self.job.gateway.deploy(self._start.attempt, self.job.graph.subtasks, self._start.restore)
 
     def deployed(self) -> None:
         self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))

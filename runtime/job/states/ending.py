@@ -101,9 +101,6 @@ class Suspended(FinishingStop):
         self.job.end_checkpoints(self._why, for_good=True)
         self._stop.begin(self._record)
 
-    def all_stopped(self) -> None:
-        self._stop.subtasks_stopped()
-
 
 class Cancelling(State):
     """Stops the subtasks and records the end.
@@ -121,9 +118,6 @@ class Cancelling(State):
     def enter(self) -> None:
         self.job.end_checkpoints("the job is cancelled", for_good=True)
         self._stop.begin(self._record)
-
-    def all_stopped(self) -> None:
-        self._stop.subtasks_stopped()
 
     def _record(self) -> None:
         job = self.job
@@ -189,9 +183,6 @@ class Failing(State):
 
     def failed(self, cause: FailureCause) -> None:
         self.job.failures.also_failed(cause)
-
-    def all_stopped(self) -> None:
-        self._stop.subtasks_stopped()
 
     def cancel(self) -> None:
         if not self._stop.is_over:

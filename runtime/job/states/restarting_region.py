@@ -98,9 +98,6 @@ class StoppingRegion(RestartingRegion):
         if job.state is self:  # the abort of a stop's savepoint fails the whole attempt
             self._stop.begin(self._decide)
 
-    def region_stopped(self) -> None:
-        self._stop.subtasks_stopped()
-
     def _decide(self) -> None:
         job, cause = self.job, self._restart.cause
         decision = job.restart.failed(job.ledger.age())
@@ -175,7 +172,7 @@ class DeployingRegion(RestartingRegion):
         self._start = start
 
     def enter(self) -> None:
-        self.job.gateway.deploy_region(self._start.attempt, self._restart.region, self._start.restore)
+        self.job.gateway.deploy(self._start.attempt, self._restart.region, self._start.restore)
 
     def failed(self, cause: FailureCause) -> None:
         self.job.enter(Failing(self.job, cause), str(cause))
@@ -189,7 +186,7 @@ class StartingRegion(RestartingRegion):
 
     def enter(self) -> None:
         region = self._restart.region
-        self.job.gateway.start_region(self.job.attempt, region)
+        self.job.gateway.start(self.job.attempt, region)
         self.job.operators.started(sorted(region))
 
     def failed(self, cause: FailureCause) -> None:

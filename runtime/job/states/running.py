@@ -156,9 +156,6 @@ class Rescaling(State):
     def subtask_finished(self, subtask: SubtaskId) -> None:
         self.job.subtask_finished(subtask)
 
-    def all_stopped(self) -> None:
-        self._stop.subtasks_stopped()
-
     def _on_checkpoint(self, answer: CheckpointAnswer) -> None:
         job = self.job
         if job.state is not self:

@@ -103,18 +103,23 @@ class Job:
             self.runner.run_all()
 
     def deploy(self, attempt: int) -> None:
-        self.execution.deploy(attempt, None)
+        self.execution.deploy(attempt, (READ, COUNT), None)
         self.settle()
 
     def running(self, attempt: int = 1) -> Job:
         """Start the job, and forget all notifications so far."""
         self.deploy(attempt)
         assert self.heard.told == [("on_deployed", attempt, None)]
-        self.execution.start(attempt)
+        self.execution.start(attempt, (READ, COUNT))
         self.settle()
         assert self.heard.names[-1] == "on_started"
         self.heard.told.clear()
         return self
+
+    def stop(self, attempt: int) -> None:
+        self.execution.stop(
+            attempt, (READ, COUNT), lambda: self.heard.told.append(("stopped", attempt, None))
+        )
 
     def run_of(self, subtask: SubtaskId) -> Call:
         return next(c for c in self.processes.waiting("run") if c.role.subtask == subtask)
@@ -149,11 +154,11 @@ def test_every_call_carries_the_role_of_its_receiver_and_senders_are_told_those_
 def test_a_stop_calls_a_deployment_off() -> None:
     job = Job()
     del job.processes.answers["take"]
-    job.execution.deploy(3, None)
+    job.execution.deploy(3, (READ, COUNT), None)
     job.settle()
-    job.execution.stop_all(3)
+    job.stop(3)
     job.settle()
-    assert job.heard.names == ["on_all_stopped"]
+    assert job.heard.names == ["stopped"]
     assert job.processes.called("deploy") == []
     assert job.processes.ended == ["new-1", "new-2"]
 
@@ -249,17 +254,17 @@ def test_a_run_that_ends_as_it_should_is_no_failure() -> None:
     job = Job().running()
     job.end_run(COUNT, SubtaskFinished(None))
     assert job.heard.told == [("on_subtask_finished", 1, COUNT)]
-    job.execution.stop_all(1)
+    job.stop(1)
     job.end_run(READ, SubtaskStopped())
     job.settle()
-    assert job.heard.names == ["on_subtask_finished", "on_all_stopped"]
+    assert job.heard.names == ["on_subtask_finished", "stopped"]
 
 
 def test_a_subtask_whose_process_was_lost_before_the_start_fails() -> None:
     job = Job()
     job.deploy(1)
     job.fleet.lose(COUNT)
-    job.execution.start(1)
+    job.execution.start(1, (READ, COUNT))
     assert job.heard.names == ["on_deployed"], "nothing is heard from inside of the call"
     job.settle()
     assert job.heard.names == ["on_deployed", "on_subtask_failed", "on_started"]
@@ -285,7 +290,7 @@ def test_the_late_end_of_an_old_run_takes_no_process_from_the_new_attempt() -> N
 def test_what_can_not_be_stopped_is_ended_and_counts_as_stopped(answer: CallFailure | str) -> None:
     job = Job().running()
     del job.processes.answers["stop"]
-    job.execution.stop_all(1)
+    job.stop(1)
     job.processes.answer("stop", None, job.fleet.members[READ].process)
     lost = job.fleet.members[COUNT].process
     if answer != "silence":
@@ -294,7 +299,7 @@ def test_what_can_not_be_stopped_is_ended_and_counts_as_stopped(answer: CallFail
         job.timers.advance(4)
         assert job.heard.told == []
         job.timers.advance(2)
-    assert job.heard.told == [("on_all_stopped", 1, None)]
+    assert job.heard.told == [("stopped", 1, None)]
     assert list(job.fleet.members) == [READ]
     assert job.processes.ended == [lost]
     (warning,) = job.processes.warnings
@@ -303,10 +308,10 @@ def test_what_can_not_be_stopped_is_ended_and_counts_as_stopped(answer: CallFail
 
 def test_a_stop_without_any_process_is_answered_later_and_not_from_inside_of_the_call() -> None:
     job = Job()
-    job.execution.stop_all(1)
+    job.stop(1)
     assert job.heard.told == []
     job.settle()
-    assert job.heard.names == ["on_all_stopped"]
+    assert job.heard.names == ["stopped"]
 
 
 # -- messages -----------------------------------------------------------------------------------------------

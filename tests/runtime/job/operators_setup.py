@@ -96,10 +96,18 @@ class Cluster:
     def __init__(self):
         self.said = []
         self.loses_events = self.holds_events = False
-        self.held = []
+        self.held, self.stops = [], []
 
     def __getattr__(self, name):
         return lambda *args: self.said.append((name, *args))
+
+    def stop(self, attempt, subtasks, stopped):
+        self.said.append(("stop", attempt))
+        self.stops.append(stopped)
+
+    def stopped(self):
+        """The oldest stop is over."""
+        self.stops.pop(0)()
 
     def send_operator_event(self, attempt, subtask, operator_id, event, answer):
         self.said.append((attempt, subtask, event))
@@ -180,8 +188,7 @@ class Run:
 
     def fail(self, subtask):
         self.scheduler.on_subtask_failed(self.scheduler.attempt, subtask, FailureCause("killed", subtask))
-        self.scheduler.on_all_stopped(self.scheduler.attempt)
-        self.scheduler.on_region_stopped(self.scheduler.attempt)
+        self.cluster.stopped()
         self.runner.run_all()
         self.timers.advance(2)
         self.runner.run_all()

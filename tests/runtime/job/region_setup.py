@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,26 +61,21 @@ class Cluster:
 
     said: list[tuple[Any, ...]] = field(default_factory=list)
     barriers: list[int] = field(default_factory=list)
+    stops: list[Callable[[], None]] = field(default_factory=list)
 
-    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        self.deploy_region(attempt, "all", restore)
-
-    def start(self, attempt: int) -> None:
-        self.start_region(attempt, "all")
-
-    def deploy_region(
-        self, attempt: int, subtasks: Collection[Any], restore: CompletedCheckpoint | None
-    ) -> None:
+    def deploy(self, attempt: int, subtasks: Collection[Any], restore: CompletedCheckpoint | None) -> None:
         self._say("deploy", attempt, subtasks, None if restore is None else restore.checkpoint_id)
 
-    def start_region(self, attempt: int, subtasks: Collection[Any]) -> None:
+    def start(self, attempt: int, subtasks: Collection[Any]) -> None:
         self._say("start", attempt, subtasks)
 
-    def stop_all(self, attempt: int) -> None:
-        self._say("stop", attempt, "all")
-
-    def stop_region(self, attempt: int, subtasks: Collection[Any]) -> None:
+    def stop(self, attempt: int, subtasks: Collection[Any], stopped: Callable[[], None]) -> None:
         self._say("stop", attempt, subtasks)
+        self.stops.append(stopped)
+
+    def stopped(self) -> None:
+        """The oldest stop is over."""
+        self.stops.pop(0)()
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
@@ -109,7 +104,8 @@ class Cluster:
         return said
 
     def _say(self, what: str, attempt: int, subtasks: Collection[Any], *more: Any) -> None:
-        who = subtasks if isinstance(subtasks, str) else tuple(sorted(subtasks))
+        is_whole = what in ("deploy", "start", "stop") and len(subtasks) == len(ALL)
+        who = "all" if is_whole else tuple(sorted(subtasks))
         self.said.append((what, attempt, who, *more))
 
 
@@ -168,7 +164,7 @@ class Run:
 
     def until_deployed(self) -> None:
         """The region is stopped, the delay is over, the record is written."""
-        self.scheduler.on_region_stopped(self.scheduler.attempt)
+        self.cluster.stopped()
         self.timers.advance(1)
         self.runner.run_all()
 

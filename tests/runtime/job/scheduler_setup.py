@@ -60,16 +60,22 @@ class Cluster:
     said: list = field(default_factory=list)
     restored: list = field(default_factory=list)
     barriers: list = field(default_factory=list)
+    stops: list = field(default_factory=list)
 
-    def deploy(self, attempt, restore):
+    def deploy(self, attempt, subtasks, restore):
         self.said.append(("deploy", attempt))
         self.restored.append(None if restore is None else restore.checkpoint_id)
 
-    def start(self, attempt):
+    def start(self, attempt, subtasks):
         self.said.append(("start", attempt))
 
-    def stop_all(self, attempt):
-        self.said.append(("stop_all", attempt))
+    def stop(self, attempt, subtasks, stopped):
+        self.said.append(("stop", attempt))
+        self.stops.append(stopped)
+
+    def stopped(self):
+        """The oldest stop is over."""
+        self.stops.pop(0)()
 
     def trigger_checkpoint(self, attempt, subtasks, barrier):
         self.said.append(("trigger", attempt, barrier.checkpoint_id, tuple(subtasks)))
@@ -138,7 +144,7 @@ class Run:
         self.scheduler.on_subtask_failed(self.scheduler.attempt, subtask, FailureCause(text, **how))
 
     def stopped(self):
-        self.scheduler.on_all_stopped(self.scheduler.attempt)
+        self.cluster.stopped()
         self.runner.run_all()
 
     def acknowledge(self, checkpoint_id, subtasks=ALL):

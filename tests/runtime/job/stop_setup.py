@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,26 +47,24 @@ class Cluster:
     barriers: list[CheckpointBarrier] = field(default_factory=list)
     restored: list[CompletedCheckpoint | None] = field(default_factory=list)
 
-    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+    stops: list[Callable[[], None]] = field(default_factory=list)
+
+    def deploy(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
         self.said.append(f"deploy {attempt}")
         self.restored.append(restore)
 
-    def deploy_region(
-        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
-    ) -> None:
-        self.deploy(attempt, restore)
-
-    def start(self, attempt: int) -> None:
+    def start(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         self.said.append(f"start {attempt}")
 
-    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        self.start(attempt)
-
-    def stop_all(self, attempt: int) -> None:
+    def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
         self.said.append(f"stop {attempt}")
+        self.stops.append(stopped)
 
-    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        self.stop_all(attempt)
+    def stopped(self) -> None:
+        """The oldest stop is over."""
+        self.stops.pop(0)()
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
@@ -170,7 +168,7 @@ class Run:
         self.runner.run_all()
 
     def all_stopped(self) -> None:
-        self.scheduler.on_all_stopped(self.scheduler.attempt)
+        self.cluster.stopped()
         self.runner.run_all()
 
     def parallelism(self) -> dict[str, int]:

@@ -26,7 +26,7 @@ def test_what_waited_for_an_attempt_that_is_never_deployed_goes_to_the_next_one_
     run.scheduler.start()
     run.runner.run_all()
     run.scheduler.on_deployment_failed(1, FailureCause("no room"))
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(2)
     run.runner.run_all()
     run.run_attempt()
@@ -37,7 +37,7 @@ def test_what_a_reader_asked_for_while_it_was_stopped_does_not_go_to_the_next_at
     run = Run(OnRequest(CollectionSource(""))).begin()
     run.scheduler.on_subtask_failed(1, READ, FailureCause("killed", READ))
     assert run.ask(READ, 1) == []
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.runner.run_all()
     run.timers.advance(2)
     run.runner.run_all()
@@ -54,7 +54,7 @@ def test_nothing_goes_to_a_region_that_restarts_before_it_is_deployed():
     assert run.ask(READ, 1) == [], "its splits are being listed"
     run.scheduler.on_subtask_failed(1, READ, FailureCause("killed", READ))
     assert run.ask(READ, 2) == [], "the old reader is being stopped"
-    run.scheduler.on_region_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(2)
     listed, _, begun = range(3)
     run.runner.run_next(begun)
@@ -74,7 +74,7 @@ def test_a_split_that_is_lost_on_its_way_fails_the_region_which_gets_it_again():
     assert failure.subtask == READ
     assert "an event of its operator's coordinator did not reach it: nobody is there" in failure.message
     run.cluster.loses_events = False
-    run.scheduler.on_region_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(2)
     run.runner.run_all()
     run.run_attempt()

@@ -55,7 +55,7 @@ def test_a_region_that_failed_gives_its_splits_back_and_the_other_source_goes_on
 
 def test_a_source_that_is_not_there_fails_the_job_at_once():
     run = Run(OnRequest(Missing())).begin()
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.runner.run_all()
     assert run.scheduler.state is JobState.FAILED
     failure = run.scheduler.statistics().failures[0].root
@@ -67,7 +67,7 @@ def test_the_end_of_the_job_closes_its_hooks():
     hook = Hook()
     run = Run(Hooked(CollectionSource(range(4)), hook)).begin()
     run.scheduler.cancel()
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.runner.run_all()
     assert run.scheduler.state is JobState.CANCELLED
     assert hook.calls == [("reset",), ("close",)]
@@ -93,7 +93,7 @@ def test_no_attempt_is_deployed_before_an_earlier_call_of_its_hook_has_come_back
     assert not any(said[:2] == ("deploy", 2) for said in run.cluster.take())
     run.user_runner.run_all()
     assert hook.calls == [("reset",), ("trigger", 1), ("reset",)]
-    assert run.cluster.take()[-1] == ("deploy", 2, None)
+    assert run.cluster.take()[-1] == ("deploy", 2, (READ,), None)
 
 
 def test_a_hook_that_does_not_come_back_fails_the_start_of_an_attempt():
@@ -104,12 +104,12 @@ def test_a_hook_that_does_not_come_back_fails_the_start_of_an_attempt():
     assert run.scheduler.state is JobState.FAILING
     message = run.scheduler.statistics().failures[0].root.message
     assert "did not return within 60 s (deployment_timeout), so they are not restored: 'outside'" in message
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(1)
     run.user_runner.run_all()
     run.runner.run_all()
     run.user_runner.run_all()
-    assert run.cluster.take()[-1] == ("deploy", 2, None)
+    assert run.cluster.take()[-1] == ("deploy", 2, (READ,), None)
 
 
 def test_a_hook_that_can_not_restore_fails_the_attempt():
@@ -141,7 +141,7 @@ def test_a_job_without_checkpoints_gives_hooks_and_enumerators_back_what_it_is_s
     run.run_attempt()
     assert run.ask(READ, 1) == [(2, READ, NO_MORE_SPLITS)]
     run.scheduler.cancel()
-    run.scheduler.on_all_stopped(2)
+    run.cluster.stopped()
     run.runner.run_all()
     assert hook.calls == [("restore", 1, {"offset": 1})] * 2 + [("close",)]
 
@@ -159,7 +159,7 @@ def checkpointed_then_cancelled(run):
     run.checkpoint()
     assert run.files() != [], "nothing to delete: the test proves nothing"
     run.scheduler.cancel()
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.runner.run_all()
     return run
 
@@ -211,7 +211,7 @@ def test_a_hook_that_hangs_delays_the_end_for_a_while_but_not_the_deletions():
     run.acknowledge(1)
     assert run.files() != [], "nothing to delete: the test proves nothing"
     run.scheduler.cancel()
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.runner.run_all()
     assert (run.files(), run.scheduler.state) == ([], JobState.CANCELLING)
     run.timers.advance(CLOSE_TIMEOUT)
@@ -228,7 +228,7 @@ def test_hooks_are_closed_although_the_end_of_the_job_can_not_be_recorded():
     run = Run(Hooked(CollectionSource("abc"), hook)).begin()
     run.storage.put = refuse
     run.scheduler.cancel()
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     for _ in RETRIES:
         run.runner.run_all()
         run.timers.advance(max(RETRIES))

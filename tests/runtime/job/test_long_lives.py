@@ -44,6 +44,9 @@ class Cluster:
     def trigger_checkpoint(self, attempt, subtasks, barrier):
         self.checkpoint_id, self.is_savepoint = barrier.checkpoint_id, barrier.options.kind.is_savepoint
 
+    def stop(self, attempt, subtasks, stopped):
+        self.stopped = stopped
+
     def __getattr__(self, name):
         return lambda *_: None
 
@@ -119,7 +122,7 @@ class LongLife:
     def failure(self):
         attempt = self.scheduler.attempt
         self.scheduler.on_subtask_failed(attempt, COUNT, FailureCause(f"failure of attempt {attempt}"))
-        self.scheduler.on_all_stopped(attempt)
+        self.cluster.stopped()
         self.timers.advance(1)
         self.come_up()
         assert self.scheduler.attempt == attempt + 1

@@ -143,7 +143,7 @@ def test_a_job_goes_on_while_its_storage_hangs() -> None:
     assert run.cluster.barriers == []
     run.scheduler.on_subtask_failed(1, COUNT, FailureCause("division by zero"))
     assert run.cluster.take() == ["stop 1"], "the failure is served at once"
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(0)
     while run.runner.run_next(1):  # all but the storage's answer
         pass
@@ -184,7 +184,7 @@ def test_a_checkpoint_without_a_place_yet_is_refused_when_the_job_is_stopped_or_
 
 def cancelled(run: Run) -> None:
     run.scheduler.cancel()
-    run.scheduler.on_all_stopped(run.scheduler.attempt)
+    run.cluster.stopped()
 
 
 def test_a_place_that_comes_into_being_while_the_job_ends_is_deleted() -> None:

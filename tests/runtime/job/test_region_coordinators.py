@@ -136,8 +136,8 @@ def test_a_coordinator_whose_state_can_not_be_read_fails_the_job_by_its_name(mon
     assert failure.message.startswith("operator 'a-own': the state of its coordinator can't be read: ")
     assert "the class has changed" in failure.message
     assert not failure.recoverable
-    assert ("stop_all", 2) in run.cluster.take()
-    run.scheduler.on_all_stopped(2)
+    assert ("stop", 2) in run.cluster.take()
+    run.cluster.stopped()
     run.runner.run_all()
     assert run.scheduler.state is JobState.FAILED
 
@@ -158,7 +158,7 @@ def test_a_coordinator_that_raises_when_it_goes_back_fails_the_attempt_by_its_na
     )
     assert failure.traceback
     assert run.scheduler.state is JobState.FAILING
-    run.scheduler.on_all_stopped(2)
+    run.cluster.stopped()
     run.runner.run_all()
     run.timers.advance(2)
     run.runner.run_all()
@@ -172,7 +172,7 @@ def test_a_cancel_goes_before_a_coordinator_that_can_not_go_back(monkeypatch):
     run.checkpoint()
     monkeypatch.setattr(Spoilt, "has_changed", True)
     run.scheduler.on_subtask_failed(1, A, FailureCause("killed", A))
-    run.scheduler.on_region_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(2)
     run.scheduler.cancel()
     run.runner.run_all()

@@ -128,7 +128,7 @@ def test_a_record_that_is_being_written_is_awaited_and_restored() -> None:
     run.scheduler.trigger_checkpoint()
     run.acknowledge(1)
     run.fail()
-    run.scheduler.on_region_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(1)
     assert DecisionLog(run.storage, SnapshotPaths("job")).replay().last_attempt == 1
     run.runner.run_all()

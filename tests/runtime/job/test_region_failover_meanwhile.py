@@ -35,9 +35,10 @@ def test_a_failure_elsewhere_meanwhile_restarts_everything(when: str) -> None:
     attempt = run.scheduler.attempt
     assert run.state is JobState.FAILING
     assert run.cluster.take()[-1] == ("stop", attempt, "all")
-    run.scheduler.on_region_stopped(attempt)
-    assert run.state is JobState.FAILING, "that the region is stopped says nothing about the others"
-    run.scheduler.on_all_stopped(attempt)
+    if when == "stopping":
+        run.cluster.stopped()
+        assert run.state is JobState.FAILING, "that the region is stopped says nothing about the others"
+    run.cluster.stopped()
     run.timers.advance(1)
     run.runner.run_all()
     assert run.cluster.take() == [("deploy", attempt + 1, "all", checkpoint_id)]
@@ -54,7 +55,8 @@ def test_a_cancel_meanwhile_stops_everything(when: str) -> None:
     run.runner.run_all()
     assert run.state is JobState.CANCELLING
     assert run.cluster.take()[-1] == ("stop", run.scheduler.attempt, "all")
-    run.scheduler.on_all_stopped(run.scheduler.attempt)
+    while run.cluster.stops:
+        run.cluster.stopped()
     run.runner.run_all()
     assert run.state is JobState.CANCELLED
 
@@ -62,7 +64,7 @@ def test_a_cancel_meanwhile_stops_everything(when: str) -> None:
 def advance_to(run: Run, when: str) -> None:
     if when == "stopping":
         return
-    run.scheduler.on_region_stopped(1)
+    run.cluster.stopped()
     steps: list[tuple[str, Callable[[], object]]] = [
         ("waiting", lambda: None),
         ("writing", lambda: run.timers.advance(1)),
@@ -91,7 +93,7 @@ def test_a_storage_that_is_away_fails_the_attempt_which_then_goes_on_when_it_is_
     run.until_deployed()
     assert run.state is JobState.FAILING
     run.storage.refuses = False
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(1)
     run.runner.run_all()
     assert run.cluster.take()[-1][::3] == ("deploy", checkpoint_id)
@@ -100,9 +102,9 @@ def test_a_storage_that_is_away_fails_the_attempt_which_then_goes_on_when_it_is_
 def test_a_job_that_may_not_restart_fails_with_the_cause_told_once() -> None:
     run = Run(restart=NoRestart()).start()
     run.fail()
-    run.scheduler.on_region_stopped(1)
+    run.cluster.stopped()
     assert run.cluster.take()[-1] == ("stop", 1, "all")
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     run.runner.run_all()
     assert run.state is JobState.FAILED
     assert [str(f.root) for f in run.scheduler.statistics().failures] == ["a-write[0]: division by zero"]
@@ -116,7 +118,7 @@ def test_restarts_of_regions_count_as_restarts() -> None:
         run.until_deployed()
         run.come_up()
     run.fail(A_WRITE)
-    run.scheduler.on_region_stopped(run.scheduler.attempt)
+    run.cluster.stopped()
     assert run.state is JobState.FAILING
 
 

@@ -52,7 +52,7 @@ def restart_all(run: Run) -> None:
     """The whole job was stopped, waits for nothing, and is deployed."""
     assert run.state is JobState.FAILING
     assert run.cluster.take()[-1] == ("stop", run.scheduler.attempt, "all")
-    run.scheduler.on_all_stopped(run.scheduler.attempt)
+    run.cluster.stopped()
     run.timers.advance(0)
     run.runner.run_all()
 
@@ -110,7 +110,7 @@ def test_a_cancel_meanwhile_is_not_forgotten() -> None:
     run = with_two_checkpoints()
     lose_metadata(run)
     run.fail()
-    run.scheduler.on_region_stopped(1)
+    run.cluster.stopped()
     run.timers.advance(1)
     run.scheduler.cancel()
     run.runner.run_all()

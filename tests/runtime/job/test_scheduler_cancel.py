@@ -12,7 +12,7 @@ def test_cancel_of_a_running_job_stops_it_and_deletes_its_checkpoints():
     run = Run().start()
     run.checkpoint()
     run.scheduler.cancel()
-    assert (run.state, run.cluster.take()) == (JobState.CANCELLING, [("stop_all", 1)])
+    assert (run.state, run.cluster.take()) == (JobState.CANCELLING, [("stop", 1)])
     run.fail()
     run.scheduler.cancel()
     run.stopped()
@@ -71,7 +71,7 @@ def test_cancel_works_in_every_state(state, stops):
         run.stopped()
     assert run.state is JobState.CANCELLED
     assert run.view().ended.state == "cancelled"
-    assert [said[0] for said in run.cluster.said].count("stop_all") == stops
+    assert [said[0] for said in run.cluster.said].count("stop") == stops
     assert run.timers.pending == ()
 
 
@@ -88,12 +88,13 @@ def test_cancel_while_the_attempt_is_being_written_waits_for_the_record():
 def test_nothing_moves_a_job_that_has_ended():
     run = Run().start()
     run.scheduler.cancel()
+    (stopped,) = run.cluster.stops
     run.stopped()
     run.cluster.take()
     run.scheduler.start()
     run.scheduler.cancel()
     run.fail()
-    run.scheduler.on_all_stopped(1)
+    stopped()
     run.timers.advance(10_000)
     assert (run.state, run.cluster.take()) == (JobState.CANCELLED, [])
 
@@ -104,7 +105,7 @@ def test_a_removal_of_files_that_hangs_holds_no_end_up_and_is_told():
     run.cluster.take()
     run.scheduler.cancel()
     run.cluster.take()
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     assert run.runner.run_next(), "the end is recorded"
     assert run.view().ended.state == "cancelled"
     run.timers.advance(59)

@@ -14,7 +14,7 @@ def test_a_failure_stops_everything_waits_and_restores_the_newest_checkpoint():
     run = Run(restart=FixedDelay(attempts=3, delay=5)).start()
     checkpoint = run.checkpoint()
     run.fail()
-    assert (run.state, run.cluster.take()) == (JobState.FAILING, [("stop_all", 1)])
+    assert (run.state, run.cluster.take()) == (JobState.FAILING, [("stop", 1)])
     run.stopped()
     assert (run.state, run.cluster.take()) == (JobState.RESTARTING, [])
     run.timers.advance(4.9)
@@ -106,7 +106,7 @@ def test_a_failed_deployment_or_start_is_a_failure_like_any_other(when):
         run.fail()
     else:
         run.scheduler.on_deployment_failed(1, FailureCause("4 CPUs are missing"))
-    assert (run.state, run.cluster.take()[-1]) == (JobState.FAILING, ("stop_all", 1))
+    assert (run.state, run.cluster.take()[-1]) == (JobState.FAILING, ("stop", 1))
     run.scheduler.on_deployed(1)
     run.scheduler.on_started(1)
     assert run.state is JobState.FAILING
@@ -131,7 +131,7 @@ def test_the_next_attempt_waits_for_a_record_that_is_being_written_and_restores_
     run.scheduler.trigger_checkpoint()
     run.acknowledge(1)
     run.fail()
-    run.scheduler.on_all_stopped(1)
+    run.cluster.stopped()
     assert run.state is JobState.FAILING
     run.runner.run_next()
     assert run.state is JobState.RESTARTING
@@ -143,6 +143,7 @@ def test_the_next_attempt_waits_for_a_record_that_is_being_written_and_restores_
 def test_answers_of_older_attempts_change_nothing():
     run = Run(restart=FixedDelay(delay=0)).start()
     run.fail()
+    (stopped,) = run.cluster.stops
     run.stopped()
     run.timers.advance(0)
     run.come_up()
@@ -153,7 +154,7 @@ def test_answers_of_older_attempts_change_nothing():
     run.scheduler.on_deployed(1)
     run.scheduler.on_deployment_failed(1, FailureCause("late"))
     run.scheduler.on_started(1)
-    run.scheduler.on_all_stopped(1)
+    stopped()
     outcome = run.scheduler.decline(1, READ, 1, Reason.CHECKPOINT_DECLINED)
     after = run.scheduler.statistics()
     assert outcome is MessageOutcome.STALE_ATTEMPT
@@ -168,7 +169,6 @@ def test_events_that_no_state_waits_for_are_ignored():
     run = Run().start()
     run.scheduler.start()
     run.scheduler.on_deployed(1)
-    run.scheduler.on_all_stopped(1)
     assert run.state is JobState.RUNNING
 
 

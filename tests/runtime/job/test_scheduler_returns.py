@@ -168,7 +168,7 @@ def test_a_failed_attempt_that_learns_of_its_successor_does_not_restart():
     old.scheduler.trigger_checkpoint()
     old.acknowledge(1)
     old.fail()
-    old.scheduler.on_all_stopped(1)
+    old.cluster.stopped()
     Run(storage=old.storage).start()
     old.cluster.take()
     old.runner.run_all()

@@ -189,29 +189,29 @@ class SimulatedExecution(JobExecution):
 
     # -- ExecutionGateway ---------------------------------------------------------------------------------
 
-    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        self.running_checkpoints.clear()
-        self._world.observer.job_deployed(self._master, restore)
-        self._world.fallbacks.deployed(self._master.job.id, attempt, restore)
-        self._note_deployment(attempt, "", restore)
-        self._control.wake_the_replaced()
-        super().deploy_region(attempt, self._graph.subtasks, restore)
-        self._world.on_moment(Moment.DEPLOYING)
-
-    def deploy_region(
+    def deploy(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        self._note_deployment(attempt, f" for {len(subtasks)} subtasks", restore)
-        super().deploy_region(attempt, subtasks, restore)
-        self._world.on_moment(Moment.DEPLOYING)
+        world, master = self._world, self._master
+        self._control.restarts.note_deployment(world.clock.monotonic())
+        restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
+        what = f"attempt {attempt} of {len(subtasks)} subtasks begins from {restored}"
+        world.trace.note(f"== {master}: {what} ==")
+        if len(subtasks) == len(self._graph.subtasks):
+            self.running_checkpoints.clear()
+            world.observer.job_deployed(master, restore)
+            world.fallbacks.deployed(master.job.id, attempt, restore)
+            self._control.wake_the_replaced()
+        super().deploy(attempt, subtasks, restore)
+        world.on_moment(Moment.DEPLOYING)
 
-    def stop_all(self, attempt: int) -> None:
-        self._control.restarts.note_stop(self._world.clock.monotonic())
-        super().stop_all(attempt)
+    def stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
+        def noted() -> None:
+            self._world.trace.note(f"{self._master}: {len(subtasks)} subtasks have stopped")
+            stopped()
 
-    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         self._control.restarts.note_stop(self._world.clock.monotonic())
-        super().stop_region(attempt, subtasks)
+        super().stop(attempt, subtasks, noted)
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
@@ -234,11 +234,6 @@ class SimulatedExecution(JobExecution):
     ) -> None:
         self._ended(checkpoint_id)
         super().notify_checkpoint_aborted(attempt, subtasks, checkpoint_id)
-
-    def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
-        self._control.restarts.note_deployment(self._world.clock.monotonic())
-        restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
-        self._world.trace.note(f"== {self._master}: attempt {attempt} begins{part} from {restored} ==")
 
 
 class ObservedScheduler:
@@ -270,13 +265,6 @@ class ObservedScheduler:
         self._world.trace.note(f"{self._master}: {subtask} has failed: {cause.message[:200]}")
         self._count_old(attempt, subtask)
         self._master.scheduler.on_subtask_failed(attempt, subtask, cause)
-
-    def on_all_stopped(self, attempt: int) -> None:
-        self._world.trace.note(f"{self._master}: all have stopped")
-        self._master.scheduler.on_all_stopped(attempt)
-
-    def on_region_stopped(self, attempt: int) -> None:
-        self._master.scheduler.on_region_stopped(attempt)
 
     def _count_old(self, attempt: int, subtask: SubtaskId) -> None:
         is_old = attempt < self._master.scheduler.attempt_of(subtask)
