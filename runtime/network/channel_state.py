@@ -15,14 +15,20 @@ The model is Flink's interface of the same name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.record.element_codec import ElementKind
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
     EndOfPartition,
     StreamElement,
+)
+
+#: Kinds of captured elements, see `is_captured`; every version has stored exactly these.
+CAPTURED: Final = frozenset(
+    {ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS, ElementKind.END_OF_DATA}
 )
 
 #: Never captured: these refer to checkpoints or channels of one attempt, which a restore ends.

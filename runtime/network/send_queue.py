@@ -31,17 +31,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from penstock.runtime.network.channel_state import CAPTURED
 from penstock.runtime.record.element_codec import ElementKind, encode_element, kind_of, rows_in
-from penstock.runtime.record.elements import (
-    Buffer,
-    CancelCheckpointMarker,
-    CheckpointBarrier,
-    EndOfPartition,
-    Event,
-    RowBatch,
-    StreamStatus,
-    Watermark,
-)
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, Event, RowBatch
 
 #: Kinds of elements that need a credit.
 _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
@@ -56,13 +48,10 @@ class OutgoingFrame(NamedTuple):
 @dataclass(slots=True)
 class _Queued:
     data: bytes
-    needs_credit: bool
+    kind: ElementKind
     rows: int = 0
-    is_buffer: bool = False
-    is_watermark: bool = False
-    ends_frame: bool = False
-    is_captured: bool = True
     barrier: CheckpointBarrier | None = None
+    ends_frame: bool = False
 
 
 class SendQueue:
@@ -76,43 +65,30 @@ class SendQueue:
         return len(self._elements)
 
     def add_buffer(self, buffer: Buffer) -> None:
-        self._elements.append(
-            _Queued(encode_element(buffer), needs_credit=True, rows=buffer.rows, is_buffer=True)
-        )
+        self._elements.append(_Queued(encode_element(buffer), ElementKind.BUFFER, buffer.rows))
         self.buffers += 1
 
     def add_event(self, event: Event) -> None:
         """Append an event; a watermark replaces a watermark at the end."""
-        is_watermark = isinstance(event, Watermark)
-        if is_watermark and self._elements and self._elements[-1].is_watermark:
-            self._elements.pop()
-        self._elements.append(
-            _Queued(
-                encode_element(event),
-                needs_credit=is_watermark or isinstance(event, StreamStatus),
-                ends_frame=isinstance(event, CheckpointBarrier),
-                is_watermark=is_watermark,
-                is_captured=not isinstance(
-                    event, CheckpointBarrier | CancelCheckpointMarker | EndOfPartition
-                ),
-                barrier=event if isinstance(event, CheckpointBarrier) else None,
-            )
-        )
+        data = encode_element(event)
+        kind, elements = kind_of(data), self._elements
+        if kind is ElementKind.WATERMARK and elements and elements[-1].kind is kind:
+            elements.pop()
+        barrier = event if isinstance(event, CheckpointBarrier) else None
+        elements.append(_Queued(data, kind, barrier=barrier, ends_frame=barrier is not None))
 
     def add_restored(self, data: bytes) -> None:
         """Add an element that is encoded already: it was overtaken in a checkpoint."""
         kind = kind_of(data)
-        is_buffer, is_watermark = kind is ElementKind.BUFFER, kind is ElementKind.WATERMARK
-        self._elements.append(_Queued(data, kind in _NEED_CREDIT, rows_in(data), is_buffer, is_watermark))
-        self.buffers += is_buffer
+        self._elements.append(_Queued(data, kind, rows_in(data)))
+        self.buffers += kind is ElementKind.BUFFER
 
     def put_first(self, barrier: CheckpointBarrier) -> None:
-        first = _Queued(encode_element(barrier), needs_credit=False, is_captured=False, barrier=barrier)
-        self._elements.appendleft(first)
+        self._elements.appendleft(_Queued(encode_element(barrier), ElementKind.BARRIER, barrier=barrier))
 
     def captured(self) -> list[bytes]:
         """Elements that a checkpoint stores when its barrier overtakes the whole queue."""
-        return [queued.data for queued in self._elements if queued.is_captured]
+        return [queued.data for queued in self._elements if queued.kind in CAPTURED]
 
     def has_barrier(self, checkpoint_id: int) -> bool:
         return self._place_of(checkpoint_id) is not None
@@ -124,7 +100,7 @@ class SendQueue:
             return None
         barrier = self._elements[place].barrier
         assert barrier is not None
-        overtaken = [queued.data for queued in islice(self._elements, place) if queued.is_captured]
+        overtaken = [queued.data for queued in islice(self._elements, place) if queued.kind in CAPTURED]
         del self._elements[place]
         return barrier, overtaken
 
@@ -134,14 +110,14 @@ class SendQueue:
         credited = rows = 0
         while self._elements:
             head = self._elements[0]
-            if head.needs_credit and credited >= credits:
+            needs_credit = head.kind in _NEED_CREDIT
+            if needs_credit and credited >= credits:
                 break
             self._elements.popleft()
             elements.append(head.data)
             rows += head.rows
-            if head.needs_credit:
-                credited += 1
-                self.buffers -= head.is_buffer
+            credited += needs_credit
+            self.buffers -= head.kind is ElementKind.BUFFER
             if head.ends_frame:
                 break
         return OutgoingFrame(elements, credited, rows)

@@ -24,12 +24,12 @@ a forged barrier could take a savepoint into any folder that it names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from penstock.runtime.checkpoint.channel_state_writer import ChannelState, read_channel_state
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorruptError
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.network.channel_state import CAPTURED
 from penstock.runtime.network.result_partition import channel_selector
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.element_codec import BatchCodec, ElementKind, decode_element, kind_of
@@ -38,11 +38,6 @@ from penstock.runtime.snapshot.completed_checkpoint import ChannelRestore
 from penstock.runtime.snapshot.ids import ChannelId, EdgeId
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.task_input import NetworkInput
-
-#: The kinds of elements with `is_captured`; every version has stored exactly these.
-_STORED: Final = frozenset(
-    {ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS, ElementKind.END_OF_DATA}
-)
 
 
 def restore_channels(
@@ -91,7 +86,7 @@ def restore_channels(
 def _check_kinds(subtask: ExecutionSubtask, state: ChannelState, where: str) -> None:
     for channel, elements in (*state.inputs.items(), *state.outputs.items()):
         try:
-            strange = next((kind for kind in map(kind_of, elements) if kind not in _STORED), None)
+            strange = next((kind for kind in map(kind_of, elements) if kind not in CAPTURED), None)
         except StreamCorruptError as error:
             msg = f"the in-flight data of {subtask.id} in {where} can't be restored: {error}"
             raise CorruptSnapshotError(msg) from error
