@@ -22,9 +22,10 @@ from typing import Any, Final
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.graph.job_graph import DEAD_LETTERS
 from penstock.runtime.operators.chain import Work
 from penstock.runtime.operators.coordinator_host import EventOfCoordinator
-from penstock.runtime.operators.source_watermarks import WatermarksAligned
+from penstock.runtime.operators.source_watermarks import TimeChange, WatermarksAligned
 from penstock.runtime.operators.user_code.failure import close_all
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
@@ -45,14 +46,7 @@ from penstock.runtime.task.subtask_checkpoints import (
     SubtaskParts,
     SubtaskState,
 )
-from penstock.runtime.task.task_input import (
-    BatchArrived,
-    DataEnded,
-    EventTimeAdvanced,
-    InputProgress,
-    Nothing,
-    SideBatch,
-)
+from penstock.runtime.task.task_input import BatchArrived, DataEnded, InputProgress, Nothing
 from penstock.runtime.task.task_time import InputTime, TimeAccount
 from penstock.runtime.task.work_in_progress import WorkInProgress
 from penstock.runtime.time.durations import as_seconds
@@ -343,9 +337,11 @@ class Subtask:
         if self._network is not None:
             for channel in self._network.gate.take_progressed_channels():
                 self._report_consumed(channel)
-        if isinstance(progress, BatchArrived | DataEnded):
+        if isinstance(progress, BatchArrived):
             self._begin(progress)
-        elif isinstance(progress, EventTimeAdvanced):
+        elif isinstance(progress, DataEnded):
+            self._work.then(self._end.finish(progress.drain))
+        elif isinstance(progress, TimeChange):
             self._work.then(self._event_time.advance(progress.watermark, progress.status))
         elif isinstance(progress, Nothing):
             if self._source is not None:
@@ -381,7 +377,7 @@ class Subtask:
         at = self._tick_seconds
         return None if at is None else self._input_time.monotonic_at(at, now)
 
-    def _time_passes(self, then: EventTimeAdvanced | None = None) -> Work:
+    def _time_passes(self, then: TimeChange | None = None) -> Work:
         """Advance event time to `then`, if given, and tick the source and the operators."""
         if then is not None:
             yield from self._event_time.advance(then.watermark, then.status)
@@ -391,18 +387,20 @@ class Subtask:
             yield from self._event_time.advance(change.watermark, change.status)
         yield from self._chain.tick(self._input_seconds)
 
-    def _begin(self, progress: BatchArrived | DataEnded) -> None:
-        self._emit_side(progress.side)
+    def _begin(self, progress: BatchArrived) -> None:
+        if progress.dead_letters is not None:
+            self._outputs.emit(self._head_operator, DEAD_LETTERS, progress.dead_letters)
         if progress.is_active_again:
             for _ in self._event_time.advance(None, StreamStatus.ACTIVE):
                 pass  # operators emit nothing for it, and it must precede the records
         if progress.batch is not None:
             self._records_in += len(progress.batch)
             self._work.begin_batch(progress.batch)
-        if isinstance(progress, DataEnded):
-            self._work.then(self._end.finish(progress.drain))
-        elif progress.then is not None or self._is_tick_due:
-            self._work.then(self._time_passes(progress.then))
+        then = progress.then
+        if isinstance(then, DataEnded):
+            self._work.then(self._end.finish(then.drain))
+        elif then is not None or self._is_tick_due:
+            self._work.then(self._time_passes(then))
 
     # -- statistics ---------------------------------------------------------------------------------------
 
@@ -435,10 +433,6 @@ class Subtask:
             at=now,
             outputs=self._outputs.fills(edges),
         )
-
-    def _emit_side(self, side: SideBatch | None) -> None:
-        if side is not None:
-            self._outputs.emit(self._head_operator, side.tag, side.batch)
 
     def _report_consumed(self, channel: int) -> None:
         network = self._network

@@ -11,9 +11,8 @@ from typing import Final, Protocol, TypeAlias
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.errors import OperatorLocation, StreamCorruptError
-from penstock.runtime.graph.job_graph import DEAD_LETTERS
 from penstock.runtime.operators.source_operator import SourceOperator
-from penstock.runtime.operators.source_watermarks import NO_CHANGE
+from penstock.runtime.operators.source_watermarks import NO_CHANGE, TimeChange
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import (
     Batch,
@@ -29,39 +28,23 @@ from penstock.runtime.time.watermarks import WatermarkValve
 
 
 @dataclass(frozen=True, slots=True)
-class SideBatch:
-    """Records that a source puts on a side output."""
-
-    tag: str
-    batch: Batch
-
-
-@dataclass(frozen=True, slots=True)
-class BatchArrived:
-    """Records to process, `None` if all went to the side output; `is_active_again` after an idle time."""
-
-    batch: Batch | None
-    side: SideBatch | None = None
-    is_active_again: bool = False
-    then: EventTimeAdvanced | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EventTimeAdvanced:
-    """The watermark of the whole input has advanced, or the input became idle or active."""
-
-    watermark: Watermark | None
-    status: StreamStatus | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DataEnded:
     """The end of the data of the whole input; with `drain`, event time goes to its end."""
 
     drain: bool
-    batch: Batch | None = None
-    side: SideBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchArrived:
+    """Records to process, `None` for none; `is_active_again` after an idle time.
+
+    `dead_letters` are records that a source could not read. `then` follows the records.
+    """
+
+    batch: Batch | None
+    dead_letters: RowBatch | None = None
     is_active_again: bool = False
+    then: TimeChange | DataEnded | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +59,8 @@ class Nothing:
     ready_at: float | None = None
 
 
-InputProgress: TypeAlias = BatchArrived | EventTimeAdvanced | DataEnded | Consumed | Nothing
+#: A `TimeChange` is one of the whole input.
+InputProgress: TypeAlias = BatchArrived | TimeChange | DataEnded | Consumed | Nothing
 
 NOTHING: Final = Nothing()
 
@@ -148,7 +132,7 @@ class NetworkInput(TaskInput):
 
 
 def _advanced(status: StreamStatus | None, watermark: Watermark | None) -> InputProgress:
-    return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
+    return CONSUMED if status is None and watermark is None else TimeChange(watermark, status)
 
 
 class SourceInput(TaskInput):
@@ -163,20 +147,18 @@ class SourceInput(TaskInput):
         if self._ended or self.source.mark is not None or self.source.is_held:
             return NOTHING
         polled = self.source.poll(max_rows)
-        side = SideBatch(DEAD_LETTERS, RowBatch(list(polled.dead_letters))) if polled.dead_letters else None
+        letters = RowBatch(list(polled.dead_letters)) if polled.dead_letters else None
         change = self.source.change
         wakes_up = change.status is StreamStatus.ACTIVE
         if polled.finished:
             self._ended = True
-            return DataEnded(drain=True, batch=polled.batch, side=side, is_active_again=wakes_up)
-        if polled.batch is None and side is None:
-            if change is not NO_CHANGE:
-                return EventTimeAdvanced(change.watermark, change.status)
-            return Nothing(polled.ready_at)
+            return BatchArrived(polled.batch, letters, wakes_up, DataEnded(drain=True))
+        if polled.batch is None and letters is None:
+            return Nothing(polled.ready_at) if change is NO_CHANGE else change
         if change is NO_CHANGE:
-            return BatchArrived(polled.batch, side)
-        then = EventTimeAdvanced(change.watermark, None if wakes_up else change.status)
-        return BatchArrived(polled.batch, side, wakes_up, then)
+            return BatchArrived(polled.batch, letters)
+        then = TimeChange(change.watermark, None if wakes_up else change.status)
+        return BatchArrived(polled.batch, letters, wakes_up, then)
 
     @property
     def is_exhausted(self) -> bool:
@@ -192,9 +174,7 @@ class EndsOnlyInput(TaskInput):
 
     def poll(self, max_rows: int) -> InputProgress:
         progress = NOTHING if self._network is None else self._network.poll(max_rows)
-        if isinstance(progress, BatchArrived) or (
-            isinstance(progress, DataEnded) and progress.batch is not None
-        ):
+        if isinstance(progress, BatchArrived):
             msg = f"{self._location} had finished in the restored checkpoint and was sent records"
             raise StreamCorruptError(msg)
         return progress if isinstance(progress, Nothing) else CONSUMED

@@ -13,6 +13,7 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.source import ConnectorContext, DeadLetter, Polled
 from penstock.runtime.operators.source_operator import SourceOperator
+from penstock.runtime.operators.source_watermarks import TimeChange
 from penstock.runtime.record.element_codec import BatchCodec, encode_element
 from penstock.runtime.record.elements import (
     END_OF_TIME,
@@ -29,10 +30,8 @@ from penstock.runtime.task.task_input import (
     NOTHING,
     BatchArrived,
     DataEnded,
-    EventTimeAdvanced,
     NetworkInput,
     Nothing,
-    SideBatch,
     SourceInput,
 )
 from penstock.runtime.testing.manual_time import ManualClock
@@ -40,7 +39,7 @@ from penstock.runtime.testing.manual_time import ManualClock
 from subtask_setup import ScriptedSource  # isort: skip
 
 CODEC = BatchCodec()
-END = EventTimeAdvanced(Watermark(END_OF_TIME))
+END = TimeChange(Watermark(END_OF_TIME))
 
 
 class Channels:
@@ -82,8 +81,8 @@ def test_event_time_is_that_of_all_channels() -> None:
     channels.deliver(0, Watermark(5), StreamStatus.IDLE)
     channels.deliver(1, Watermark(3), StreamStatus.IDLE)
     assert channels.drain() == [
-        EventTimeAdvanced(Watermark(3)),
-        EventTimeAdvanced(Watermark(5), StreamStatus.IDLE),
+        TimeChange(Watermark(3)),
+        TimeChange(Watermark(5), StreamStatus.IDLE),
     ]
 
 
@@ -117,14 +116,14 @@ def source_of(*script: Polled[int]) -> SourceInput:
 def test_source_gives_batches_dead_letters_and_pauses() -> None:
     letter = DeadLetter("?", "no number", "file:1")
     source = source_of(Polled(RowBatch([1]), [letter]), Polled(dead_letters=[letter]), Polled(ready_at=4.0))
-    side = SideBatch("dead_letters", RowBatch([letter]))
-    assert source.poll(10) == BatchArrived(RowBatch([1]), side)
-    assert source.poll(10) == BatchArrived(None, side)
+    letters = RowBatch([letter])
+    assert source.poll(10) == BatchArrived(RowBatch([1]), letters)
+    assert source.poll(10) == BatchArrived(None, letters)
     assert source.poll(10) == Nothing(4.0)
 
 
 def test_source_that_has_ended_is_not_polled_again() -> None:
     source = source_of(Polled(RowBatch([1]), finished=True))
-    assert source.poll(10) == DataEnded(drain=True, batch=RowBatch([1]))
+    assert source.poll(10) == BatchArrived(RowBatch([1]), then=DataEnded(drain=True))
     assert source.poll(10) == NOTHING
     assert source.is_exhausted
