@@ -222,7 +222,7 @@ class ChannelRules:
 COUNTS_AS_DEAD: Final = Died("the cluster has declared its node dead")
 
 #: Answer of calls to a process that died before it sent the answer.
-_DIED: Final = Died("killed by the simulation")
+KILLED: Final = Died("killed by the simulation")
 
 #: Seconds after which a frame is sent again to a receiver that was not ready or not reached.
 RESEND_DELAY: Final = 0.2
@@ -314,7 +314,7 @@ class AttemptNetwork:
     def _answer_arrives(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
         called = frame.receiver
         if called.answers_are_lost:
-            answer = _DIED
+            answer = KILLED
         if self._links.is_whole:
             self._answered(frame, answer)
             return

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.heartbeat import HeartbeatLimits, MasterGuard
-from penstock.runtime.execution.processes import CallFailure, Counters, Died, Place, ProcessSpec, Stale
+from penstock.runtime.execution.processes import CallFailure, Counters, Place, ProcessSpec, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.subtask_process import AttemptEvents, ProcessEnds, SubtaskRunner
 from penstock.runtime.job.job_state import JobState, SubtaskReport
@@ -21,6 +21,7 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import GuardedBy, Master, Masters
 from penstock.runtime.testing.simulation.cluster.network import (
     COUNTS_AS_DEAD,
+    KILLED,
     Links,
     Receivers,
     SimulatedFrame,
@@ -33,7 +34,6 @@ from penstock.runtime.testing.simulation.world.world import World
 
 T = TypeVar("T")
 
-_GONE = Died("killed by the simulation")
 #: The stream of choices about the properties of processes.
 _HABIT_STREAM = 4_713
 #: Seconds of processor time that a process gains between two reads.
@@ -172,7 +172,7 @@ class SimulatedProcess:
             self.task.die()
         open_calls, self._open = self._open, []
         for call in open_calls:
-            call.answer(_GONE)
+            call.answer(KILLED)
         self._timers.close()
         self._suspension.wake()
 
@@ -257,7 +257,7 @@ class SimulatedProcess:
     ) -> None:
         """Carry out a call, which fails when the process dies before it has answered."""
         if not self.is_alive:
-            answer(_GONE)
+            answer(KILLED)
             return
         call = _OpenCall(caller, answer)
         self._open.append(call)
@@ -349,7 +349,7 @@ class SimulatedProcess:
         if self.holds(Happening.FRAME, lambda: self.deliver(frame), frame):
             return
         if not self.is_alive:
-            frame.network.answer(frame, _GONE)
+            frame.network.answer(frame, KILLED)
             return
         self.process.take_frame(
             frame.role.token,

@@ -33,7 +33,7 @@ from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters, SimulatedJob
-from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, Links, Reach
+from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, KILLED, Links, Reach
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess, WarmFlaw
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
@@ -42,7 +42,6 @@ from penstock.runtime.time.durations import as_seconds
 
 T = TypeVar("T")
 
-_GONE = Died("killed by the simulation")
 #: The stream of choices about warm processes.
 _WARM_STREAM = 4_711
 
@@ -242,7 +241,7 @@ class MasterProcesses:
                 return
             answer: bool | CallFailure = Away()
             if not called.is_alive:
-                answer = _GONE
+                answer = KILLED
             elif arrives:
                 arrived = called.process.control(role, message)
                 answer = Away() if is_lost else arrived
@@ -339,7 +338,7 @@ class MasterProcesses:
 
         def arrive() -> None:
             is_lost = process and self._table.get(process).answers_are_lost
-            received = _GONE if is_lost else answer
+            received = KILLED if is_lost else answer
             arrives, gone = lambda: receive(received), lambda: receive(COUNTS_AS_DEAD)
             self._links.carry(kind, name, process, arrives, gone, what)
 

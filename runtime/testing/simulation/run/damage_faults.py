@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import AttemptBegun, LogView
@@ -68,7 +68,7 @@ class _Files:
 
     @cached_property
     def found(self) -> Mapping[FaultKind, list[str]]:
-        return {kind: paths for kind, find in _FOUND_BY.items() if (paths := find(self))}
+        return {kind: paths for kind, find in (_FLIPPED | _GONE).items() if (paths := find(self))}
 
     @cached_property
     def view(self) -> LogView:
@@ -137,34 +137,27 @@ def _state_files(files: _Files) -> list[str]:
 
 
 #: Finds the files of each kind.
-_FOUND_BY: Final[Mapping[FaultKind, Callable[[_Files], list[str]]]] = {
+_Finders: TypeAlias = Mapping[FaultKind, Callable[[_Files], list[str]]]
+
+_FLIPPED: Final[_Finders] = {
     FaultKind.FLIPPED_SLOT: _Files.slots,
-    FaultKind.SLOT_GONE: _Files.slots_to_lose,
     FaultKind.FLIPPED_HINT: _Files.hint,
-    FaultKind.HINT_GONE: _Files.hint,
     FaultKind.FLIPPED_METADATA: _Files.metadata,
-    FaultKind.METADATA_GONE: _Files.metadata,
     FaultKind.FLIPPED_STATE: _state_files,
-    FaultKind.STATE_GONE: _state_files,
     FaultKind.FLIPPED_CHANGES: _Files.changes,
-    FaultKind.CHANGES_GONE: _Files.changes,
     FaultKind.FLIPPED_IN_FLIGHT: _Files.in_flight,
-    FaultKind.IN_FLIGHT_GONE: _Files.in_flight,
     FaultKind.FLIPPED_SAVEPOINT: _Files.savepoint,
-    FaultKind.SAVEPOINT_GONE: _Files.savepoint,
 }
 
-_GONE: Final = frozenset(
-    {
-        FaultKind.SLOT_GONE,
-        FaultKind.HINT_GONE,
-        FaultKind.METADATA_GONE,
-        FaultKind.STATE_GONE,
-        FaultKind.CHANGES_GONE,
-        FaultKind.IN_FLIGHT_GONE,
-        FaultKind.SAVEPOINT_GONE,
-    }
-)
+_GONE: Final[_Finders] = {
+    FaultKind.SLOT_GONE: _Files.slots_to_lose,
+    FaultKind.HINT_GONE: _Files.hint,
+    FaultKind.METADATA_GONE: _Files.metadata,
+    FaultKind.STATE_GONE: _state_files,
+    FaultKind.CHANGES_GONE: _Files.changes,
+    FaultKind.IN_FLIGHT_GONE: _Files.in_flight,
+    FaultKind.SAVEPOINT_GONE: _Files.savepoint,
+}
 
 
 def _strike(target: Target, *, kind: FaultKind, searches: int = 0, known: _Files | None = None) -> None:
@@ -220,4 +213,4 @@ def _choose(target: Target, files: _Files, kind: FaultKind, searches: int) -> tu
 
 
 #: Strikes on stored files.
-DAMAGE: Final[Mapping[FaultKind, Strike]] = {kind: partial(_strike, kind=kind) for kind in _FOUND_BY}
+DAMAGE: Final[Mapping[FaultKind, Strike]] = {kind: partial(_strike, kind=kind) for kind in _FLIPPED | _GONE}
