@@ -87,7 +87,7 @@ def test_run_that_goes_wrong_says_what_is_missing_and_how_to_see_it_again() -> N
 @pytest.mark.parametrize("course", Course)
 def test_courses_do_to_a_job_what_they_say(course: Course) -> None:
     done = [run(load("word_count"), Scenario(course, "aligned", "heap", seed)) for seed in range(4)]
-    assert any(each.has_continued for each in done) is course.is_restored
+    assert any(each.jobs > 1 for each in done) is course.is_restored
     if course is Course.PLAIN:
         assert all(each.attempts == 1 for each in done)
     if course is Course.FAILURES:
@@ -100,12 +100,12 @@ def test_job_that_is_moved_goes_on_upon_the_other_backend(backend: str) -> None:
     assert Scenario(Course.MOVED, "aligned", backend, 0).backend_again == other
     assert Scenario(Course.STOPPED, "aligned", backend, 0).backend_again == backend
     done = [run(load("last_three"), Scenario(Course.MOVED, "aligned", backend, seed)) for seed in range(3)]
-    assert any(each.has_continued for each in done)
+    assert any(each.jobs > 1 for each in done)
 
 
 def test_job_that_goes_on_in_fewer_vertices_may_be_rescaled_again() -> None:
     done = run(load("two_sources"), Scenario(Course.RESCALED, "with-timeout", "heap", 4030199608))
-    assert done.has_continued
+    assert done.jobs > 1
 
 
 def test_replayed_run_is_the_same_run() -> None:

@@ -32,7 +32,7 @@ from penstock import (
 )
 from penstock.runtime.config.job_config import ON_HEAP, RocksDB, StateBackend
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, UserSimulation
 
 Record: TypeAlias = dict[str, Any]
 
@@ -308,11 +308,11 @@ def test_each_step_gives_what_the_model_gives(step: str, backend: StateBackend) 
 def run_and_compare(
     steps: list[str], count: int, *, chaining: bool, forks: frozenset[int], seed: int, backend: StateBackend
 ) -> None:
-    run = run_user_job(
+    run = UserSimulation(
         lambda: job(steps, count, chaining=chaining, forks=forks, backend=backend),
         lambda sinks: {name: collector.rows() for name, collector in sinks.items()},
         Course(seed, with_failures=False, rescale=False),
-    )
+    ).run()
     assert not run.problem
     model = expected(steps, count)
     for name, rows in run.output.items():

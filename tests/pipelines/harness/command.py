@@ -26,7 +26,7 @@ def main() -> int:
         print(error)
         return 1
     print(f"{options.pipeline}: {scenario}: as expected after {done.moves} moves, {done.attempts} attempts, ")
-    print(f"{done.completed} checkpoints; went on from a savepoint: {'yes' if done.has_continued else 'no'}")
+    print(f"{done.completed} checkpoints; went on from a savepoint: {'yes' if done.jobs > 1 else 'no'}")
     return 0
 
 

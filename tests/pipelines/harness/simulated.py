@@ -19,12 +19,13 @@ from pipelines.harness.scenario import (
     Scenario,
     can_rescale,
 )
+from simulated_jobs.continuation import Continuation, ContinuedSimulation
 
 from penstock import Checkpointing, CollectSink, StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.run.report import difference
-from penstock.runtime.testing.simulation.run.user_run import Continuation, UserRun, run_user_job
 from penstock.runtime.testing.simulation.run.user_run import Course as Run
+from penstock.runtime.testing.simulation.run.user_run import UserRun, UserSimulation
 
 #: How a scenario is run again.
 REPLAY: Final = "python tests/pipelines {name} {arguments}"
@@ -98,11 +99,13 @@ def run(
         with_failures=scenario.course is Course.FAILURES or (continuation is not None and with_failures),
         rescale=can_rescale(pipeline, scenario.mode),
         usual_moves=usual_moves,
-        continuation=continuation,
     )
     command = REPLAY.format(name=pipeline.name, arguments=scenario.arguments())
     try:
-        done = run_user_job(build, output, course, write)
+        if continuation is None:
+            done = UserSimulation(build, output, course, write).run()
+        else:
+            done = ContinuedSimulation(build, output, course, continuation, write).run()
     except AssertionError as error:  # `read` has looked at what the job has written
         lines = [f"{pipeline.name}: {scenario}", str(error), f"see it again: {command} [--trace]"]
         raise AssertionError("\n  ".join(lines)) from error

@@ -28,7 +28,7 @@ from penstock.aggregates import VectorizedAggregate
 from penstock.connectors import DeadLetter, Polled
 from penstock.operators import ArrowBatch, Batch, Operator, RowBatch
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, UserSimulation
 from penstock.state import OperatorListState
 from penstock.testing import OperatorHarness
 from penstock.windows import CountTrigger, Evictor, GlobalWindows, Trigger, TriggerResult
@@ -45,7 +45,8 @@ def collected(build: Any, **settings: Any) -> list[Any]:
         build(env).sink("out", CollectSink(results))
         return env, results
 
-    run = run_user_job(built, lambda results: results.rows(), Course(3, with_failures=False, rescale=False))
+    course = Course(3, with_failures=False, rescale=False)
+    run = UserSimulation(built, lambda results: results.rows(), course).run()
     assert not run.problem
     rows: list[Any] = run.output
     return rows

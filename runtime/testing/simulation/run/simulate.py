@@ -27,8 +27,8 @@ from penstock.runtime.testing.simulation.run.user_run import (
     Course,
     Fault,
     UserRun,
+    UserSimulation,
     checked_faults,
-    run_user_job,
 )
 
 W = TypeVar("W")
@@ -170,7 +170,7 @@ class _Simulation:
 
     def _try(self, course: Course, *, is_first: bool = False) -> FailedRun | None:
         """Execute one run; return its failure, if any."""
-        run = run_user_job(self._build, self._output, course)
+        run = UserSimulation(self._build, self._output, course).run()
         self._failures.update(_named(run))
         self._checkpoints += run.completed
         self._restarts += max(0, run.attempts - 1)
@@ -187,7 +187,7 @@ class _Simulation:
 
     def _replayed(self, course: Course, run: UserRun, found: Difference | None) -> FailedRun:
         trace: list[str] = []
-        again = run_user_job(self._build, self._output, course, trace.append)
+        again = UserSimulation(self._build, self._output, course, trace.append).run()
         if run.problem:
             finding, same = Finding.DID_NOT_FINISH, bool(again.problem)
         else:

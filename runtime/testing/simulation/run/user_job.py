@@ -323,16 +323,15 @@ class UserJob:
         if self._has_world and len(built) != 2:
             msg = f"build() gave a tuple of {len(built)}; give an environment, or (environment, world)"
             raise GraphError(msg)
-        self._world: Any
-        environment, self._world = built if self._has_world else (built, None)
+        self.world: Any
+        environment, self.world = built if self._has_world else (built, None)
         if not isinstance(environment, StreamEnvironment):
             msg = f"build() gave {environment!r:.80}; give a StreamEnvironment, or (environment, world)"
             raise GraphError(msg)
-        self._chaining = chaining
         self.graph: JobGraph = environment.build(chaining=chaining and environment.chaining)
         self.config: JobConfig = environment.config
         self._output = output
-        self._shared = world_of(self._world, output)
+        self._shared = world_of(self.world, output)
         if self.config.checkpointing is None:
             msg = (
                 f"the job {environment.name!r} takes no checkpoints, so nothing of it survives a failure; "
@@ -357,17 +356,11 @@ class UserJob:
 
     def output(self) -> Any:
         """The output of the sinks; iterators are read to their end."""
-        left = self._output(self._world) if self._has_world else self._output()
+        left = self._output(self.world) if self._has_world else self._output()
         return list(left) if hasattr(left, "__next__") else left
 
-    def continued_by(self, build: Callable[[Any], StreamEnvironment], url: str) -> UserJob:
-        """Make another program's job from the snapshot `url`, in the same world; this job cleans up."""
-        job = UserJob(lambda: (build(self._world), self._world), self._output, chaining=self._chaining)
-        job.graph = replace(job.graph, restore_from=url)
-        return job
-
     def clean_up(self) -> None:
-        cleanup = getattr(self._world, "cleanup", None)
+        cleanup = getattr(self.world, "cleanup", None)
         if callable(cleanup):
             cleanup()
 

@@ -1,8 +1,5 @@
 """Runs a user's job once: in a random interleaving, without failures or with the failures of a seed.
 
-The user may stop the job with a savepoint during the run, and start another job from it. The second program
-is built for the world of the first, so the output of both is compared.
-
 Every run with failures has the usual faults (`draw_faults`). A user may request more by name: damaged or lost
 files, a storage that hangs, nodes that are cut off. A run has each of them once, twice, or not at all.
 
@@ -14,21 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from penstock.runtime.checkpoint.log.reader import DecisionLogReader
-from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.names import nearest_name
-from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
-from penstock.runtime.snapshot.metadata import read_metadata
-from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.simulation.cluster.master import FIRST_JOB, SECOND_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.run.simulated_run import RunFigures, SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.run.target import Plan
 from penstock.runtime.testing.simulation.run.user_job import Pace, UserJob, short_run_config
@@ -145,29 +134,9 @@ class UserRun(RunFigures):
     damage: str = ""
 
     @property
-    def has_continued(self) -> bool:
-        """Whether a second job has started from the savepoint of the first."""
-        return self.jobs > 1
-
-    @property
     def may_repeat(self) -> bool:
         """Whether the job has started from an older checkpoint, so that its sinks repeat rows."""
         return FaultKind.FELL_BACK in self.happened
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """A stop with a savepoint, and a second job that starts from it, unless the first job ends earlier.
-
-    Attributes:
-        build: Builds the second program, for the world that the first one writes to.
-        drain: Whether event time advances to its end before the stop.
-        after: The move at which the user asks for the stop.
-    """
-
-    build: Callable[[Any], StreamEnvironment]
-    drain: bool
-    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +148,6 @@ class Course:
         rescale: Whether parallelism changes during the run.
         most_moves: Maximum moves after the faults have stopped.
         usual_moves: Moves of this job without failures; faults strike for about half to twice as many.
-        continuation: `None` lets the job run to its end.
     """
 
     seed: int
@@ -188,112 +156,93 @@ class Course:
     most_moves: int = 60_000
     usual_moves: int = 1_000
     faults: tuple[Fault, ...] = ()
-    continuation: Continuation | None = None
 
 
-def run_user_job(
-    build: Callable[[], Any],
-    output: Callable[..., Any],
-    course: Course,
-    write: Callable[[str], None] | None = None,
-) -> UserRun:
-    """Build the job, run it to its end and read its output. `write` takes the lines of the trace."""
-    job = UserJob(build, output, chaining=_layout(course).pick((True, True, False)))
-    try:
-        return _run(job, course, write)
-    finally:
-        job.clean_up()
+class UserSimulation:
+    """One run of a user's job: builds it, runs it to its end and reads its output.
 
+    The project's tests let a second job continue from a savepoint (`tests/simulated_jobs/continuation.py`).
 
-def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> UserRun:
-    draws = Draws(course.seed).stream(0 if course.with_failures else 1)
-    conditions = _conditions(course, draws.stream(3))
-    plan = _plan(job, course, draws, conditions)
-    world = World(draws.below(1 << 60), conditions, write)
-    paces, rows = draws.stream(8), _layout(course).stream(1).pick((1, 1, 1, 2, 0))
-    # Batches are large only without failures, because a run must last until failures come.
-    chunks = (1, 1, 2, 5) if course.with_failures or rows == 1 else (2, 5, 20)
-    pace = Pace(paces.pick(chunks), paces.pick((0.001, 0.003, 0.01)), rows)
-    # Faults of files need state in separate files.
-    inline_limit = None if _OF_FILES.isdisjoint(course.faults) else 0
-    config = short_run_config(job.config, draws.stream(2))
-    submit = partial(_submitted, world=world, pace=pace, inline_limit=inline_limit)
-    run = SimulatedRun(world, submit(FIRST_JOB, job, config), plan, most_moves=course.most_moves)
-    if world.trace.is_on:
-        for fault in plan.faults:
-            world.trace.note("planned:", fault)
+    Args:
+        write: Takes the lines of the trace.
+    """
 
-    def next_job(state: JobState) -> SimulatedJob | None:
-        if course.continuation is None or state is not JobState.FINISHED or not (url := _savepoint(world)):
-            return None
-        world.trace.note(f"== a second job starts from {url} ==")
-        second = job.continued_by(course.continuation.build, url)
-        return submit(SECOND_JOB, second, short_run_config(second.config, draws.stream(12)))
+    def __init__(
+        self,
+        build: Callable[[], Any],
+        output: Callable[..., Any],
+        course: Course,
+        write: Callable[[str], None] | None = None,
+    ) -> None:
+        self.course = course
+        # The draws of chaining and batch sizes, on which no job may depend.
+        layout = Draws(course.seed).stream(13)
+        self.chaining = layout.pick((True, True, False))
+        self.job = UserJob(build, output, chaining=self.chaining)
+        self._draws = draws = Draws(course.seed).stream(0 if course.with_failures else 1)
+        conditions = self.conditions(draws.stream(3))
+        self._plan = self.planned(conditions)
+        self.world = World(draws.below(1 << 60), conditions, write)
+        paces, rows = draws.stream(8), layout.stream(1).pick((1, 1, 1, 2, 0))
+        # Batches are large only without failures, because a run must last until failures come.
+        chunks = (1, 1, 2, 5) if course.with_failures or rows == 1 else (2, 5, 20)
+        self._pace = Pace(paces.pick(chunks), paces.pick((0.001, 0.003, 0.01)), rows)
 
-    try:
-        state, cause = run.run_to_end(next_job)
-    except StandstillError as error:
-        problem = f"{error}\nEvery source must come to its end; most_moves= allows longer jobs."
-        return _result(run, plan, problem=problem)
-    except Exception as error:  # users' code failed without an injected fault
-        return _result(run, plan, problem=_describe(error))
-    if state is JobState.FAILED and run.is_explained_by_damage(cause):
-        world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
-        return _result(run, plan, damage=cause)
-    if state is not JobState.FINISHED:
-        return _result(run, plan, problem=f"the job has {state.value}: {cause}")
-    return _result(run, plan, output=job.output())
+    def run(self) -> UserRun:
+        try:
+            return self._run()
+        finally:
+            self.job.clean_up()
 
-
-def _submitted(
-    job_id: str, job: UserJob, config: JobConfig, *, world: World, pace: Pace, inline_limit: int | None
-) -> SimulatedJob:
-    graph = build_execution_graph(job.graph)
-    return SimulatedJob(job_id, graph, config, job.code(world, pace), inline_limit=inline_limit)
-
-
-def _savepoint(world: World) -> str | None:
-    """The savepoint that the first job was stopped with; `None` if it ended before."""
-    storage = world.storage.reliable()
-    completed = DecisionLogReader(storage, SnapshotPaths(FIRST_JOB)).replay().completed
-    if not completed or completed[-1].kind is not SnapshotKind.SYNC_SAVEPOINT:
+    def next_job(self, state: JobState) -> SimulatedJob | None:
+        """Return the job that follows the first one, which has ended in this state; `None` for none."""
         return None
-    return snapshot_url(read_metadata(storage, completed[-1].metadata), storage.url)
 
+    def submitted(self, job_id: str, job: UserJob, settings: int) -> SimulatedJob:
+        """Return a job as it is submitted; `settings` is the stream of draws of its settings."""
+        config = short_run_config(job.config, self._draws.stream(settings))
+        # Faults of files need state in separate files.
+        inline_limit = None if _OF_FILES.isdisjoint(self.course.faults) else 0
+        graph, code = build_execution_graph(job.graph), job.code(self.world, self._pace)
+        return SimulatedJob(job_id, graph, config, code, inline_limit=inline_limit)
 
-def _layout(course: Course) -> Draws:
-    """The draws of chaining and batch sizes, on which no job may depend."""
-    return Draws(course.seed).stream(13)
+    def _run(self) -> UserRun:
+        world, plan = self.world, self._plan
+        first = self.submitted(FIRST_JOB, self.job, 2)
+        run = SimulatedRun(world, first, plan, most_moves=self.course.most_moves)
+        if world.trace.is_on:
+            for fault in plan.faults:
+                world.trace.note("planned:", fault)
+        try:
+            state, cause = run.run_to_end(self.next_job)
+        except StandstillError as error:
+            problem = f"{error}\nEvery source must come to its end; most_moves= allows longer jobs."
+            return _result(run, plan, problem=problem)
+        except Exception as error:  # users' code failed without an injected fault
+            return _result(run, plan, problem=_describe(error))
+        if state is JobState.FAILED and run.is_explained_by_damage(cause):
+            world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
+            return _result(run, plan, damage=cause)
+        if state is not JobState.FINISHED:
+            return _result(run, plan, problem=f"the job has {state.value}: {cause}")
+        return _result(run, plan, output=self.job.output())
 
+    def conditions(self, draws: Draws) -> Conditions:
+        conditions = draw_conditions(draws)
+        if not self.course.with_failures:
+            return replace(conditions, repeats=0.0, stragglers=0.0)
+        return replace(conditions, lasts=100 + self.course.usual_moves * draws.pick((1, 2, 2, 4)) // 2)
 
-def _conditions(course: Course, draws: Draws) -> Conditions:
-    conditions = draw_conditions(draws)
-    if not course.with_failures:
-        return replace(
-            conditions, repeats=0.0, stragglers=0.0, lasts=max(conditions.lasts, _stops_at(course) + 1)
-        )
-    return replace(conditions, lasts=100 + course.usual_moves * draws.pick((1, 2, 2, 4)) // 2)
-
-
-def _stops_at(course: Course) -> int:
-    """The move at which the user asks for the stop; 0 for no stop."""
-    return 0 if course.continuation is None else course.continuation.after
-
-
-def _plan(job: UserJob, course: Course, draws: Draws, conditions: Conditions) -> Plan:
-    faults: tuple[PlannedFault, ...] = ()
-    if course.continuation is not None:
-        kind = FaultKind.DRAINED if course.continuation.drain else FaultKind.STOPPED
-        faults = (PlannedFault(kind, Moment.MOVE, min(_stops_at(course), conditions.lasts - 1)),)
-    insists = course.continuation is not None
-    if not course.with_failures:
-        return Plan(faults, insists=insists)
-    faults += draw_faults(draws.stream(4), conditions.lasts)
-    wishes = draws.stream(6)
-    if course.rescale and job.rescalable and wishes.chance(0.5):
-        faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
-    faults += draw_chosen(draws.stream(9), course.faults, conditions.lasts)
-    return Plan(faults, job.uploading, job.rescalable if course.rescale else (), insists=insists)
+    def planned(self, conditions: Conditions) -> Plan:
+        course, job, draws = self.course, self.job, self._draws
+        if not course.with_failures:
+            return Plan()
+        faults = draw_faults(draws.stream(4), conditions.lasts)
+        wishes = draws.stream(6)
+        if course.rescale and job.rescalable and wishes.chance(0.5):
+            faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
+        faults += draw_chosen(draws.stream(9), course.faults, conditions.lasts)
+        return Plan(faults, job.uploading, job.rescalable if course.rescale else ())
 
 
 def _rescale(draws: Draws) -> PlannedFault:

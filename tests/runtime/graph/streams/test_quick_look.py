@@ -16,7 +16,7 @@ from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.stream import frame_of, job_of_part
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector, PreviewSink, newest_rows
-from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, UserSimulation
 
 
 class LookingExecutor:
@@ -165,9 +165,8 @@ def test_a_simulated_look_has_all_rows_of_joined_and_keyed_streams(seed: int) ->
         env.set_job(partial(job_of_part, env, builder.graph, stream._inputs, PreviewSink(results)))
         return env, results
 
-    run = run_user_job(
-        build, lambda results: newest_rows(results.rows()), Course(seed, with_failures=False, rescale=False)
-    )
+    course = Course(seed, with_failures=False, rescale=False)
+    run = UserSimulation(build, lambda results: newest_rows(results.rows()), course).run()
     assert not run.problem
     assert len(run.output) == 20
     assert {sum(range(r, 20, 3)) for r in range(3)} <= set(run.output)

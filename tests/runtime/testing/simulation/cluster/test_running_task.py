@@ -9,7 +9,7 @@ from penstock.runtime.errors import StorageError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask, TaskState
-from penstock.runtime.testing.simulation.run.user_run import Course, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, UserSimulation
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError
 
@@ -38,7 +38,7 @@ def test_a_bug_in_close_does_not_hide_behind_an_injected_failure(monkeypatch: py
     monkeypatch.setattr(Subtask, "close", close_after_failure)
     monkeypatch.setattr(RunningTask, "_end", noted_end)
     runs = [
-        run_user_job(build, lambda results: results.rows(), Course(seed, with_failures=True))
+        UserSimulation(build, lambda results: results.rows(), Course(seed, with_failures=True)).run()
         for seed in range(20)
     ]
     struck = [run for run in runs if FaultKind.USER_ERROR in run.happened]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from simulated_jobs.continuation import Continuation, ContinuedSimulation
 
 from penstock import (
     Checkpointing,
@@ -17,7 +18,7 @@ from penstock import (
     ValueState,
 )
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.run.user_run import Continuation, Course, UserRun, run_user_job
+from penstock.runtime.testing.simulation.run.user_run import Course, UserRun
 
 NUMBERS = range(40)
 #: Key and number of each record of the key.
@@ -54,8 +55,8 @@ def run(function: Any, seed: int, *, drain: bool = False, with_failures: bool = 
         return program(function, results), results
 
     continuation = Continuation(lambda results: program(function, results, 3), drain=drain, after=150)
-    course = Course(seed, with_failures=with_failures, continuation=continuation)
-    return run_user_job(build, lambda results: results.rows(), course)
+    course = Course(seed, with_failures=with_failures)
+    return ContinuedSimulation(build, lambda results: results.rows(), course, continuation).run()
 
 
 @pytest.mark.parametrize("drain", [False, True])
@@ -64,7 +65,7 @@ def test_second_job_goes_on_where_the_first_one_was_stopped(drain: bool, with_fa
     done = [run(InState, seed, drain=drain, with_failures=with_failures) for seed in range(6)]
     assert [each.problem for each in done] == [""] * 6
     assert all(sorted(each.output) == sorted(EXPECTED) for each in done)
-    assert sum(each.has_continued for each in done) >= 2
+    assert sum(each.jobs > 1 for each in done) >= 2
 
 
 def test_what_is_kept_outside_of_state_is_lost_between_the_jobs() -> None:
