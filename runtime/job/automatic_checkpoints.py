@@ -14,9 +14,8 @@ no longer needs it; the request is then answered before the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import (
@@ -41,16 +40,9 @@ POLL: Final = 0.1
 RETRY_AFTER: Final = 1.0
 
 
-class CheckpointTrigger(Protocol):
-    @property
-    def pending_ids(self) -> Sequence[int]: ...
-
-    def trigger(self, *, urgent: bool = False, on_answer: OnAnswer | None = None) -> None: ...
-
-
 class FinalCheckpoint:
     def __init__(
-        self, coordinator: CheckpointTrigger, planner: CheckpointPlanner, timers: TimerService
+        self, coordinator: CheckpointCoordinator, planner: CheckpointPlanner, timers: TimerService
     ) -> None:
         self._coordinator = coordinator
         self._planner = planner

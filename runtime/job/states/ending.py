@@ -9,7 +9,6 @@ is being written: the job may restart from that checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from penstock.runtime.config.restart import GiveUp, RestartAfter, RestartDecision
 from penstock.runtime.job.context import JobContext
@@ -17,9 +16,6 @@ from penstock.runtime.job.failover import FailureCause
 from penstock.runtime.job.job_ledger import EndedBefore
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import AttemptStop, State
-
-#: The answer to requests for checkpoints after the job's last savepoint.
-STOPPED: Final = "the job was stopped with a savepoint"
 
 
 class Terminal(State):
@@ -60,20 +56,14 @@ def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
 
 
 class Finishing(State):
-    """Waits until the log has the end of the job; all subtasks have finished.
-
-    Args:
-        why: The answer to requests for checkpoints.
-    """
+    """Waits until the log has the end of the job; all subtasks have finished."""
 
     name = JobState.RUNNING
-
-    def __init__(self, job: JobContext, why: str = "every subtask has finished") -> None:
-        super().__init__(job)
-        self._why = why
+    #: The answer to requests for checkpoints.
+    why = "every subtask has finished"
 
     def enter(self) -> None:
-        self.job.end_checkpoints(self._why, for_good=True)
+        self.job.end_checkpoints(self.why, for_good=True)
         self.job.when_log_is_known(self._record)
 
     def _record(self) -> None:
@@ -85,6 +75,7 @@ class FinishingStop(Finishing):
     """Waits as `Finishing` does, after the job's last savepoint."""
 
     name = JobState.STOPPING
+    why = "the job was stopped with a savepoint"
 
 
 class Suspended(FinishingStop):
@@ -94,11 +85,11 @@ class Suspended(FinishingStop):
     """
 
     def __init__(self, job: JobContext) -> None:
-        super().__init__(job, STOPPED)
+        super().__init__(job)
         self._stop = AttemptStop(job)
 
     def enter(self) -> None:
-        self.job.end_checkpoints(self._why, for_good=True)
+        self.job.end_checkpoints(self.why, for_good=True)
         self._stop.begin(self._record)
 
 

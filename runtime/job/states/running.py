@@ -49,7 +49,6 @@ from penstock.runtime.job.job_state import (
 )
 from penstock.runtime.job.states.base import AttemptStop, State
 from penstock.runtime.job.states.ending import (
-    STOPPED,
     ActiveAttempt,
     Cancelling,
     Failing,
@@ -108,7 +107,7 @@ class Stopping(ActiveAttempt):
 
     def _finish_if_all_have(self) -> None:
         if self.job.stopped_with is not None and not self.job.planner.unfinished:
-            self.job.enter(FinishingStop(self.job, STOPPED))
+            self.job.enter(FinishingStop(self.job))
 
 
 def _why(answer: CheckpointFailed) -> str:
