@@ -16,6 +16,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, Replaced
+from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.run.damage_faults import DAMAGE
 from penstock.runtime.testing.simulation.run.target import Plan, Strike, Target, User
 from penstock.runtime.testing.simulation.world.agenda import Happening
@@ -63,28 +64,27 @@ def _cut(target: Target) -> None:
     control.cut_network(island, seconds, noticed_after)
 
 
-def _believe_dead(target: Target) -> None:
-    victim = target.victim()
-    if victim is not None:
-        target.control.believe_dead(victim, target.draws.pick((0.01, 0.3, 5.0, 1000.0)))
+def _at_process(strike: Callable[[Target, SimulatedProcess], None], *, uploads: bool = False) -> Strike:
+    """Let a strike choose its process; see `Target.victim`."""
+
+    def strike_one(target: Target) -> None:
+        victim = target.victim(uploads=uploads)
+        if victim is not None:
+            strike(target, victim)
+
+    return strike_one
 
 
-def _crash(target: Target) -> None:
-    victim = target.victim()
-    if victim is not None:
-        victim.die(FaultKind.CRASH)
+def _believe_dead(target: Target, victim: SimulatedProcess) -> None:
+    target.control.believe_dead(victim, target.draws.pick((0.01, 0.3, 5.0, 1000.0)))
 
 
-def _crash_in_step(target: Target) -> None:
-    victim = target.victim()
-    if victim is not None:
-        victim.die_after_effects(target.draws.below(4))
+def _crash_in_step(target: Target, victim: SimulatedProcess) -> None:
+    victim.die_after_effects(target.draws.below(4))
 
 
-def _crash_in_upload(target: Target) -> None:
-    victim = target.victim(uploads=True)
-    if victim is not None:
-        victim.die_after_uploads(target.draws.between(0, 2))
+def _crash_in_upload(target: Target, victim: SimulatedProcess) -> None:
+    victim.die_after_uploads(target.draws.between(0, 2))
 
 
 def _refuse_deployment(target: Target) -> None:
@@ -92,9 +92,8 @@ def _refuse_deployment(target: Target) -> None:
         target.control.execution.processes.refuse_next_deployment()
 
 
-def _freeze(target: Target) -> None:
-    victim = target.victim()
-    if victim is not None and not victim.is_frozen:
+def _freeze(target: Target, victim: SimulatedProcess) -> None:
+    if not victim.is_frozen:
         victim.freeze(target.draws.pick((0.02, 0.2, 2.0, 20.0)))
 
 
@@ -177,13 +176,13 @@ def _list_in_part(target: Target) -> None:
 #: The strike of each kind of planned fault. `draw_faults` and the tests' scenarios draw their moments.
 STRIKES: Final[Mapping[FaultKind, Strike]] = {
     # -- processes --
-    FaultKind.CRASH: _crash,
-    FaultKind.CRASH_IN_STEP: _crash_in_step,
-    FaultKind.CRASH_IN_UPLOAD: _crash_in_upload,
+    FaultKind.CRASH: _at_process(lambda target, victim: victim.die(FaultKind.CRASH)),
+    FaultKind.CRASH_IN_STEP: _at_process(_crash_in_step),
+    FaultKind.CRASH_IN_UPLOAD: _at_process(_crash_in_upload, uploads=True),
     FaultKind.CRASH_AFTER_END: _crash_after_end,
     FaultKind.USER_ERROR: lambda target: target.world.fail_user_code(target.draws.below(10)),
     FaultKind.DEPLOYMENT_FAILED: _refuse_deployment,
-    FaultKind.SUBTASK_FROZEN: _freeze,
+    FaultKind.SUBTASK_FROZEN: _at_process(_freeze),
     # -- JobMasters --
     FaultKind.MASTER_CRASH: lambda target: target.control.crash_master(),
     FaultKind.CRASH_IN_COMPACTION: _crash_in_compaction,
@@ -205,7 +204,7 @@ STRIKES: Final[Mapping[FaultKind, Strike]] = {
     **DAMAGE,
     # -- the network, and clocks --
     FaultKind.NETWORK_CUT: _cut,
-    FaultKind.ZOMBIE: _believe_dead,
+    FaultKind.ZOMBIE: _at_process(_believe_dead),
     FaultKind.CLOCK_SET: _set_clock,
     # -- what the user requests --
     FaultKind.CHECKPOINT_CANCELLED: _cancel_checkpoint,
