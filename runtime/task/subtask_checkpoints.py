@@ -301,11 +301,7 @@ class SubtaskState:
         self._mail = mail
         self._work = work
         self._end = end
-        self._is_closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
+        self.is_closed = False
 
     @property
     def stored(self) -> StoredBytes:
@@ -320,7 +316,7 @@ class SubtaskState:
         is_settled = self._work.settle()
         assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
         self._mail.deliver_before(checkpoint_id)
-        if self._end.is_running and not self._is_closed:
+        if self._end.is_running and not self.is_closed:
             for _ in self._parts.chain.prepare_snapshot_pre_barrier():
                 pass  # ignores credits: the barrier must not wait, and follows this output
 
@@ -368,7 +364,7 @@ class SubtaskState:
 
     def close(self) -> None:
         """Close the operators; after this no state can be taken."""
-        self._is_closed = True
+        self.is_closed = True
         self._mail.close()
         self._parts.close()
 

@@ -125,7 +125,8 @@ class Simulation:
         state, cause = self._run.run_to_end(lambda state: second.second(state, self._program))
         self._is_whole = not second.is_damaged
         let_processes_end(self._run)
-        assert not self.world.spill_disk.open_files, "a process that is gone has left spill files open"
+        left = sum(disk.open_files for disk in self.world.spill_disks)
+        assert not left, "a process that is gone has left spill files open"
         return self._result(self._check(state, cause), state)
 
     def _check(self, state: JobState, cause: str) -> list[str]:

@@ -18,7 +18,6 @@ from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_state import open_state_backend
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimer, ManualTimers
 from penstock.runtime.testing.simulation.world.agenda import Happening
-from penstock.runtime.testing.simulation.world.disks import SpillDisk, SpillFileInMemory
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
 
 T = TypeVar("T")
@@ -198,27 +197,6 @@ class WatchedStorage:
 
     def delete(self, paths: Iterable[str]) -> None:
         self._storage.delete(paths)
-
-
-class SpillFilesOfProcess:
-    """A `SpillFileOpener`; its files have no names, so the operating system removes them after a death."""
-
-    def __init__(self, disk: SpillDisk) -> None:
-        self._disk = disk
-        self._files: list[SpillFileInMemory] = []
-
-    @property
-    def open_files(self) -> int:
-        return sum(file.is_open for file in self._files)
-
-    def __call__(self) -> SpillFileInMemory:
-        file = self._disk()
-        self._files.append(file)
-        return file
-
-    def die(self) -> None:
-        for file in self._files:
-            file.close()
 
 
 class StateBackendsOfProcess:

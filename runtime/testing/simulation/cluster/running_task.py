@@ -34,7 +34,6 @@ from penstock.runtime.task.subtask import StepResult, Subtask
 from penstock.runtime.testing.simulation.cluster.network import AttemptNetwork, Receivers
 from penstock.runtime.testing.simulation.cluster.process_resources import (
     SimulatedRunner,
-    SpillFilesOfProcess,
     StateBackendsOfProcess,
     WatchedStorage,
 )
@@ -108,7 +107,7 @@ class RunningTask:
             process.holds,
         )
         self._storage = WatchedStorage(world.storage, process.before_upload)
-        self._spill_files = SpillFilesOfProcess(world.spill_disk)
+        self._spill_files = world.new_spill_disk()
         self._state_backends = StateBackendsOfProcess()
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)

@@ -295,24 +295,32 @@ class _CutFolder:
 
 
 class SpillDisk:
-    """Makes spill files in memory; a `SpillFileOpener`. Asks `has_room` before each write."""
+    """Makes spill files in memory; a `SpillFileOpener`. Asks `has_room` before each write.
+
+    The files have no names, so the operating system removes them after the death of their process.
+    """
 
     def __init__(self, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room
-        self.open_files = 0
+        self._files: list[SpillFileInMemory] = []
+
+    @property
+    def open_files(self) -> int:
+        return sum(file.is_open for file in self._files)
 
     def __call__(self) -> SpillFileInMemory:
-        self.open_files += 1
-        return SpillFileInMemory(self._has_room, self._closed)
+        file = SpillFileInMemory(self._has_room)
+        self._files.append(file)
+        return file
 
-    def _closed(self) -> None:
-        self.open_files -= 1
+    def die(self) -> None:
+        for file in self._files:
+            file.close()
 
 
 class SpillFileInMemory:
-    def __init__(self, has_room: Callable[[], bool], on_close: Callable[[], None]) -> None:
+    def __init__(self, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room
-        self._on_close = on_close
         self.is_open = True
         self._data = bytearray()
         self._position = 0
@@ -329,7 +337,5 @@ class SpillFileInMemory:
         return read
 
     def close(self) -> None:
-        if self.is_open:
-            self.is_open = False
-            self._data.clear()
-            self._on_close()
+        self.is_open = False
+        self._data.clear()

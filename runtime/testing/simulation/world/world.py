@@ -75,7 +75,7 @@ class World:
     Attributes:
         is_calm: Whether no more faults occur.
         last_arrival: Arrival time of the latest message that was delayed before the world calmed down.
-        spill_disk: Disk for alignments that don't fit into memory.
+        spill_disks: A disk for each attempt of a subtask, for alignments that don't fit into memory.
         storing: Subtasks whose alignment is stored now.
         captured: Acknowledgements with in-flight data.
         restored: Subtasks that were restored with in-flight data.
@@ -109,7 +109,7 @@ class World:
         self._open_location = open_location
         self.is_calm = False
         self.last_arrival = 0.0
-        self.spill_disk = SpillDisk(self._has_room)
+        self.spill_disks: list[SpillDisk] = []
         self.storing: set[SubtaskId] = set()
         self.captured = self.restored = self.stored = self.spilled = 0
         self.before_effect: Callable[[], None] = _nothing_runs
@@ -197,6 +197,11 @@ class World:
             return None
         self.counts.happened(FaultKind.STORAGE_SLOW)
         return now + self.draws.real(0.0, self._slowness)
+
+    def new_spill_disk(self) -> SpillDisk:
+        disk = SpillDisk(self._has_room)
+        self.spill_disks.append(disk)
+        return disk
 
     def _has_room(self) -> bool:
         if self.is_calm or not self.draws.chance(_NO_ROOM):
