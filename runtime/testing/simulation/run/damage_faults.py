@@ -137,7 +137,7 @@ def _state_files(files: _Files) -> list[str]:
 
 
 #: Finds the files of each kind.
-_Finders: TypeAlias = Mapping[FaultKind, Callable[[_Files], list[str]]]
+_Finders: TypeAlias = dict[FaultKind, Callable[[_Files], list[str]]]
 
 _FLIPPED: Final[_Finders] = {
     FaultKind.FLIPPED_SLOT: _Files.slots,
