@@ -58,15 +58,9 @@ class CheckpointPlanner:
     """Tracks the subtasks of the current attempt and plans checkpoints."""
 
     def __init__(self, graph: CurrentGraph, semantics: Semantics = Semantics.current()) -> None:
-        self._semantics = semantics
-        self._finished_count = 0
-        self._data_ended: set[SubtaskId] = set()
-        self._leaving: set[SubtaskId] = set()
-        self._attempt = 0
-        #: Attempts of subtasks that continued when another region began a new attempt.
-        self._older_attempts: dict[SubtaskId, int] = {}
         self.graph = graph
-        self._reset()
+        self._semantics = semantics
+        self.begin_attempt(0)
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -82,8 +76,12 @@ class CheckpointPlanner:
 
     def begin_attempt(self, attempt: int) -> None:
         self._attempt = attempt
-        self._older_attempts = {}
-        self._reset()
+        #: Attempts of subtasks that continued when another region began a new attempt.
+        self._older_attempts: dict[SubtaskId, int] = {}
+        self._status = dict.fromkeys(self.graph.subtasks, SubtaskStatus.CREATED)
+        self._finished_count = 0
+        self._data_ended: set[SubtaskId] = set()
+        self._leaving: set[SubtaskId] = set()
 
     def begin_region(self, attempt: int, region: frozenset[SubtaskId]) -> None:
         """Begin a new attempt of a region; the other subtasks keep theirs."""
@@ -103,12 +101,6 @@ class CheckpointPlanner:
             if status[subtask] is not SubtaskStatus.FINISHED:
                 found.setdefault(self.attempt_of(subtask), []).append(subtask)
         return [(attempt, tuple(those)) for attempt, those in found.items()]
-
-    def _reset(self) -> None:
-        self._status = dict.fromkeys(self.graph.subtasks, SubtaskStatus.CREATED)
-        self._finished_count = 0
-        self._data_ended.clear()
-        self._leaving.clear()
 
     def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
         """Note failed subtasks that start again; no checkpoint is planned until they run."""

@@ -315,7 +315,6 @@ class CheckpointRequests:
 
     def start_periodic(self) -> None:
         """Start the periodic timer; the first checkpoint comes after one interval."""
-        self.stop_periodic()
         self._set_periodic(self._interval)
 
     def stop_periodic(self) -> None:

@@ -172,6 +172,14 @@ def test_input_is_finished_with_the_last_end() -> None:
     assert fed.gate.is_finished
 
 
+def test_gate_without_a_store_has_given_everything_that_it_can_when_it_returns() -> None:
+    fed = Input()
+    fed.send(0, A)
+    assert not fed.gate.has_more
+    fed.run()
+    assert not fed.gate.has_more
+
+
 def test_gate_that_holds_blocked_channels_stores_nothing() -> None:
     fed = Input()
     fed.send(0, CheckpointBarrier(1, 0.0), A)

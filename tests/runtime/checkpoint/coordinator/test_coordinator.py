@@ -1,6 +1,8 @@
 """Checkpoints start, complete, expire and are requested; and messages that do not count."""
 
-from coordinator_setup import ALL, COUNT, READ, READS, Run
+from dataclasses import replace
+
+from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
@@ -10,6 +12,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
 from penstock.runtime.operators.coordinators import MissingEvents, OperatorCoordinator
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.handles import InlineHandle
 from penstock.runtime.snapshot.ids import SubtaskId
 
 
@@ -60,6 +63,17 @@ def test_an_answer_says_how_long_the_checkpoint_took_to_its_record():
     [answer] = run.answers
     [record] = run.coordinator.history.records()
     assert answer.duration == record.duration == 2.5
+
+
+def test_metadata_say_how_long_the_checkpoint_took_to_its_last_acknowledgement():
+    run = Run()
+    run.timers.advance(100)
+    run.trigger()
+    run.timers.advance(2)
+    run.acknowledge(1)
+    run.timers.advance(0.5)
+    run.runner.run_all()
+    assert run.coordinator.latest_completed.statistics.duration == 2.0
 
 
 def test_periodic_checkpoints_come_every_interval_and_wait_for_the_one_that_runs():
@@ -242,6 +256,7 @@ class Listening(OperatorCoordinator):
 
     def __init__(self):
         self.has_event = False
+        self.acknowledged = []
 
     def handle_event(self, subtask, event):
         self.has_event = True
@@ -250,7 +265,7 @@ class Listening(OperatorCoordinator):
         answer.complete(b"")
 
     def subtask_acknowledged(self, checkpoint_id, subtask, events):
-        pass
+        self.acknowledged.append((checkpoint_id, subtask, events))
 
     def missing_events(self, checkpoint_id):
         return () if self.has_event else (MissingEvents(0, 0, 1),)
@@ -259,14 +274,29 @@ class Listening(OperatorCoordinator):
         return b"with the event"
 
 
-def test_checkpoint_is_completed_by_the_event_that_its_coordinator_still_misses():
+def listening():
     coordinator, runner = Listening(), ManualAsyncRunner()
     holder = OperatorCoordinatorHolder("count", lambda: 2, lambda _: coordinator, None, runner, runner.run)
     coordinators = OperatorCoordinators([holder])
-    run = Run(coordinators=coordinators)
+    return Run(coordinators=coordinators), coordinator, coordinators
+
+
+def test_operator_coordinator_learns_how_many_events_a_subtask_had_sent_before_its_acknowledgement():
+    run, coordinator, _ = listening()
+    run.trigger()
+    for subtask, events in zip(COUNTS, (2, 3), strict=True):
+        snapshot = replace(run.snapshot(subtask, 1), events={"count": events})
+        run.coordinator.acknowledge(1, subtask, 1, snapshot)
+    assert coordinator.acknowledged == [(1, 0, 2), (1, 1, 3)]
+
+
+def test_checkpoint_is_completed_by_the_event_that_its_coordinator_still_misses():
+    run, _, coordinators = listening()
     run.trigger()
     run.complete(1)
     assert run.coordinator.pending_ids == (1,)
     coordinators.handle_event("count", 0, "event")
     run.runner.run_all()
-    assert run.coordinator.latest_completed.checkpoint_id == 1
+    completed = run.coordinator.latest_completed
+    assert completed.checkpoint_id == 1
+    assert completed.operators["count"].coordinator == InlineHandle(b"with the event")

@@ -224,9 +224,10 @@ def test_a_request_that_waits_for_the_place_of_another_is_refused_when_that_hang
     assert run.gateway.take() == []
 
 
-def test_a_job_master_that_gets_no_id_because_it_is_past_leaves():
+@pytest.mark.parametrize("tolerable", [None, 0])
+def test_a_job_master_that_gets_no_id_because_it_is_past_leaves_and_fails_nothing(tolerable):
     """A coordinator that tolerates any number of failed checkpoints kept its processes for ever."""
-    run, places = running(tolerable_failures=None)
+    run, places = running(tolerable_failures=tolerable)
     run.coordinator.start_periodic()
     places.newest = 2
     run.trigger()
@@ -269,3 +270,25 @@ def test_savepoint_whose_target_can_not_be_written_counts_as_refused():
     [answer] = called
     assert "can't write /saved: it is read-only" in answer.detail
     assert run.coordinator.statistics().refused == 1
+
+
+def test_savepoint_whose_target_is_being_tried_is_refused_when_checkpointing_stops():
+    run, called = Run(targets=lambda url: None), []
+    run.coordinator.try_target(
+        SnapshotKind.SAVEPOINT, "/saved", lambda: called.append("tried"), called.append
+    )
+    run.coordinator.end_attempt(Reason.JOB_FAILURE, "killed")
+    [answer] = called
+    assert (answer.reason, answer.detail) == (Reason.JOB_FAILURE, "killed")
+    run.runner.run_all()
+    assert len(called) == 1
+
+
+def test_caller_that_waits_for_the_place_of_a_checkpoint_is_called_when_it_is_prepared():
+    run, called = running()[0], []
+    run.coordinator.when_no_place_is_awaited(lambda: called.append("before"))
+    run.trigger()
+    run.coordinator.when_no_place_is_awaited(lambda: called.append("after"))
+    assert called == ["before"]
+    run.runner.run_all()
+    assert called == ["before", "after"]

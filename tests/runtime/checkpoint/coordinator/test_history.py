@@ -343,3 +343,18 @@ def test_newest_completed_checkpoint_is_not_a_failed_one() -> None:
     newest = history.newest_completed()
     assert newest is not None
     assert newest.record.checkpoint_id == 1
+
+
+def test_refused_checkpoint_took_no_time() -> None:
+    history = CheckpointHistory()
+    reason = CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
+    history.refused(1, 1, SnapshotKind.CHECKPOINT, 10.0, reason, "read-only")
+    assert [known.duration for known in history.records()] == [0.0]
+
+
+def test_records_that_take_the_place_of_others_keep_none_of_them() -> None:
+    records = CheckpointRecords(capacity=1)
+    for number in (1, 2):
+        records.append(record(number, CheckpointStatus.FAILED))
+    records.replace_all([record(3, CheckpointStatus.COMPLETED)])
+    assert [each.checkpoint_id for each in records] == [3]

@@ -1,13 +1,16 @@
 """Before a checkpoint starts, its place is written and its id is taken, once for all attempts."""
 
 import pytest
+from manual_work import ManualAsyncRunner
 from memory_storages import MemoryPlaces
 
-from penstock.runtime.checkpoint.coordinator.location import SnapshotLocation
+from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, SnapshotLocation, WriteProbe
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.errors import StorageError
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 PATHS = SnapshotPaths("job")
 
@@ -101,6 +104,17 @@ def test_an_attempt_goes_past_the_ids_of_older_ones_and_removes_their_files():
     storage.put("job/ids/9", b"not a word of Penstock")
     assert alone(storage).prepare(8, 2) == 10
     assert storage.list("") == ["job/ids/10"]
+
+
+def test_id_whose_file_is_deleted_before_its_attempt_is_read_is_not_given_again():
+    class Deleted(Watched):
+        def get(self, path):
+            super().delete([path])
+            return super().get(path)
+
+    storage = Deleted()
+    alone(storage).prepare(7, 1)
+    assert alone(storage).prepare(7, 2) == 8
 
 
 def test_an_attempt_takes_no_id_of_a_newer_one_and_leaves_its_file_alone():
@@ -216,3 +230,59 @@ def test_a_folder_that_refuses_is_named_and_keeps_nothing(all_the_same):
     with pytest.raises(StorageError, match=r"/saved/\.penstock-trial: the disk is full"):
         alone(Watched(), places).try_target("/saved")
     assert place.list("") == []
+
+
+# -- trials in the background -------------------------------------------------------------------------------
+
+
+class Trials:
+    """Targets of savepoints whose trials are moved by the test, and what their requests hear."""
+
+    def __init__(self, error=None):
+        self.runner, self.timers = ManualAsyncRunner(), ManualTimers(ManualClock())
+        self.targets = SavepointTargets(self.try_target, self.runner, self.timers, timeout=60)
+        self.error, self.said = error, []
+
+    def try_target(self, target):
+        if self.error is not None:
+            raise self.error
+
+    def request(self, name):
+        self.targets.request(
+            "/saved",
+            lambda: self.said.append(name),
+            lambda cause: self.said.append(f"{name}: {cause}"),
+            lambda reason, detail: self.said.append(f"{name}: {reason.value} {detail}"),
+        )
+
+
+def test_requests_for_one_target_go_on_in_the_order_in_which_they_came():
+    trials = Trials()
+    for name in ("first", "second", "third"):
+        trials.request(name)
+    assert trials.runner.run_all() == 1
+    assert trials.said == ["first", "second", "third"]
+
+
+def test_requests_for_one_target_are_refused_in_the_order_in_which_they_came():
+    trials = Trials(StorageError("read-only"))
+    for name in ("first", "second"):
+        trials.request(name)
+    trials.runner.run_all()
+    assert trials.said == ["first: read-only", "second: read-only"]
+
+
+def test_requests_for_one_target_are_withdrawn_in_the_order_in_which_they_came():
+    trials = Trials()
+    for name in ("first", "second"):
+        trials.request(name)
+    trials.targets.withdraw_all(Reason.JOB_FAILURE, "killed")
+    trials.runner.run_all()
+    assert trials.said == ["first: job_failure killed", "second: job_failure killed"]
+
+
+def test_trial_that_begins_while_another_runs_is_an_error():
+    probe = WriteProbe(ManualAsyncRunner(), ManualTimers(ManualClock()), 60)
+    probe.begin(lambda: None, "/saved", print, print)
+    with pytest.raises(RuntimeError, match="a trial of /other can't begin"):
+        probe.begin(lambda: None, "/other", print, print)

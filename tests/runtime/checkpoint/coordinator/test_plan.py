@@ -108,3 +108,21 @@ def test_states_that_the_graph_does_not_fit_hold_no_checkpoint_up():
     planner = running()
     planner.restored({"count": OperatorState("count", 2, 128, {}, frozenset({0, 1}))})
     assert planner.plan() == EVERYBODY
+
+
+def test_subtasks_of_other_regions_keep_their_attempt_until_the_whole_job_begins_anew():
+    planner = running()
+    planner.begin_attempt(1)
+    planner.begin_region(2, frozenset({READ, COUNT}))
+    assert planner.by_attempt(ALL) == [(2, (READ, COUNT)), (1, (READS[1], COUNTS[1]))]
+    planner.begin_region(3, frozenset({COUNT}))
+    assert [planner.attempt_of(subtask) for subtask in ALL] == [2, 1, 3, 1]
+    planner.begin_attempt(4)
+    assert planner.by_attempt(ALL) == [(4, ALL)]
+
+
+def test_messages_go_to_no_finished_subtask():
+    planner = running()
+    planner.begin_attempt(1)
+    planner.finished(READ)
+    assert planner.by_attempt(ALL) == [(1, ALL[1:])]

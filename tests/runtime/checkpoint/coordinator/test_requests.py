@@ -63,6 +63,25 @@ def test_only_the_request_that_is_tried_again_waits_for_its_answer() -> None:
     assert answers == [failed]
 
 
+def test_requests_that_are_tried_again_together_are_answered_each_for_itself() -> None:
+    starts, answers = Starts(), dict[str, CheckpointAnswer]()
+    for name in ("older", "newer"):
+        starts.requests.submit(on_answer=lambda answer, name=name: answers.update({name: answer}))
+        starts.requests.start_ended()
+    for checkpoint_id, request in enumerate(starts.begun, 1):
+        starts.requests.retry_later(request, checkpoint_id)
+    starts.requests.submit(on_answer=lambda answer: answers.update({"third": answer}))
+    starts.timers.advance(1)
+    for _ in range(2):
+        starts.requests.start_ended()
+    _, _, *again = starts.begun
+    expected = {}
+    for name, request in zip(("third", "older", "newer"), again, strict=True):
+        expected[name] = CheckpointFailed(Reason.CHECKPOINT_EXPIRED, name)
+        starts.requests.answer(request, expected[name])
+    assert answers == expected
+
+
 class Notes(Starts):
     """The same, with a log, and with checkpoints that run."""
 
@@ -188,3 +207,15 @@ def test_waiting_requests_that_end_with_their_attempt_are_one_note() -> None:
     log.requests.abort_waiting(Reason.JOB_FAILURE, "killed")
     log.requests.abort_waiting(Reason.JOB_FAILURE, "killed")
     assert log.texts[2:] == ["waiting checkpoint requests were refused (2): job_failure: killed"]
+
+
+def test_requests_that_wait_for_the_end_of_the_pause_share_a_timer_and_leave_none_when_they_are_refused() -> (
+    None
+):
+    log = Notes(min_pause=3)
+    log.requests.begin_pause()
+    for _ in range(2):
+        log.requests.submit()
+    assert [timer.due for timer in log.timers.pending] == [3.0]
+    log.requests.abort_waiting(Reason.JOB_FAILURE)
+    assert log.timers.pending == ()
