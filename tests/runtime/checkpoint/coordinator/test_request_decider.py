@@ -16,7 +16,8 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason 
 def test_request_of_which_no_more_is_said_is_for_an_ordinary_checkpoint_by_hand():
     request = CheckpointRequest(1)
     assert request.kind is SnapshotKind.CHECKPOINT
-    assert not any((request.periodic, request.forced, request.urgent, request.aligned, request.drain))
+    assert not any((request.periodic, request.forced, request.urgent))
+    assert not any((request.aligned, request.full, request.drain))
     assert (request.timestamp, request.target) == (0.0, None)
 
 
