@@ -129,7 +129,6 @@ class Deployment:
         self._deadline = self._deployer.timers.call_later(timeout, self._is_late)
 
     def _is_late(self) -> None:
-        self._step.cancel()
         timeout = as_seconds(self._deployer.config.deployment_timeout)
         text = (
             f"the subtasks were not ready within {timeout:g} s: listing splits, reading state or opening an "
@@ -185,9 +184,6 @@ class Deployment:
                 return FailureCause(text, subtask, kind=FailureKind.PROCESS)
 
     def _end(self, cause: FailureCause | None) -> None:
-        if self._is_over:
-            return
-        self._is_over = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._then(cause)
+        if not self._is_over:
+            self.cancel()
+            self._then(cause)

@@ -234,11 +234,9 @@ class JobContext:
         """
         self.operators.attempt_ended()
         if self.coordinator is not None:
-            shutdown, failure = (
-                CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN,
-                CheckpointFailureReason.JOB_FAILURE,
-            )
-            self.coordinator.end_attempt(shutdown if for_good else failure, detail)
+            reasons = CheckpointFailureReason
+            reason = reasons.CHECKPOINT_COORDINATOR_SHUTDOWN if for_good else reasons.JOB_FAILURE
+            self.coordinator.end_attempt(reason, detail)
 
     def when_log_is_known(self, callback: Callable[[], None]) -> None:
         """Call `callback` as soon as no record of a checkpoint is being written."""
