@@ -106,18 +106,16 @@ class ManualTimers:
 
     def fire_next(self) -> bool:
         """Advance to the next timer and fire it; return whether there was one."""
-        while self._heap:
-            timer = heapq.heappop(self._heap)
-            if timer.cancelled:
-                continue
-            self._clock.advance_to(timer.due)
-            timer.callback()
-            return True
-        return False
+        if self.next_due is None:
+            return False
+        timer = heapq.heappop(self._heap)
+        self._clock.advance_to(timer.due)
+        timer.callback()
+        return True
 
     def advance(self, seconds: float) -> None:
         """Let time pass and fire all due timers, in order."""
         end = self._clock.monotonic() + seconds
-        while any(not timer.cancelled and timer.due <= end for timer in self._heap):
+        while (due := self.next_due) is not None and due <= end:
             self.fire_next()
         self._clock.advance_to(end)

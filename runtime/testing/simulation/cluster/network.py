@@ -148,17 +148,6 @@ class ChannelRules:
         AssertionError: read[0] -> map[0] (channel 0): number 2 follows 0
     """
 
-    __slots__ = (
-        "_channel",
-        "_credits",
-        "_has_ended",
-        "_in_flight",
-        "_newest_barrier",
-        "_next",
-        "_sender",
-        "outstanding",
-    )
-
     def __init__(self, sender: object, channel: OutputChannelSpec, credits: int) -> None:
         self._sender = sender
         self._channel = channel

@@ -212,24 +212,15 @@ class MasterProcesses:
     ) -> None:
         receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
 
-        def receive(outcome: Any) -> None:
-            reply(outcome)
-            self._table.get(process).end_is_known()
+        def run(called: SimulatedProcess, answer: Callable[[SubtaskOutcome], None]) -> None:
+            called.process.run_attempt(role, receivers, answer)
 
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
-            what = self._line("the run of", role, "has ended:", type(outcome).__name__)
-            self._answer(process, Happening.REPORT, what, receive, outcome)
+            reply(outcome)
+            if not isinstance(outcome, Died):
+                self._table.get(process).end_is_known()
 
-        def arrive() -> None:
-            called = self._table.get(process)
-            if called.holds(Happening.OPERATION, arrive, what):
-                return
-            called.carry_out(
-                self._name, lambda p, answer: p.process.run_attempt(role, receivers, answer), ended
-            )
-
-        what = self._line("run", role)
-        self._travel(process, Happening.OPERATION, what, arrive, reply)
+        self._call(process, self._line("run", role), run, ended, Happening.REPORT)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
         is_lost = self._world.repeats(FaultKind.MESSAGE_REPEATED)
@@ -294,6 +285,7 @@ class MasterProcesses:
         what: str,
         act: Callable[[SimulatedProcess, Callable[[T], None]], None],
         reply: Reply[T],
+        answers: Happening = Happening.OPERATION,
     ) -> None:
         def arrive() -> None:
             called = self._table.get(process)
@@ -302,7 +294,8 @@ class MasterProcesses:
             called.carry_out(self._name, act, answered)
 
         def answered(answer: T | CallFailure) -> None:
-            self._answer(process, Happening.OPERATION, self._line("answer of:", what), reply, answer)
+            given = self._line("answer of:", what, type(answer).__name__)
+            self._answer(process, answers, given, reply, answer)
 
         self._travel(process, Happening.OPERATION, self._line(f"{process}:", what), arrive, reply)
 
