@@ -100,7 +100,27 @@ class ScriptedStatistics:
 
 
 class _World(World):
-    """Frames arrive twice now and then, but no message is lost."""
+    """Frames arrive twice now and then, but no message is lost.
+
+    Args:
+        open_location: Opens locations outside the storage; none by default.
+    """
+
+    def __init__(
+        self, seed: int, clock: ManualClock, storage: SnapshotStorage, open_location: StorageOpener | None
+    ) -> None:
+        super().__init__(seed, _CONDITIONS, None, clock=clock, storage=storage)
+        self._open_location = open_location
+
+    def locations(self, storage: SnapshotStorage) -> StorageOpener:
+        inside = super().locations(storage)
+
+        def opened(url: str, *, create: bool = False) -> SnapshotStorage:
+            is_outside = url != storage.url and not url.startswith(f"{storage.url}/")
+            open_it = self._open_location if is_outside and self._open_location is not None else inside
+            return open_it(url, create=create)
+
+        return opened
 
     def repeats(self, kind: FaultKind) -> bool:
         return kind is FaultKind.FRAME_REPEATED and super().repeats(kind)
@@ -147,9 +167,7 @@ class ScriptedJob:
         self._restore_from, self._allow_non_restored_state = restore_from, allow_non_restored_state
         self._id = job_id
         self._started_from: CompletedCheckpoint | None = None
-        self._world = _World(
-            seed, _CONDITIONS, None, clock=self.clock, storage=storage, open_location=open_location
-        )
+        self._world = _World(seed, self.clock, storage, open_location)
         # Its storage may have the log of a job that it continues.
         job = SimulatedJob(job_id, self._started(graph), self._config, is_new=False)
         self._run = SimulatedRun(self._world, job)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from penstock.runtime.errors import ObjectNotFoundError, StorageError, StorageTimeoutError
-from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
+from penstock.runtime.ports import Clock, SnapshotStorage
 from penstock.runtime.testing.simulation.world.agenda import Draws
 from penstock.runtime.testing.simulation.world.disks import DiskStorage
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
@@ -198,7 +198,7 @@ class Folder:
 
 
 class Locations:
-    """Opens the folders of a storage by their URL, and hands other URLs to `elsewhere`; a `StorageOpener`.
+    """Opens the folders of a storage by their URL; a `StorageOpener`.
 
     Example:
         >>> from penstock.runtime.snapshot.storage import MemoryStorage
@@ -208,17 +208,14 @@ class Locations:
         ['saved/a']
     """
 
-    def __init__(self, storage: SnapshotStorage, elsewhere: StorageOpener | None = None) -> None:
+    def __init__(self, storage: SnapshotStorage) -> None:
         self._storage = storage
-        self._elsewhere = elsewhere
 
     def __call__(self, url: str, *, create: bool = False) -> SnapshotStorage:
         root = self._storage.url
         if url == root:
             return self._storage
         if not url.startswith(f"{root}/"):
-            if self._elsewhere is not None:
-                return self._elsewhere(url, create=create)
             msg = f"{url} is no location of {root}"
             raise StorageError(msg)
         return Folder(self._storage, url.removeprefix(f"{root}/"))

@@ -70,7 +70,6 @@ class World:
     Args:
         write: Takes the lines of the trace; `None` for no trace.
         storage: The checkpoint storage; by default a new one in memory.
-        open_location: Opens locations outside that storage; none by default.
 
     Attributes:
         is_calm: Whether no more faults occur.
@@ -93,7 +92,6 @@ class World:
         *,
         clock: ManualClock | None = None,
         storage: SnapshotStorage | None = None,
-        open_location: StorageOpener | None = None,
     ) -> None:
         self.conditions = conditions
         self.clock = clock or ManualClock()
@@ -106,7 +104,6 @@ class World:
         self.storage = FaultyStorage(self.clock, self.counts, storage)
         self.damage = Damage()
         self.fallbacks = Fallbacks(self.damage, self.counts)
-        self._open_location = open_location
         self.is_calm = False
         self.last_arrival = 0.0
         self.spill_disks: list[SpillDisk] = []
@@ -137,7 +134,7 @@ class World:
 
     def locations(self, storage: SnapshotStorage) -> StorageOpener:
         """The opener of a process that sees the checkpoint storage as `storage`."""
-        return Locations(storage, self._open_location)
+        return Locations(storage)
 
     def arrival(self, slowness: float = 0.0) -> float | None:
         """Arrival time of a message that is sent now; `None` for at once."""
