@@ -117,6 +117,13 @@ class DeclaredState:
             self.refuse("migrate=... needs the type of the values: those of another type are migrated")
         return kind
 
+    def _take_over(self, declaration: DeclaredState) -> None:
+        """Become a view of the state that `declaration` declares: copy its settings."""
+        for kind in type(self).__mro__:
+            for name in vars(kind).get("__slots__", ()):
+                if hasattr(declaration, name):
+                    setattr(self, name, getattr(declaration, name))
+
     def _unbound(self) -> PenstockError:
         return PenstockError(
             f"{self.label} is a declaration, which holds nothing. Declare it in the body of a class of "
@@ -316,9 +323,7 @@ class OperatorListView(OperatorListState[Any]):
     __slots__ = ("_type", "_values")
 
     def __init__(self, declaration: OperatorListState[Any], restored: Sequence[Any]) -> None:
-        self.name, self.where = declaration.name, declaration.where
-        self.migrate, self.renamed_from = declaration.migrate, declaration.renamed_from
-        self.mode, self.of_type = declaration.mode, declaration.of_type
+        self._take_over(declaration)
         self._type: type = declaration.of_type or object
         self._values = list(restored)
         if self.migrate is not None:

@@ -136,9 +136,7 @@ class KeyedStateBackend(ABC):
         table = self._table(declaration.name, nested=declaration.nested, is_bound=True)
         self._set_ttl(table, declaration.ttl)
         self._known.declare(declaration, table, is_declared=is_declared)
-        view: Any = VIEWS[declaration.kind]
-        made: KeyedState = view(declaration, table, self)
-        return made
+        return VIEWS[declaration.kind](declaration, table, self)
 
     def _set_ttl(self, table: StateTable, ttl: StateTtl | None) -> None:
         if table.lifetime is not None:

@@ -65,6 +65,14 @@ class _View(KeyedState):
     #: Types of values that are known to be of the declared type.
     _kinds: set[type]
 
+    def __init__(self, declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> None:
+        self._take_over(declaration)
+        view: Any = self  # the slots are those of the class of the view
+        view._entries, view._changed = table.for_views()
+        view._owner, view._isolates = owner, owner.isolates
+        view._type, view._kinds = (object, *declaration.types)[-1], set()
+        view._changed.attach(view)
+
     def _key(self) -> Any:
         """Return the current key; refuse a missing one, because an empty dict might not hash it."""
         key = self._owner.current_key
@@ -115,8 +123,7 @@ class ValueView(_FlatView, ValueState[Any]):
     __slots__ = (*_SLOTS, "_has_mutable")
 
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
-        self.of_type, self.default = declaration.of_type, declaration.default
-        _set_up(self, declaration, self.of_type, table, owner)
+        super().__init__(declaration, table, owner)
         # Whether any value is mutable. Entries that are not all in a dict are not checked.
         held = self._entries
         others = [self.default, *held.values()] if type(held) is dict else [self.default]
@@ -147,10 +154,6 @@ class ValueView(_FlatView, ValueState[Any]):
 class ReducingView(_FlatView, ReducingState[Any]):
     __slots__ = _SLOTS
 
-    def __init__(self, declaration: ReducingState[Any], table: StateTable, owner: HasCurrentKey) -> None:
-        self.of_type, self.function = declaration.of_type, declaration.function
-        _set_up(self, declaration, self.of_type, table, owner)
-
     def get(self) -> Any:
         try:
             value = self._entries.get(self._owner.current_key)
@@ -179,11 +182,8 @@ class ReducingView(_FlatView, ReducingState[Any]):
 class AggregatingView(_FlatView, AggregatingState[Any, Any]):
     __slots__ = _SLOTS
 
-    def __init__(
-        self, declaration: AggregatingState[Any, Any], table: StateTable, owner: HasCurrentKey
-    ) -> None:
-        self.function = declaration.function
-        _set_up(self, declaration, None, table, owner)
+    def __init__(self, declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> None:
+        super().__init__(declaration, table, owner)
         self._changed.accept_all()
 
     def get(self) -> Any:
@@ -212,10 +212,6 @@ class AggregatingView(_FlatView, AggregatingState[Any, Any]):
 
 class ListView(_NestedView, ListState[Any]):
     __slots__ = _SLOTS
-
-    def __init__(self, declaration: ListState[Any], table: StateTable, owner: HasCurrentKey) -> None:
-        self.of_type = declaration.of_type
-        _set_up(self, declaration, self.of_type, table, owner)
 
     def get(self) -> list[Any]:
         held = self._held().values()
@@ -250,8 +246,7 @@ class MapView(_NestedView, MapState[Any, Any]):
     __slots__ = (*_SLOTS, "_key_kinds", "_key_type")
 
     def __init__(self, declaration: MapState[Any, Any], table: StateTable, owner: HasCurrentKey) -> None:
-        self.key_type, self.value_type = declaration.key_type, declaration.value_type
-        _set_up(self, declaration, self.value_type, table, owner)
+        super().__init__(declaration, table, owner)
         self._key_type: type = declaration.key_type or object
         self._key_kinds: set[type] = set()
 
@@ -322,7 +317,7 @@ class _OwnItems(ItemsView[Any, Any]):
         return ((key, own_copy(value)) for key, value in self._mapping.items())
 
 
-VIEWS: Final[dict[str, type[KeyedState]]] = {
+VIEWS: Final[dict[str, type[_View]]] = {
     "value": ValueView,
     "list": ListView,
     "map": MapView,
@@ -349,14 +344,3 @@ def _check_key_type(view: MapView, key: Any) -> None:
     if not kinds <= view._key_kinds:
         _check_map_key(view.name, view._key_type, key)
         view._key_kinds |= kinds
-
-
-def _set_up(
-    view: Any, declaration: KeyedState, of_type: type | None, table: StateTable, owner: HasCurrentKey
-) -> None:
-    view.name, view.where, view.ttl = declaration.name, declaration.where, declaration.ttl
-    view.migrate, view.renamed_from = declaration.migrate, declaration.renamed_from
-    view._entries, view._changed = table.for_views()
-    view._owner, view._isolates = owner, owner.isolates
-    view._type, view._kinds = of_type or object, set()
-    view._changed.attach(view)
