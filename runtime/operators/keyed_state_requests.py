@@ -60,7 +60,7 @@ class RequestedStates:
             return None
         view, before = known
         if view.kind != kind.kind:
-            msg = f"{kind.method}({name!r}): {name!r} is a {class_of(view.kind)} already"
+            msg = f"{kind.kind}_state({name!r}): {name!r} is a {class_of(view.kind)} already"
             raise ConfigurationError(msg)
         for setting, given in settings.items():
             value = StateTtl.of(given) if setting == "ttl" and given is not None else given  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ class RequestedStates:
         return view
 
     def bind(self, declaration: KeyedState, backend: KeyedStateBackend | None) -> Any:
-        backend = _needed(backend, f"{declaration.method}({declaration.name!r})")
+        backend = _needed(backend, f"{declaration.kind}_state({declaration.name!r})")
         backend.rename(declaration)
         return self._bind(declaration, backend, is_declared=False)
 
@@ -233,7 +233,7 @@ def _needed(backend: KeyedStateBackend | None, what: str) -> KeyedStateBackend:
 
 def _refuse_other(kind: type[KeyedState], name: str, setting: str, before: object, value: object) -> NoReturn:
     what = f"the default {before!r}" if setting == "default" else f"{setting}={before!r}"
-    msg = f"{kind.method}({name!r}) already has {what} and can't have {value!r}"
+    msg = f"{kind.kind}_state({name!r}) already has {what} and can't have {value!r}"
     raise ConfigurationError(msg)
 
 

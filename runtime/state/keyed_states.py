@@ -30,9 +30,6 @@ class KeyedState(DeclaredState):
 
     __slots__ = ("ttl",)
 
-    #: Name of the context's method that makes this state.
-    method: ClassVar[str]
-
     #: Names of the arguments in `settings`.
     compared: ClassVar[tuple[str, ...]] = ("ttl",)
 
@@ -107,7 +104,6 @@ class ValueState(_OfOneType, Generic[T]):
 
     __slots__ = ("default",)
     kind: ClassVar[str] = "value"
-    method: ClassVar[str] = "value_state"
     compared: ClassVar[tuple[str, ...]] = ("default", "of_type", "ttl")
 
     @overload
@@ -199,7 +195,6 @@ class ListState(_OfOneType, Generic[T]):
 
     __slots__ = ()
     kind: ClassVar[str] = "list"
-    method: ClassVar[str] = "list_state"
     nested: ClassVar[bool] = True
 
     def __init__(
@@ -269,7 +264,6 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
     __slots__ = ("key_type", "value_type")
     kind: ClassVar[str] = "map"
-    method: ClassVar[str] = "map_state"
     compared: ClassVar[tuple[str, ...]] = ("key_type", "value_type", "ttl")
     nested: ClassVar[bool] = True
 
@@ -350,7 +344,6 @@ class ReducingState(_OfOneType, Generic[T]):
 
     __slots__ = ("function",)
     kind: ClassVar[str] = "reducing"
-    method: ClassVar[str] = "reducing_state"
 
     def __init__(
         self,
@@ -423,7 +416,6 @@ class AggregatingState(KeyedState, Generic[In, Out]):
 
     __slots__ = ("function",)
     kind: ClassVar[str] = "aggregating"
-    method: ClassVar[str] = "aggregating_state"
 
     def __init__(
         self,
