@@ -52,7 +52,7 @@ from penstock.runtime.state.typed_columns import TypedColumns, plain_name
 from penstock.runtime.state_processor.states import (
     by_subtask,
     listed_by_subtask,
-    write_columns,
+    write_block,
     write_keyed,
     write_listed,
 )
@@ -114,7 +114,7 @@ def parts_of_columns(
     return {
         index: OperatorSubtaskState(
             (
-                write_columns(
+                write_block(
                     files.of(place.operator, index), place, index, block.chosen(owners == index), codec
                 ),
             )

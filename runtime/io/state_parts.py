@@ -151,9 +151,8 @@ class OpenState:
         query, codec = self._query, self._query.conversion.codec()
         if not self.is_keyed:
             subtasks = range(part[0], part[1] + 1)
-            listed = read_listed(self._state, query.state, subtasks, self._read, codec)
-            values = query.conversion.encode(listed.values, codec)
-            return {"subtask": listed.subtasks, "value": values}
+            holders, values = read_listed(self._state, query.state, subtasks, self._read, codec)
+            return {"subtask": holders, "value": query.conversion.encode(values, codec)}
         entries = read_keyed(self._state, query.state, KeyGroupRange(*part), self._read, codec)
         if entries is None:
             return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
+from itertools import count
 from typing import Any
 
 from penstock.runtime.errors import ConfigurationError
@@ -33,7 +33,7 @@ from penstock.runtime.snapshot.handles import (
     place_of,
 )
 from penstock.runtime.snapshot.metadata import StateFiles, decode_atoms, encode_atoms
-from penstock.runtime.state.captured_rows import CapturedRows, write_chunk
+from penstock.runtime.state.captured_rows import Block, CapturedRows, write_chunk
 from penstock.runtime.state.column_table import ColumnChanges
 from penstock.runtime.state.key_groups import (
     check_parallelism,
@@ -69,12 +69,6 @@ class KeyedEntries:
     values: Sequence[Any]
     parts: Sequence[Any] | None = None
     stamps: Sequence[int | None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedValues:
-    subtasks: Sequence[int]
-    values: Sequence[Any]
 
 
 def operator_state(checkpoint: CompletedCheckpoint, operator: str) -> OperatorState:
@@ -115,9 +109,7 @@ def read_keyed(
     state: OperatorState, table: str, key_groups: KeyGroupRange, read: Read, codec: ValueCodec
 ) -> KeyedEntries | None:
     """Return the entries of a table in a range of key groups; `None` when no file holds the table."""
-    groups: list[int] = []
-    keys: list[Any] = []
-    values: list[Any] = []
+    rows: list[tuple[Any, int, Any]] = []
     is_known = is_nested = False
     saved = saved_states(state).get(table)
     has_stamps = saved is not None and saved.has_stamps
@@ -138,33 +130,20 @@ def read_keyed(
                     found_values = [(None, v) for v in block.values] if lacks_stamps else block.values
                     pairs = zip(block.key_groups.tolist(), found_values, strict=True)
                     entries.update(zip(block.keys, pairs, strict=True))
-        mine = [(key, g, value) for key, (g, value) in entries.items() if g in key_groups]
-        keys += [key for key, _, _ in mine]
-        groups += [group for _, group, _ in mine]
-        values += [value for _, _, value in mine]
+        rows += [(key, group, value) for key, (group, value) in entries.items() if group in key_groups]
     if not is_known:
         return None
-    return _entries(KeyedEntries(groups, keys, values), saved, is_nested=is_nested)
-
-
-def _entries(found: KeyedEntries, saved: SavedState | None, *, is_nested: bool) -> KeyedEntries:
-    """Separate entries into keys, parts, values and stamps; grouped by key, lists in order."""
-    groups, keys, values = found.key_groups, found.keys, found.values
-    parts: list[Any] | None = None
     if is_nested:
-        rows = list(zip(keys, groups, values, strict=True))
-        by_key: dict[Any, list[tuple[Any, int, Any]]] = {}
-        for (key, part), group, value in rows:
-            by_key.setdefault(key, []).append((part, group, value))
-        if saved is not None and saved.kind == "list":
-            by_key = {key: sorted(held, key=itemgetter(0)) for key, held in by_key.items()}
-        keys = [key for key, held in by_key.items() for _ in held]
-        parts = [part for held in by_key.values() for part, _, _ in held]
-        groups = [group for held in by_key.values() for _, group, _ in held]
-        values = [value for held in by_key.values() for _, _, value in held]
-    if saved is None or not saved.has_stamps:
-        return KeyedEntries(groups, keys, values, parts)
-    return KeyedEntries(groups, keys, [v for _, v in values], parts, [stamp for stamp, _ in values])
+        order = dict(zip(dict.fromkeys(key for (key, _), _, _ in rows), count(), strict=False))
+        is_list = saved is not None and saved.kind == "list"
+        rows.sort(key=lambda row: (order[row[0][0]], row[0][1] if is_list else 0))
+    return KeyedEntries(
+        [group for _, group, _ in rows],
+        [key[0] if is_nested else key for key, _, _ in rows],
+        [value[1] if has_stamps else value for _, _, value in rows],
+        [part for (_, part), _, _ in rows] if is_nested else None,
+        [stamp for _, _, (stamp, _) in rows] if has_stamps else None,
+    )
 
 
 def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec) -> list[ColumnBlock] | None:
@@ -186,8 +165,11 @@ def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec
 
 def read_listed(
     state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
-) -> ListedValues:
-    """Return the values of a list state in some subtasks; only one copy of a broadcast state."""
+) -> tuple[list[int], list[Any]]:
+    """Return the values of a list state in some subtasks, and the subtask of each.
+
+    Of a broadcast state only one copy is read.
+    """
     holders: list[int] = []
     values: list[Any] = []
     first = min((i for i, s in state.subtasks.items() if any(h.name == name for h in s.operator)), default=-1)
@@ -198,7 +180,7 @@ def read_listed(
                 atoms = decode_atoms(read(handle.state), place_of(handle.state))
                 holders += [index] * len(atoms)
                 values += map(codec.loads, atoms)
-    return ListedValues(holders, values)
+    return holders, values
 
 
 def _keyed_handles(state: OperatorState) -> list[KeyedStateHandle]:
@@ -283,17 +265,16 @@ def write_keyed(
         keys: Pairs of key and second part for a list or a map, grouped by key.
         saved: `None` for a plain value per key.
     """
-    own = key_group_range(subtask, place.parallelism, place.max_parallelism)
     nested = saved is not None and saved.kind in ("list", "map")
     rows = CapturedRows.encoded(place.state, keys, values, codec, nested=nested)
-    file = files.write(write_chunk([rows], place.max_parallelism, own, codec))
-    return KeyedStateHandle(own, (file,), len(keys), states=() if saved is None else (saved,))
+    handle = write_block(files, place, subtask, rows, codec)
+    return handle if saved is None else replace(handle, states=(saved,))
 
 
-def write_columns(
-    files: StateFiles, place: StatePlace, subtask: int, block: ColumnBlock, codec: ValueCodec
+def write_block(
+    files: StateFiles, place: StatePlace, subtask: int, block: Block, codec: ValueCodec
 ) -> KeyedStateHandle:
-    """Write a block of columns of one subtask as one file; blocks."""
+    """Write a block of one subtask's rows or columns as one file; blocks."""
     own = key_group_range(subtask, place.parallelism, place.max_parallelism)
     data = write_chunk([block], place.max_parallelism, own, codec)
     return KeyedStateHandle(own, (files.write(data),), len(block))
