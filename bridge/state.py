@@ -46,8 +46,8 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.state.key_groups import key_group_range
-from penstock.runtime.state.keyed_chunk import encode_columns
 from penstock.runtime.state_processor.states import StatePlace, by_subtask, write_keyed
+from penstock.runtime.trust.data import write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,7 +176,7 @@ class Collected:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield pa.record_batch([[encode_columns(batch.cast(self.schema))]], ["data"])
+            yield pa.record_batch([[write_batch(batch.cast(self.schema))]], ["data"])
 
 
 def _report(subtask: int, handle: KeyedStateHandle) -> pa.RecordBatch:

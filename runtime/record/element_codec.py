@@ -22,7 +22,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError, StreamCorruptError
 from penstock.runtime.record.elements import (
     ArrowBatch,
@@ -320,12 +319,7 @@ class BatchCodec:
         return payload
 
     def _decode_arrow(self, payload: bytes, start: int) -> pa.RecordBatch:
-        try:
-            return read_batch(payload, start, any_type=self._allow_pickle, thorough=self._thorough)
-        except Exception as error:  # anything: the bytes decide what goes wrong
-            why = str(error) if isinstance(error, CodecError) else error_text(error)
-            msg = f"an Arrow batch of {len(payload)} bytes can't be decoded: {why}"
-            raise CodecError(msg) from error
+        return read_batch(payload, start, any_type=self._allow_pickle, thorough=self._thorough)
 
     def _decode_arrow_with_timestamps(self, payload: bytes) -> ArrowBatch:
         header = _ARROW_TIMESTAMPS_HEADER.size

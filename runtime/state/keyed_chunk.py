@@ -28,7 +28,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from xxhash import xxh3_64, xxh3_64_digest
 
-from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import (
     CodecError,
     ConfigurationError,
@@ -46,7 +45,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.state.dirty_entries import DELETED
 from penstock.runtime.state.key_groups import key_group_array
-from penstock.runtime.trust.data import check_types, read_batch
+from penstock.runtime.trust.data import read_batch, write_batch
 
 #: Table, number of entries, key groups, keys, values; nested tables and columns have more.
 PackedBlock: TypeAlias = tuple[Any, ...]
@@ -118,27 +117,6 @@ class RowBlock:
         return RowBlock(block.table, block.key_groups, key_list(block.keys), values)
 
 
-def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
-    """Encode a batch as an Arrow IPC stream; raises `CodecError` for a type that may run code."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data = bytes(sink.getvalue().to_pybytes())
-    if not any_type:
-        check_types(data)
-    return data
-
-
-def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
-    """Decode the result of `encode_columns`; the columns are views into the data."""
-    try:
-        return read_batch(data, any_type=any_type)
-    except Exception as error:  # damaged bytes may raise anything
-        why = str(error) if isinstance(error, CodecError) else error_text(error)
-        msg = f"{len(data)} bytes of columns can't be decoded: {why}"
-        raise CodecError(msg) from error
-
-
 def key_list(keys: pa.RecordBatch) -> list[Any]:
     columns = [column.to_pylist() for column in keys.columns]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
@@ -175,8 +153,8 @@ def pack_rows(
 def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bool) -> PackedBlock:
     _check_own(block.table, block.keys, block.key_groups, key_groups)
     groups = block.key_groups.astype("<u2").tobytes()
-    values = None if block.values is None else encode_columns(block.values, any_type=any_type)
-    return block.table, len(block), groups, encode_columns(block.keys, any_type=any_type), values, block.extra
+    values = None if block.values is None else write_batch(block.values, any_type=any_type)
+    return block.table, len(block), groups, write_batch(block.keys, any_type=any_type), values, block.extra
 
 
 def _check_own(
@@ -241,9 +219,9 @@ def _unpack_columns(
     any_type = codec.allows_pickle
     block = ColumnBlock(
         table,
-        decode_columns(keys, any_type=any_type),
+        read_batch(keys, any_type=any_type),
         np.frombuffer(groups, dtype="<u2"),
-        None if values is None else decode_columns(values, any_type=any_type),
+        None if values is None else read_batch(values, any_type=any_type),
         extra,
     )
     lengths = {len(block), len(block.key_groups), count}

@@ -112,17 +112,33 @@ _HEAD: Final = len(_CONTINUED) + 4
 _MOST_EMPTY_ROWS: Final = 1 << 20
 
 
+def write_batch(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
+    """Encode a batch as an Arrow IPC stream; raises `CodecError` for a type that may run code."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data = bytes(sink.getvalue().to_pybytes())
+    if not any_type:
+        check_types(data)
+    return data
+
+
 def read_batch(
     data: bytes, start: int = 0, *, any_type: bool = False, thorough: bool = True
 ) -> pa.RecordBatch:
-    """The first batch of an Arrow IPC stream, as views into the data; damage raises any exception."""
-    if not any_type:
-        check_types(data, start)
-    with pa.ipc.open_stream(pa.py_buffer(data).slice(start)) as reader:
-        batch = reader.read_next_batch()
-    batch.validate(full=thorough)
-    if thorough:
-        _check_rows(batch, len(data))
+    """Read the first batch of an Arrow IPC stream, as views into the data; raises only `CodecError`."""
+    try:
+        if not any_type:
+            check_types(data, start)
+        with pa.ipc.open_stream(pa.py_buffer(data).slice(start)) as reader:
+            batch = reader.read_next_batch()
+        batch.validate(full=thorough)
+        if thorough:
+            _check_rows(batch, len(data))
+    except Exception as error:  # anything: the bytes decide what goes wrong
+        why = str(error) if isinstance(error, CodecError) else error_text(error)
+        msg = f"an Arrow batch of {len(data)} bytes can't be decoded: {why}"
+        raise CodecError(msg) from error
     return batch
 
 

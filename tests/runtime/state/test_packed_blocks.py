@@ -16,11 +16,11 @@ from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
 from penstock.runtime.state.captured_rows import write_chunk
 from penstock.runtime.state.keyed_chunk import (
     ColumnBlock,
-    encode_columns,
     read_chunk,
     read_keys,
     unpack_block,
 )
+from penstock.runtime.trust.data import write_batch
 
 CODEC = ValueCodec(allow_pickle=False)
 HERE = InlineHandle(b"")
@@ -97,7 +97,7 @@ def test_columns_that_may_run_code_are_refused_both_ways_unless_pickle_is_allowe
 
 def test_keys_that_may_run_code_are_refused_by_who_reads_only_keys() -> None:
     field = pa.field("k", pa.binary(), metadata={b"ARROW:extension:name": b"test.pickled"})
-    keys = encode_columns(pa.record_batch([pa.array([b"any code"])], schema=pa.schema([field])))
+    keys = write_batch(pa.record_batch([pa.array([b"any code"])], schema=pa.schema([field])))
     data = chunk(("t", 1, b"\0\0", keys, None, 0))
     with pytest.raises(CodecError, match=r"extension type 'test\.pickled'"):
         list(read_keys(data, HERE, CODEC))

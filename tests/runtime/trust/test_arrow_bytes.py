@@ -92,6 +92,13 @@ def test_columns_of_folders_in_a_split_of_a_snapshot_have_no_such_type() -> None
     assert asked == []
 
 
+def test_damaged_columns_of_folders_are_an_error_of_their_own() -> None:
+    form, file = TextFormat("utf-8", 1, "fail"), FileSplit("/in/a=1/b.txt", 0, 0, 0)
+    cut = stream(pa.record_batch({"a": [1]}))[:-30]
+    with pytest.raises(CodecError, match=rf"an Arrow batch of {len(cut)} bytes can't be decoded"):
+        open_split(form, PartitionedSplit(file, cut), LocalFileSystem())
+
+
 def test_an_extension_type_that_this_process_does_not_know_is_refused_too() -> None:
     metadata = {b"ARROW:extension:name": b"elsewhere.known", b"ARROW:extension:metadata": b""}
     with pytest.raises(CodecError, match=r"elsewhere\.known"):
@@ -116,7 +123,7 @@ def test_a_tensor_is_read_if_its_shape_fits_its_storage() -> None:
     kind = pa.fixed_shape_tensor(pa.int8(), [2])
     data = stream(empty(kind))
     assert read_batch(data).schema.field("a").type == kind
-    with pytest.raises((CodecError, pa.ArrowException)):
+    with pytest.raises(CodecError):
         read_batch(data.replace(b'"shape":[2]', b'"shape":[9]'))
 
 
@@ -156,8 +163,9 @@ OUTSIDE = {
 @pytest.mark.parametrize("column", OUTSIDE.values(), ids=OUTSIDE)
 def test_a_value_outside_of_the_data_is_refused(column: pa.Array) -> None:
     data = stream(pa.RecordBatch.from_arrays([column], ["a"]))
-    with pytest.raises(pa.ArrowInvalid):
+    with pytest.raises(CodecError) as refused:
         read_batch(data)
+    assert isinstance(refused.value.__cause__, pa.ArrowInvalid)
 
 
 def test_nulls_without_a_type_are_read_as_far_as_a_batch_has_them() -> None:

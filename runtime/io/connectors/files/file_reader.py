@@ -29,7 +29,7 @@ from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
 from penstock.runtime.operators.source import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.trust.data import read_batch
+from penstock.runtime.trust.data import read_batch, write_batch
 from penstock.runtime.trust.paths import is_glob, literal_folder
 
 
@@ -232,7 +232,7 @@ class Partitions:
         written: dict[str, bytes] = {}
         for split in splits:
             if split.path not in written:
-                written[split.path] = _written(self._rows[split.path])
+                written[split.path] = write_batch(self._rows[split.path])
         return [PartitionedSplit(split, written[split.path]) for split in splits]
 
 
@@ -334,11 +334,3 @@ def _typed(name: str, texts: Sequence[str | None], kind: Any) -> pa.Array:
     except (pa.ArrowException, ValueError, TypeError) as error:
         msg = f"folders of column {name!r} can't be read as {kind}: {error}. The first is {name}={present[0]}"
         raise ConnectorError(msg) from error
-
-
-def _written(row: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, row.schema) as writer:
-        writer.write_batch(row)
-    written: bytes = sink.getvalue().to_pybytes()
-    return written

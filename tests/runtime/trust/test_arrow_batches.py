@@ -1,4 +1,4 @@
-"""Blocks of columns in a snapshot that may have been changed."""
+"""Arrow batches in a snapshot that may have been changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.state.keyed_chunk import decode_columns, encode_columns
+from penstock.runtime.trust.data import read_batch, write_batch
 
 
 def strange() -> pa.RecordBatch:
@@ -16,19 +16,19 @@ def strange() -> pa.RecordBatch:
 
 
 def test_columns_that_may_run_code_are_refused_unless_they_are_trusted() -> None:
-    data = encode_columns(strange())
+    data = write_batch(strange())
     with pytest.raises(CodecError, match=r"column 'k' has the Arrow extension type 'test\.pickled'"):
-        decode_columns(data)
-    assert decode_columns(data, any_type=True).equals(strange())
+        read_batch(data)
+    assert read_batch(data, any_type=True).equals(strange())
 
 
 def test_an_index_outside_of_its_dictionary_is_refused() -> None:
     indices = pa.array([0, 1_000_000], pa.int32())
     outside = pa.DictionaryArray.from_arrays(indices, pa.array(["a"]), safe=False)
     with pytest.raises(CodecError, match="out of bounds"):
-        decode_columns(encode_columns(pa.record_batch([outside], ["k"])), any_type=True)
+        read_batch(write_batch(pa.record_batch([outside], ["k"])), any_type=True)
 
 
 def test_more_keys_than_the_data_can_hold_are_refused() -> None:
     with pytest.raises(CodecError, match="400000000 values"):
-        decode_columns(encode_columns(pa.record_batch({"k": pa.nulls(400_000_000)})))
+        read_batch(write_batch(pa.record_batch({"k": pa.nulls(400_000_000)})))
