@@ -10,7 +10,7 @@ only for display.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from operator import attrgetter
@@ -21,7 +21,7 @@ import msgpack
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.plain_values import to_plain
-from penstock.runtime.snapshot.sealed_file import binary, damaged, seconds, whole
+from penstock.runtime.snapshot.sealed_file import binary, damaged, items, seconds, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +137,11 @@ class CompletedCheckpointStatistics:
     @classmethod
     def decode(cls, item: list[Any] | None) -> CompletedCheckpointStatistics | None:
         """Decode the result of `encode`; `None` if that fails, since a job can start without statistics."""
-        if not isinstance(item, list) or len(item) != len(fields(cls)):
-            return None
-        checks: tuple[Callable[[object], Any], ...] = (
-            whole,
-            whole,
-            whole,
-            seconds,
-            whole,
-            whole,
-            whole,
-            binary,
-        )
         try:
-            return cls(*(check(value) for check, value in zip(checks, item, strict=True)))
+            *counts, duration, subtasks, written, in_flight, packed = items(item, len(fields(cls)))
+            triggered, completed, failed = map(whole, counts)
+            sizes = whole(subtasks), whole(written), whole(in_flight)
+            return cls(triggered, completed, failed, seconds(duration), *sizes, binary(packed))
         except (TypeError, ValueError):
             return None
 
