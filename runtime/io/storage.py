@@ -38,7 +38,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -114,9 +114,6 @@ def _make(call: Callable[[Callable[[], None]], T], progress: Callable[[], None],
 
 #: Bytes of a chunk of a large object; each counts as progress.
 _CHUNK: Final = 8 * 1024 * 1024
-
-#: Store of the objects: files on a local disk, or a store behind a network.
-Store: TypeAlias = SyncedFiles | ObjectStore
 
 _REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 #: Characters that end the path of a URL.
@@ -194,7 +191,7 @@ class ObjectStorage:
 
     def __init__(
         self,
-        store: Store,
+        store: SyncedFiles | RemoteObjects,
         url: str,
         made: Sequence[Path] = (),
         *,
@@ -216,12 +213,12 @@ class ObjectStorage:
     def get(self, path: str) -> bytes:
         with self._described("read", check_path(path)):
             return self._run(
-                "read", path, lambda progress: _get(self._store, path, _bounded(progress, self._max_bytes))
+                "read", path, lambda progress: self._store.get(path, _bounded(progress, self._max_bytes))
             )
 
     def list(self, prefix: str) -> list[str]:
         with self._described("list", check_folder(prefix)):
-            found = self._run("list", prefix, lambda progress: _list(self._store, prefix, progress))
+            found = self._run("list", prefix, lambda progress: self._store.list(prefix, progress))
         return sorted(path for path in found if path.startswith(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -233,24 +230,21 @@ class ObjectStorage:
 
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
         """Delete unfinished files of killed writers; return the number of files."""
-        store = self._store
-        if not isinstance(store, SyncedFiles):
-            return 0  # an object store lists no unfinished upload
         with self._described("sweep", prefix):
-            staged = self._run("sweep", prefix, lambda _: store.staged(prefix))
+            staged = self._run("sweep", prefix, lambda _: self._store.staged(prefix))
             doomed = [path for path in staged if is_past(path.partition(STAGED)[0])]
-            self._run("sweep", prefix, lambda _: store.delete(doomed))
+            self._run("sweep", prefix, lambda _: self._store.delete(doomed))
         return len(doomed)
 
     def _put(self, path: str, data: bytes, create: bool) -> None:
         try:
-            _put(self._store, path, data, create)
+            self._store.put(path, data, create=create)
         except (BaseError, OSError, ValueError):
             _remove_if_empty(self._made)
             raise
 
     def _delete(self, doomed: Sequence[str]) -> None:
-        _delete(self._store, doomed)
+        self._store.delete(doomed)
         _remove_if_empty(self._made)
 
     def _run(self, what: str, path: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
@@ -272,22 +266,47 @@ class ObjectStorage:
             raise StorageError(msg) from error
 
 
-def _put(store: Store, path: str, data: bytes, create: bool) -> None:
-    if isinstance(store, SyncedFiles):
-        store.put(path, data, create=create)
-    elif not create:
-        obstore.put(store, path, data)
-    else:
+class RemoteObjects:
+    """Objects behind a network, with the methods of `SyncedFiles`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def put(self, path: str, data: bytes, *, create: bool) -> None:
         try:
-            obstore.put(store, path, data, mode="create")
+            obstore.put(self._store, path, data, mode="create" if create else None)
         except AlreadyExistsError as refused:
             # Some stores also answer 409 while another create is in progress, and that create may fail.
             try:
-                obstore.head(store, path)
+                obstore.head(self._store, path)
             except FileNotFoundError:
                 msg = "it was refused as taken, and nothing is there; another writer may have failed"
                 raise OSError(msg) from refused
             raise
+
+    def get(self, path: str, on_progress: Callable[[], None]) -> bytes:
+        chunks = []
+        for chunk in obstore.get(self._store, path).stream(min_chunk_size=_CHUNK):
+            on_progress()
+            chunks.append(bytes(chunk))
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def list(self, prefix: str, on_progress: Callable[[], None]) -> Sequence[str]:
+        found: list[str] = []
+        for chunk in obstore.list(self._store, prefix=prefix.rstrip("/") or None):
+            on_progress()
+            found += [entry["path"] for entry in chunk]
+        return found
+
+    def staged(self, prefix: str) -> Sequence[str]:
+        return ()  # an object store lists no unfinished upload
+
+    def folders(self) -> Sequence[str]:
+        prefixes = obstore.list_with_delimiter(self._store)["common_prefixes"]
+        return [prefix.rstrip("/") for prefix in prefixes]
+
+    def delete(self, paths: Sequence[str]) -> None:
+        delete_objects(self._store, paths)
 
 
 def _bounded(progress: Callable[[], None], max_bytes: int | None) -> Callable[[], None]:
@@ -306,33 +325,6 @@ def _bounded(progress: Callable[[], None], max_bytes: int | None) -> Callable[[]
     return count
 
 
-def _get(store: Store, path: str, progress: Callable[[], None]) -> bytes:
-    if isinstance(store, SyncedFiles):
-        return store.get(path, progress)
-    chunks = []
-    for chunk in obstore.get(store, path).stream(min_chunk_size=_CHUNK):
-        progress()
-        chunks.append(bytes(chunk))
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _list(store: Store, prefix: str, progress: Callable[[], None]) -> Sequence[str]:
-    if isinstance(store, SyncedFiles):
-        return store.list(prefix)
-    found: list[str] = []
-    for chunk in obstore.list(store, prefix=prefix.rstrip("/") or None):
-        progress()
-        found += [entry["path"] for entry in chunk]
-    return found
-
-
-def _delete(store: Store, doomed: Sequence[str]) -> None:
-    if isinstance(store, SyncedFiles):
-        store.delete(doomed)
-    else:
-        delete_objects(store, doomed)
-
-
 def delete_objects(store: ObjectStore, doomed: Sequence[str]) -> None:
     """Delete objects of which some may be missing."""
     try:
@@ -347,17 +339,12 @@ def delete_objects(store: ObjectStore, doomed: Sequence[str]) -> None:
 def list_folders(url: str) -> Sequence[str]:
     """Names of the folders at the top of a storage, sorted, without listing their content; blocks."""
     try:
-        return BoundedCalls().run(f"list {url}", lambda _: _folders(_open(url, create=False, made=[])))
+        return BoundedCalls().run(
+            f"list {url}", lambda _: sorted(_open(url, create=False, made=[]).folders())
+        )
     except (BaseError, OSError, ValueError) as error:
         msg = f"can't list {url}: {_short(error)}"
         raise StorageError(msg) from error
-
-
-def _folders(store: Store) -> Sequence[str]:
-    if isinstance(store, SyncedFiles):
-        return sorted(store.folders())
-    prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
-    return sorted(prefix.rstrip("/") for prefix in prefixes)
 
 
 def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
@@ -380,7 +367,7 @@ def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> N
         raise StorageError(msg)
 
 
-def _open(url: str, create: bool, made: list[Path]) -> Store:
+def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjects:
     """Open a store; local folders that had to be made are added to `made`, outermost first."""
     if unfit := _UNFIT.search(unquote(url) if "://" in url else url):
         msg = (
@@ -408,7 +395,7 @@ def _open(url: str, create: bool, made: list[Path]) -> Store:
         raise StorageError(msg)
     if scheme in _REMOTE_SCHEMES:
         try:
-            return from_url(url)
+            return RemoteObjects(from_url(url))
         except (BaseError, OSError, ValueError) as error:
             msg = f"{url} can't be opened: {_short(error)}. Check it and the environment's keys"
             raise StorageError(msg) from error

@@ -69,9 +69,9 @@ class SyncedFiles:
     def get(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         return self._disk.read(path, on_progress)
 
-    def list(self, prefix: str) -> list[str]:
+    def list(self, prefix: str, on_progress: Callable[[], None] = lambda: None) -> list[str]:
         """Paths of objects below the folder `prefix`, unordered, without staging files."""
-        return [path for path in self._walk(prefix.rstrip("/")) if STAGED not in path]
+        return [path for path in self._walk(prefix.rstrip("/"), on_progress) if STAGED not in path]
 
     def staged(self, prefix: str) -> Sequence[str]:
         """Paths of staging files below the folder `prefix`, of running and killed writers."""
@@ -149,7 +149,8 @@ class SyncedFiles:
         self._durable.pop(folder, None)
         return True
 
-    def _walk(self, folder: str) -> Sequence[str]:
+    def _walk(self, folder: str, on_progress: Callable[[], None] = lambda: None) -> Sequence[str]:
+        on_progress()
         try:
             files, folders = self._disk.names(folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -157,7 +158,7 @@ class SyncedFiles:
         inside = f"{folder}/" if folder else ""
         found = [inside + name for name in files]
         for name in folders:
-            found += self._walk(inside + name)
+            found += self._walk(inside + name, on_progress)
         return found
 
 

@@ -19,6 +19,7 @@ from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, Stor
 from penstock.runtime.io.storage import (
     PROBE,
     ObjectStorage,
+    RemoteObjects,
     _require_conditional_put,
     check_proof,
     open_location,
@@ -180,7 +181,7 @@ class Overwriting(ObjectStorage):
 
 def test_a_store_that_ignores_the_condition_is_refused() -> None:
     with pytest.raises(StorageError, match="it overwrites an object that was to be created only if absent"):
-        _require_conditional_put(Overwriting(MemoryStore(), "s3://old"))
+        _require_conditional_put(Overwriting(RemoteObjects(MemoryStore()), "s3://old"))
 
 
 def test_nodes_prove_that_they_see_the_same_storage(tmp_path: Path) -> None:
