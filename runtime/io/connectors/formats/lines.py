@@ -1,7 +1,7 @@
 """Formats with one record per line: text and JSON.
 
 The lines of a slice are parsed together, which is fast. If one of them is bad, they are parsed one by one.
-`LineCursor` computes its position in bytes only on request, from the number of lines returned from the
+`LineReader` computes its position in bytes only on request, from the number of lines returned from the
 current block. So reading does not pay for it.
 
 **JSON lines.** One call parses a slice of lines. The lines are joined into one JSON array with `-Infinity`
@@ -70,31 +70,66 @@ def checked_encoding(encoding: str) -> tuple[str, str | None]:
     return name, None
 
 
-class LineCursor:
-    r"""The lines of one split, in order, without their line ends (`\n` or `\r\n`).
+class LineReader:
+    r"""Reads the records of one split; in this class each line is a record.
 
-    A line that can't be decoded is returned as bytes. `close` closes the file.
+    Lines come in order, without their line ends (`\n` or `\r\n`). `close` closes the file.
     """
 
-    def __init__(
-        self, handle: InputFile, split: FileSplit, encoding: str, block_bytes: int = BLOCK_BYTES
-    ) -> None:
+    def __init__(self, handle: InputFile, split: FileSplit, form: LineFormat) -> None:
         self._handle = handle
         self._split = split
-        self._encoding = encoding
-        self._blocks = LineBlocks(handle, split, strip_bom=encoding == "utf-8", block_bytes=block_bytes)
+        self._form = form
+        strip_bom = form.encoding == "utf-8"
+        self._blocks = LineBlocks(handle, split, strip_bom=strip_bom, block_bytes=form.block_bytes)
         self._block = b""
         self._block_start: int | None = None
+        #: Lines of the current block; a line that can't be decoded stays bytes.
         self._lines: list[str | bytes] = []
         self._next = 0
         self._taken_from = 0
-        #: Whether the current block holds lines that can't be decoded.
-        self.undecodable = False
+        self._undecodable = False
 
-    def find_start(self) -> bool:
-        return self._blocks.find_start()
+    def read(self, max_rows: int) -> Polled[Any]:
+        if not self._blocks.find_start():
+            return Polled()
+        lines = self._take(max_rows)
+        if lines is None:
+            return Polled(finished=True)
+        if not self._undecodable:
+            records = self._all_of(lines)  # type: ignore[arg-type]
+            if records is not None:
+                return Polled(RowBatch(records))
+        return self._one_by_one(lines)
 
-    def take(self, max_lines: int) -> list[str | bytes] | None:
+    def position(self) -> FileSplit:
+        if self._block_start is None:
+            return replace(self._split, position=self._blocks.offset)
+        return replace(self._split, position=self._block_start + offset_of_line(self._block, self._next))
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def _all_of(self, lines: Sequence[str]) -> Sequence[Any] | None:
+        """Return the records of all lines; `None` when they must be read one by one."""
+        return lines
+
+    def _one_by_one(self, lines: Sequence[str | bytes]) -> Polled[Any]:
+        bad = BadRecords(self._form.on_error)
+        records: list[Any] = []
+        for index, line in enumerate(lines):
+            if isinstance(line, bytes):
+                what = "the line is not text in the encoding that the source was given"
+                bad.report(line, what, self._origin(index))
+            else:
+                self._read_line(line, index, records, bad)
+        return bad.polled(records)
+
+    def _read_line(self, line: str, index: int, records: list[Any], bad: BadRecords) -> None:
+        """Add the record of one line, or report it."""
+        records.append(line)
+
+    def _take(self, max_lines: int) -> list[str | bytes] | None:
         """Return up to twice `max_lines` lines of the current block; `None` at the end."""
         if self._next >= len(self._lines):
             following = self._blocks.next()
@@ -107,35 +142,27 @@ class LineCursor:
         self._next = count if count - first <= 2 * max_lines else first + max_lines
         return self._lines if self._next - first == count else self._lines[first : self._next]
 
-    def origin(self, index: int) -> str:
-        """Return the position of a line of the last `take`, as `file:offset`."""
+    def _origin(self, index: int) -> str:
+        """Return the position of a line of the last `_take`, as `file:offset`."""
         offset = offset_of_line(self._block, self._taken_from + index) + (self._block_start or 0)
         return f"{self._split.path}:{offset}"
-
-    def position(self) -> FileSplit:
-        if self._block_start is None:
-            return replace(self._split, position=self._blocks.offset)
-        return replace(self._split, position=self._block_start + offset_of_line(self._block, self._next))
-
-    def close(self) -> None:
-        self._handle.close()
 
     def _load(self, start: int, block: bytes) -> None:
         self._block_start, self._block, self._next = start, block, 0
         try:
-            text = block.decode(self._encoding)
+            text = block.decode(self._form.encoding)
         except UnicodeDecodeError:
-            self.undecodable = True
+            self._undecodable = True
             self._lines = [self._decoded(line) for line in block.replace(b"\r\n", b"\n").split(b"\n")]
         else:
-            self.undecodable = False
+            self._undecodable = False
             self._lines = (text.replace("\r\n", "\n") if "\r" in text else text).split("\n")  # type: ignore[assignment]
         if block.endswith(b"\n"):
             self._lines.pop()
 
     def _decoded(self, line: bytes) -> str | bytes:
         try:
-            return line.decode(self._encoding)
+            return line.decode(self._form.encoding)
         except UnicodeDecodeError:
             return line
 
@@ -152,51 +179,6 @@ def line_splits(
         else:
             splits.extend(cut_into_ranges(info, split_size, share))
     return splits
-
-
-class LineReader:
-    """Reads the records of one split; in this class each line is a record."""
-
-    def __init__(self, cursor: LineCursor, on_error: OnError) -> None:
-        self._cursor = cursor
-        self._on_error: OnError = on_error
-
-    def read(self, max_rows: int) -> Polled[Any]:
-        if not self._cursor.find_start():
-            return Polled()
-        lines = self._cursor.take(max_rows)
-        if lines is None:
-            return Polled(finished=True)
-        if not self._cursor.undecodable:
-            records = self._all_of(lines)  # type: ignore[arg-type]
-            if records is not None:
-                return Polled(RowBatch(records))
-        return self._one_by_one(lines)
-
-    def position(self) -> FileSplit:
-        return self._cursor.position()
-
-    def close(self) -> None:
-        self._cursor.close()
-
-    def _one_by_one(self, lines: Sequence[str | bytes]) -> Polled[Any]:
-        bad = BadRecords(self._on_error)
-        records: list[Any] = []
-        for index, line in enumerate(lines):
-            if isinstance(line, bytes):
-                what = "the line is not text in the encoding that the source was given"
-                bad.report(line, what, self._cursor.origin(index))
-            else:
-                self._read_line(line, index, records, bad)
-        return bad.polled(records)
-
-    def _all_of(self, lines: Sequence[str]) -> Sequence[Any] | None:
-        """Return the records of all lines; `None` when they must be read one by one."""
-        return lines
-
-    def _read_line(self, line: str, index: int, records: list[Any], bad: BadRecords) -> None:
-        """Add the record of one line, or report it."""
-        records.append(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +205,7 @@ class LineFormat:
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> LineReader:
         handle = open_for_lines(filesystem, split.path, split.size, self.stored_as)
-        return self.reader(LineCursor(handle, split, self.encoding, self.block_bytes), self.on_error)
+        return self.reader(handle, split, self)
 
 
 class TextFormat(LineFormat):
@@ -357,7 +339,7 @@ class JsonReader(LineReader):
             try:
                 records.append(parse_one(line))
             except (ValueError, RecursionError) as error:
-                bad.report(line, f"the line is not a JSON value: {error}", self._cursor.origin(index))
+                bad.report(line, f"the line is not a JSON value: {error}", self._origin(index))
 
 
 class JsonFormat(LineFormat):
