@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.runtime.errors import BadInputError, ConfigurationError, ConnectorError
 from penstock.runtime.operators.source import DeadLetter, Polled
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.record.elements import Batch
 
 #: Maximum length of a bad record in a message, in characters.
 SHOWN_CHARACTERS: Final = 200
@@ -67,5 +66,5 @@ class BadRecords:
         else:
             self._letters.append(DeadLetter(record, error, origin))
 
-    def polled(self, rows: Sequence[Any]) -> Polled[Any]:
-        return Polled(RowBatch(rows) if rows else None, tuple(self._letters), self._skipped)
+    def polled(self, good: Batch | None) -> Polled[Any]:
+        return Polled(good if good else None, tuple(self._letters), self._skipped)

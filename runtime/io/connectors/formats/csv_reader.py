@@ -209,7 +209,7 @@ class CsvReader:
         return ColumnPlan(form.wanted_in(self._split.path, header), form.types, form.dialect.null_values)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
-        return bad.polled(values)
+        return bad.polled(RowBatch(values))
 
     def _line(self) -> int:
         return self._base_line + self._reader.line_num
@@ -413,13 +413,11 @@ class ColumnarCsvReader(CsvReader):
         return ArrowPlan(header, self._schema, self._inferred, form.dialect)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
-        polled = bad.polled([])
-        whole = pa.Table.from_batches(values, self._schema).combine_chunks().to_batches() if values else []
-        if not whole or not whole[0].num_rows:
-            return polled
-        (batch,) = whole
-        given = ArrowBatch(batch) if self._format.batch_format == "arrow" else RowBatch(rows_of_arrow(batch))
-        return Polled(given, polled.dead_letters, polled.skipped)
+        whole = pa.Table.from_batches(values, self._schema).combine_chunks().to_batches()
+        if not whole:
+            return bad.polled(None)
+        arrow = self._format.batch_format == "arrow"
+        return bad.polled(ArrowBatch(whole[0]) if arrow else RowBatch(rows_of_arrow(whole[0])))
 
 
 def _is_undecodable(row: Sequence[str]) -> bool:

@@ -202,10 +202,8 @@ class ColumnarJsonReader:
             line = lines[present[first]].rstrip(b"\r")
             origin = f"{self._split.path}:{start + offset_of_line(raw, present[first])}"
             bad.report(*self._found(line), origin)
-        polled = bad.polled([])
         whole = pa.Table.from_batches(batches, self._schema).combine_chunks().to_batches()
-        batch = ArrowBatch(whole[0]) if whole else None
-        return Polled(batch, polled.dead_letters, polled.skipped)
+        return bad.polled(ArrowBatch(whole[0]) if whole else None)
 
     def _halved(
         self, present: Sequence[int], lines: Sequence[bytes], batches: list[pa.RecordBatch]

@@ -123,7 +123,7 @@ class LineReader:
                 bad.report(line, what, self._origin(index))
             else:
                 self._read_line(line, index, records, bad)
-        return bad.polled(records)
+        return bad.polled(RowBatch(records))
 
     def _read_line(self, line: str, index: int, records: list[Any], bad: BadRecords) -> None:
         """Add the record of one line, or report it."""
