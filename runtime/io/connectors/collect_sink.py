@@ -210,6 +210,17 @@ class CollectWriter:
         self._open = []
 
 
+class DiscardWriter:
+    def write(self, batch: Batch) -> None: ...
+
+    def prepare_commit(self) -> Sequence[Any]:
+        return ()
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Preview(NamedTuple):
     """Rows that a subtask delivered together."""
 
@@ -234,7 +245,9 @@ class PreviewSink:
         return PreviewWriter(self.target, self.limit, context)
 
 
-class PreviewWriter:
+class PreviewWriter(DiscardWriter):
+    """Delivers rows when they are written, and has nothing to commit."""
+
     def __init__(self, target: Collector, limit: int | None, context: ConnectorContext) -> None:
         self._target = target
         self._left = limit
@@ -252,13 +265,6 @@ class PreviewWriter:
         self._target.add((*self._origin, self._number), [Preview(self._attempt, rows)])
         self._number += 1
 
-    def prepare_commit(self) -> Sequence[Any]:
-        return []
-
-    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None: ...
-
-    def close(self) -> None: ...
-
 
 @dataclass(frozen=True)
 class DiscardSink(metaclass=NearestNames):
@@ -269,14 +275,3 @@ class DiscardSink(metaclass=NearestNames):
     def writer(self, context: ConnectorContext) -> DiscardWriter:
         """Make the writer of one subtask."""
         return DiscardWriter()
-
-
-class DiscardWriter:
-    def write(self, batch: Batch) -> None: ...
-
-    def prepare_commit(self) -> Sequence[Any]:
-        return ()
-
-    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None: ...
-
-    def close(self) -> None: ...
