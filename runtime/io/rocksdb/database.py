@@ -103,19 +103,20 @@ _ROOM: Final = "Free room on this disk, or give RocksDB(folder=...) a folder on 
 
 
 class Database:
-    """A RocksDB of one operator in one subtask; used by the task's thread alone.
+    """A RocksDB of one operator in one subtask; used by one thread at a time.
 
     Args:
-        folder: Folder of the database; created if missing.
+        folder: Folder of the database; created if missing, except with `read_only`.
         memory: Bytes for all databases of this process.
+        read_only: Open the files of a checkpoint, which stay as they are.
     """
 
-    def __init__(self, folder: Path, memory: int) -> None:
+    def __init__(self, folder: Path, memory: int, *, read_only: bool = False) -> None:
         self.folder = folder
         self.memory = shared_memory(memory)
         self.rows_written = 0
         self._is_closed = False
-        self._db = self._open(read_only=False)
+        self._db = self._open(read_only)
 
     def get(self, row: bytes) -> bytes | None:
         try:
@@ -144,9 +145,9 @@ class Database:
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """The current rows with a prefix, from `first` on, in the order of their bytes."""
-        return self._walk(max(prefix, first), end_of(prefix))
+        return self.rows(max(prefix, first), end_of(prefix))
 
-    def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def rows(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows from `first` up to `end`, exclusive.
 
         Without the bound RocksDB would walk over all deleted rows behind `end` up to a live one.
@@ -209,7 +210,7 @@ class Database:
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _open(self, *, read_only: bool) -> Rdict:
+    def _open(self, read_only: bool) -> Rdict:
         from rocksdict import AccessType, Rdict, ReadOptions, WriteOptions
 
         self._read_options: Callable[[], ReadOptions] = ReadOptions
@@ -234,16 +235,6 @@ class Database:
 
     def _failed(self, done: str, error: Exception) -> StorageError:
         return StorageError(f"the RocksDB in {self.folder} could not be {done}: {error}. {_ROOM}")
-
-
-class FrozenDatabase(Database):
-    """The files of a checkpoint, opened read-only; for one thread, not necessarily the task's."""
-
-    def _open(self, *, read_only: bool = True) -> Rdict:
-        return super()._open(read_only=True)
-
-    def rows(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        return self._walk(first, end)
 
 
 def database_options(memory: SharedMemory) -> Options:

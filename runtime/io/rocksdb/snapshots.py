@@ -34,11 +34,12 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
-from penstock.runtime.io.rocksdb.database import Database, FrozenDatabase, sorted_file_of
+from penstock.runtime.io.rocksdb.database import Database, sorted_file_of
 from penstock.runtime.io.rocksdb.rows import TableRows, group_bytes, table_of
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
@@ -101,7 +102,7 @@ class CanonicalSnapshot:
         """Read all rows in their order and write them as chunks; blocks."""
         written, entries, described = [], 0, self.described
         with self.codec.for_another_thread() as codec:
-            database = FrozenDatabase(self.linked, self.memory)
+            database = Database(self.linked, self.memory, read_only=True)
             try:
                 for chunk in self._chunks(database, codec):
                     blocks = chunk.blocks(codec)
@@ -114,7 +115,7 @@ class CanonicalSnapshot:
         time = None if described.time is None else replace(described.time, expired=())
         return replace(described, files=tuple(written), entries=entries, time=time)
 
-    def _chunks(self, database: FrozenDatabase, codec: ValueCodec) -> Iterator[_Chunk]:
+    def _chunks(self, database: Database, codec: ValueCodec) -> Iterator[_Chunk]:
         chunk, tables = _Chunk(), dict[bytes, TableRows]()
         key_groups, time = self.described.key_groups, self.described.time
         expired = {} if time is None else dict(time.expired)
@@ -279,7 +280,7 @@ def take_over(
     kept = handle.key_groups.intersection(own)
     try:
         download(handle, files, scratch / "part")
-        part = FrozenDatabase(scratch / "part", database.memory.size)
+        part = Database(scratch / "part", database.memory.size, read_only=True)
         try:
             taken = part.rows(group_bytes(kept.first), group_bytes(kept.last + 1))
             for number, some in enumerate(_sliced(taken)):
@@ -294,21 +295,14 @@ def take_over(
 
 def _sliced(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[Iterator[tuple[bytes, bytes]]]:
     """Yield non-empty slices of rows for files; each must be consumed before the next one."""
-    for first in rows:
-        yield _slice(first, rows)
+    taken = 0
 
+    def number_of(row: tuple[bytes, bytes]) -> int:
+        nonlocal taken
+        taken += len(row[0]) + len(row[1])
+        return taken // _SLICE_BYTES
 
-def _slice(first: tuple[bytes, bytes], rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    left = _SLICE_BYTES
-    while True:
-        yield first
-        left -= len(first[0]) + len(first[1])
-        if left <= 0:
-            return
-        following = next(rows, None)
-        if following is None:
-            return
-        first = following
+    return (some for _, some in groupby(rows, number_of))
 
 
 #: Bytes of rows that go into one sorted file.
