@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import xxhash
@@ -41,11 +40,13 @@ _ESCAPED: Final = "[a-z0-9_.]*"
 
 _STATE: Final = f"{_ESCAPED}-{_NUMBER}-{_NUMBER}"
 
-_SHARED: Final = re.compile(f"shared/({_NUMBER})-({_NUMBER})-{_STATE}")
+_SHARED: Final = re.compile(f"shared/(?P<attempt>{_NUMBER})-(?P<checkpoint>{_NUMBER})-{_STATE}")
 
-_CHECKPOINT: Final = re.compile(f"chk-({_NUMBER})-({_NUMBER})/(?:metadata|channels-{_ESCAPED}-{_NUMBER})")
+_FOLDER: Final = f"(?P<checkpoint>{_NUMBER})-(?P<attempt>{_NUMBER})"
 
-_SAVEPOINT: Final = re.compile(f"savepoint-({_NUMBER})-({_NUMBER})/(?:metadata|{_STATE})")
+_CHECKPOINT: Final = re.compile(f"chk-{_FOLDER}/(?:metadata|channels-{_ESCAPED}-{_NUMBER})")
+
+_SAVEPOINT: Final = re.compile(f"savepoint-{_FOLDER}/(?:metadata|{_STATE})")
 
 _GIVEN: Final = re.compile(_NUMBER)
 #: The metadata of a snapshot whose folder is a storage of its own.
@@ -85,13 +86,6 @@ def escape_name(name: str) -> str:
     if len(escaped) <= _LONGEST_NAME:
         return escaped
     return f"{escaped[:60]}..{xxhash.xxh3_128_hexdigest(data)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    checkpoint_id: int
-    attempt: int
-    is_savepoint: bool
 
 
 class SnapshotPaths:
@@ -191,29 +185,24 @@ class SnapshotPaths:
     def writer_of(self, path: str) -> int | None:
         """The attempt that wrote a file of a checkpoint; `None` for other files, even a savepoint's."""
         written = self._written(path)
-        return None if written is None or written.is_savepoint else written.attempt
+        return None if written is None or written.re is _SAVEPOINT else int(written["attempt"])
 
     def attempt_of(self, path: str) -> int | None:
         """The attempt that wrote a file of a checkpoint or savepoint; `None` for any other file."""
         written = self._written(path)
-        return None if written is None else written.attempt
+        return None if written is None else int(written["attempt"])
 
     def checkpoint_of(self, path: str) -> int | None:
         """The checkpoint or savepoint that wrote a file of this job; `None` for any other file."""
         written = self._written(path)
-        return None if written is None else written.checkpoint_id
+        return None if written is None else int(written["checkpoint"])
 
-    def _written(self, path: str) -> _Written | None:
+    def _written(self, path: str) -> re.Match[str] | None:
         if not path.startswith(f"{self.job_id}/"):
             return None
         start = len(self.job_id) + 1
-        if match := _SHARED.fullmatch(path, start):
-            return _Written(int(match[2]), int(match[1]), False)
-        if match := _CHECKPOINT.fullmatch(path, start):
-            return _Written(int(match[1]), int(match[2]), False)
-        if match := _SAVEPOINT.fullmatch(path, start):
-            return _Written(int(match[1]), int(match[2]), True)
-        return None
+        matches = (pattern.fullmatch(path, start) for pattern in (_SHARED, _CHECKPOINT, _SAVEPOINT))
+        return next(filter(None, matches), None)
 
 
 def assigned_ids(paths: SnapshotPaths, present: Iterable[str]) -> dict[int, str]:
