@@ -170,23 +170,19 @@ class MemoryStorage:
     """Objects in a dict; for the log of jobs without a checkpoint storage, for tests and the simulation."""
 
     def __init__(self, url: str = "memory:") -> None:
-        self._url = url
+        self.url = url
         self._objects: dict[str, bytes] = {}
-
-    @property
-    def url(self) -> str:
-        return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         if create and check_path(path) in self._objects:
-            msg = f"{self._url}/{path} exists already"
+            msg = f"{self.url}/{path} exists already"
             raise ObjectExistsError(msg)
         self._objects[check_path(path)] = bytes(data)
 
     def get(self, path: str) -> bytes:
         data = self._objects.get(check_path(path))
         if data is None:
-            msg = f"{self._url}/{path} does not exist"
+            msg = f"{self.url}/{path} does not exist"
             raise ObjectNotFoundError(msg)
         return data
 
