@@ -8,7 +8,7 @@ the same names and the same types, nulls included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain, groupby
@@ -73,16 +73,7 @@ def _batches_of_names(names: Sequence[Any], rows: Sequence[dict[Any, Any]]) -> I
     if (whole := _plain_batch(names, rows)) is not None:
         yield whole
         return
-    columns: dict[str, RowColumn] = {}
-    for name in names:
-        if type(name) is not str:
-            msg = f"{name!r:.80} is the name of a column, and names are texts"
-            raise NoColumnTypeError(msg)
-        try:
-            columns[name] = row_column([row[name] for row in rows], merged=False)
-        except NoColumnTypeError as error:
-            msg = f"column {name!r}: {error}"
-            raise NoColumnTypeError(msg) from error
+    columns = row_columns({name: [row[name] for row in rows] for name in names}, merged=False)
     for _, arrays in uniform_rows(columns, len(rows), in_order=True):
         yield pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
@@ -104,7 +95,22 @@ def _plain_batch(names: Sequence[Any], rows: Sequence[dict[Any, Any]]) -> pa.Rec
     return pa.RecordBatch.from_arrays(arrays, names)
 
 
-def row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
+def row_columns(values: Mapping[Any, Sequence[Any]], *, merged: bool) -> dict[str, RowColumn]:
+    """Make a column of the values of each name; an error names the column."""
+    columns: dict[str, RowColumn] = {}
+    for name, of_name in values.items():
+        if type(name) is not str:
+            msg = f"{name!r:.80} is the name of a column, and names are texts"
+            raise NoColumnTypeError(msg)
+        try:
+            columns[name] = _row_column(of_name, merged=merged)
+        except NoColumnTypeError as error:
+            msg = f"column {name!r}: {error}"
+            raise NoColumnTypeError(msg) from error
+    return columns
+
+
+def _row_column(values: Sequence[Any], *, merged: bool) -> RowColumn:
     """Make a column of values, perhaps nested, each with its own type (`own_type`).
 
     Args:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from types import NoneType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -39,17 +39,6 @@ _NULL: Final = pa.null()
 
 #: Row numbers in a batch.
 Places = NDArray[np.int64]
-
-
-class UniformRows(NamedTuple):
-    """Rows whose values have one type in each column.
-
-    Attributes:
-        places: Numbers of the rows in their batch; `None` for all of them.
-    """
-
-    places: Places | None
-    columns: dict[str, pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +148,10 @@ class RowColumn:
 
 def uniform_rows(
     columns: Mapping[str, RowColumn], rows: int, *, in_order: bool = False
-) -> Iterator[UniformRows]:
-    """Rows grouped by the types of their values.
+) -> Iterator[tuple[Places | None, dict[str, pa.Array]]]:
+    """Group rows whose values have one type in each column.
+
+    Yields the numbers of the rows in their batch, `None` for all of them, and their columns.
 
     Args:
         in_order: Whether all rows keep their order, and not only those of equal types.
@@ -174,7 +165,7 @@ def uniform_rows(
     """
     mixed = [column.codes for column in columns.values() if column.codes is not None]
     for places in _groups(mixed, in_order=in_order) if mixed and rows else [None]:
-        yield UniformRows(places, {name: column.array_of(places) for name, column in columns.items()})
+        yield places, {name: column.array_of(places) for name, column in columns.items()}
 
 
 def _groups(mixed: Sequence[NDArray[np.int64]], *, in_order: bool) -> list[Places]:

@@ -23,7 +23,7 @@ from penstock.runtime.io.connectors.formats.encoders import CountingOutput
 from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.arrow_values import MisfitError, exact_batch, exact_cast, exact_column
 from penstock.runtime.record.elements import ArrowBatch, Batch
-from penstock.runtime.record.own_types import common_fields, row_column
+from penstock.runtime.record.own_types import common_fields, row_columns
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 
 if TYPE_CHECKING:
@@ -182,11 +182,10 @@ class _TypedRows:
     columns: Mapping[str, RowColumn]
 
     #: Rows have no metadata.
-    metadata: ClassVar[None] = None
 
     @property
-    def fields(self) -> Sequence[pa.Field]:
-        return [pa.field(name, array.type) for name, array in self.arrays.items()]
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, array.type) for name, array in self.arrays.items()])
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([self._array(field) for field in schema], schema=schema)
@@ -208,12 +207,8 @@ class _TypedBatch:
     columns: pa.RecordBatch
 
     @property
-    def fields(self) -> Sequence[pa.Field]:
-        return list(self.columns.schema)
-
-    @property
-    def metadata(self) -> dict[bytes, bytes] | None:
-        return self.columns.schema.metadata  # type: ignore[no-any-return]
+    def schema(self) -> pa.Schema:
+        return self.columns.schema
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         if self.columns.schema.equals(schema):
@@ -234,7 +229,7 @@ def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Sc
     typed: list[tuple[int, _TypedRows | _TypedBatch]] = []
     for part in parts:
         groups = [_TypedBatch(part)] if isinstance(part, pa.RecordBatch) else _typed_rows(part)
-        typed += [(_index_of(pa.schema(rows.fields, rows.metadata), learned), rows) for rows in groups]
+        typed += [(_index_of(rows.schema, learned), rows) for rows in groups]
     tables = [
         pa.Table.from_batches(
             [rows.batch(learned[index]) for at, rows in typed if at == index], learned[index]
@@ -283,35 +278,26 @@ def _grouped_by_types(rows: Sequence[Any]) -> list[_TypedRows]:
         msg = "a row without columns has no form there"
         raise NoColumnTypeError(msg)
     names = dict.fromkeys(chain.from_iterable(rows))
-    columns: dict[str, RowColumn] = {}
-    for name in names:
-        if type(name) is not str:
-            msg = f"{name!r:.80} is the name of a column, and names are texts"
-            raise NoColumnTypeError(msg)
-        try:
-            column = row_column([row.get(name) for row in rows], merged=True)
-            for kind in column.kinds:
-                _refuse_empty_dicts(column.values, kind)
-        except NoColumnTypeError as error:
-            msg = f"column {name!r}: {error}"
-            raise NoColumnTypeError(msg) from error
-        columns[name] = column
+    columns = row_columns({name: [row.get(name) for row in rows] for name in names}, merged=True)
+    for name, column in columns.items():
+        for kind in column.kinds:
+            _refuse_empty_dicts(name, column.values, kind)
     return [_TypedRows(*group, columns) for group in uniform_rows(columns, len(rows))]
 
 
-def _refuse_empty_dicts(values: Sequence[Any], kind: pa.DataType) -> None:
+def _refuse_empty_dicts(name: str, values: Sequence[Any], kind: pa.DataType) -> None:
     """Refuse every `{}`: Parquet could represent it only beside a dict that has fields."""
     if kinds.is_struct(kind):
         present = [value for value in values if isinstance(value, dict)]
         if not all(present):
-            msg = "{} has no form there: a dict needs fields"
+            msg = f"column {name!r}: {{}} has no form there: a dict needs fields"
             raise NoColumnTypeError(msg)
         for field in kind:
             if pa.types.is_nested(field.type):
-                _refuse_empty_dicts([value.get(field.name) for value in present], field.type)
+                _refuse_empty_dicts(name, [value.get(field.name) for value in present], field.type)
     elif kinds.is_list(kind) and pa.types.is_nested(kind.value_type):
         lists = [value for value in values if isinstance(value, list | tuple)]
-        _refuse_empty_dicts(list(chain.from_iterable(lists)), kind.value_type)
+        _refuse_empty_dicts(name, list(chain.from_iterable(lists)), kind.value_type)
 
 
 def _refuse_odd_rows(rows: Sequence[Any]) -> None:
