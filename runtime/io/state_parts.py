@@ -179,9 +179,7 @@ def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None)
     for name, values in columns.items():
         kind = pa.int32() if name in ("key_group", "subtask") else None
         arrays.append(to_arrow(values, name, kind if schema is None else schema.field(name).type))
-    return (
-        pa.table(arrays, names=list(columns), schema=schema) if schema is None else pa.table(arrays, schema)
-    )
+    return pa.table(arrays, list(columns) if schema is None else schema)
 
 
 def stamps_of(table: pa.Table) -> list[int | None] | None:
@@ -225,6 +223,9 @@ class PartFiles:
             path = partial(self._path, f"{escape_name(operator)}-{subtask}-{self._token}")
             self._made[key] = StateFiles(self.storage, path, self._read_from)
         return self._made[key]
+
+    def read(self, handle: StateHandle) -> bytes:
+        return read_bytes(self._read_from or self.storage, handle)
 
     def remove(self) -> None:
         for files in self._made.values():
@@ -277,13 +278,14 @@ class SavepointDraft:
         self.folder = absolute_location("savepoint", folder)
         self.kind: StateKind = kind
         self.mode = None if kind in _BY_KEY else _mode(kind)
-        self._base: OpenedSnapshot | None = None
+        self._base: CompletedCheckpoint | None = None
+        self._base_files: SnapshotStorage | None = None
         self._began = time.time()
         self.token = secrets.token_hex(4)
         if base is not None:
-            self._base = open_snapshot(absolute_location("base", base), open_location)
-        checkpoint = None if self._base is None else self._base.checkpoint
-        self.place: StatePlace = place_in(checkpoint, operator, state, parallelism, max_parallelism)
+            opened = open_snapshot(absolute_location("base", base), open_location)
+            self._base, self._base_files = opened.checkpoint, storage_of(opened)
+        self.place: StatePlace = place_in(self._base, operator, state, parallelism, max_parallelism)
         if METADATA in open_location(self.folder, create=True).list(""):
             raise _taken(self.folder)
 
@@ -295,8 +297,7 @@ class SavepointDraft:
         Args:
             make: Writes the new state into files of the folder, and returns it by subtask.
         """
-        source = None if self._base is None else storage_of(self._base)
-        files = PartFiles(self.folder, self.token, source)
+        files = PartFiles(self.folder, self.token, self._base_files)
         try:
             return self._finish(make(files), files)
         except BaseException:
@@ -314,11 +315,9 @@ class SavepointDraft:
         storage.delete([path for path in mine if path not in used])
 
     def _finish(self, parts: Mapping[int, OperatorSubtaskState], files: PartFiles) -> str:
-        base = None if self._base is None else self._base.checkpoint
-        copied = {}
-        if self._base is not None and base is not None:
-            source = storage_of(self._base)
-            copied = copy_operators(base, lambda h: read_bytes(source, h), files.of, self.place)
+        base, copied = self._base, {}
+        if base is not None:
+            copied = copy_operators(base, files.read, files.of, self.place)
         operators = with_state(copied, self.place, parts)
         masters = () if base is None else base.master_states
         savepoint = CompletedCheckpoint(
