@@ -249,11 +249,9 @@ _PATTERNS: Final = {
 }
 
 
-def has_arrow_types(types: Any) -> bool:
+def has_arrow_types(types: Mapping[str, Any]) -> bool:
     """Whether the types of a source require columns, even if the source returns rows."""
-    return types == "infer" or (
-        isinstance(types, Mapping) and any(isinstance(kind, pa.DataType) for kind in types.values())
-    )
+    return any(isinstance(kind, pa.DataType) for kind in types.values())
 
 
 def declared_types(types: Mapping[str, Any]) -> dict[str, pa.DataType]:
