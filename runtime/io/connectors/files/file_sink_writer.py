@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import shown
-from penstock.runtime.io.connectors.filesystem import FileSystem, OutputFile, Publication
+from penstock.runtime.io.connectors.filesystem import FileSystem, Publication
 from penstock.runtime.io.connectors.formats.encoders import CountingOutput, Encoder
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
@@ -143,18 +143,17 @@ class FileSinkWriter:
         self._allow_missing = allow_missing
         self._trusts_paths = trust_paths
         self._next_number = names.next_number(self._own_names(IN_PROGRESS) + self._own_names(COMMITTED))
-        self._output: OutputFile | None = None
-        self._counting: CountingOutput | None = None
+        self._open: CountingOutput | None = None
         self._ended: list[PendingFile] = []
 
     def write(self, batch: Batch) -> None:
         if not len(batch):
             return
         try:
-            if self._counting is None:
+            if self._open is None:
                 self._encoder.begin(self._begin(), self._next_file)
             self._encoder.write(batch)
-            if self._counting is not None and self._counting.size >= self._max_file_size:
+            if self._open is not None and self._open.size >= self._max_file_size:
                 self._end()
         except OSError as error:
             raise self._unwritable(error) from error
@@ -184,8 +183,8 @@ class FileSinkWriter:
         self._filesystem_of(self._directory).delete(self._directory, leftovers)
 
     def close(self) -> None:
-        if self._output is not None:
-            output, self._output, self._counting = self._output, None, None
+        if self._open is not None:
+            output, self._open = self._open.output, None
             output.discard()
         never_handed_out = [pending.name for pending in self._ended]
         self._ended = []
@@ -193,32 +192,30 @@ class FileSinkWriter:
 
     def _begin(self) -> CountingOutput:
         name = self._names.in_progress(self._next_number)
-        self._output = self._filesystem_of(self._directory).create(self._directory, name)
-        self._counting = CountingOutput(self._output)
-        return self._counting
+        self._open = CountingOutput(self._filesystem_of(self._directory).create(self._directory, name))
+        return self._open
 
     def _next_file(self) -> CountingOutput:
         self._finish()
         return self._begin()
 
     def _end(self) -> None:
-        if self._output is not None:
+        if self._open is not None:
             self._encoder.end()
             self._finish()
 
     def _finish(self) -> None:
-        assert self._output is not None, "a file is open"
-        assert self._counting is not None, "a file is open"
-        self._output.finish()
+        assert self._open is not None, "a file is open"
+        self._open.output.finish()
         number = self._next_number
         pending = PendingFile(
             self._directory,
             self._names.in_progress(number),
             self._names.committed(number),
-            self._counting.size,
+            self._open.size,
         )
         self._ended.append(pending)
-        self._output = self._counting = None
+        self._open = None
         self._next_number += 1
 
     def _check_paths(self, committables: Sequence[PendingFile]) -> None:

@@ -31,11 +31,11 @@ class CountingOutput:
     closed = False
 
     def __init__(self, output: OutputFile) -> None:
-        self._output = output
+        self.output = output
         self.size = 0
 
     def write(self, data: Any, /) -> int:
-        self._output.write(data)
+        self.output.write(data)
         length = len(data)
         self.size += length
         return length
