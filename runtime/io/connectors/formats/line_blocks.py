@@ -80,12 +80,10 @@ class LineBlocks:
         target = self._split.position
         if target is not None and self._split.end == UNKNOWN_END:
             return self._skip_towards(target)
-        if target is not None or self._split.start == 0:
-            self._offset = target or 0
-            self._handle.seek(self._offset)
-        else:
-            self._offset = self._first_line_in_range()
-            self._handle.seek(self._offset)
+        if target is None and self._split.start:
+            target = self._first_line_in_range()
+        self._offset = target or 0
+        self._handle.seek(self._offset)
         self._ready = True
         return True
 
