@@ -18,10 +18,10 @@ Guarantees for operators:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.errors import StateMismatchError
@@ -303,10 +303,8 @@ class KeyedStateBackend(ABC):
         """Release files and memory outside of Python."""
 
 
-class StateBackendOpener(Protocol):
-    def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
-        """Make an empty backend."""
-        ...
+#: Makes an empty backend.
+StateBackendOpener: TypeAlias = Callable[[StateBackend, BackendSetup], KeyedStateBackend]
 
 
 def other_form(name: str, *, was_nested: bool) -> StateMismatchError:

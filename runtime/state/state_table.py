@@ -97,7 +97,7 @@ class StateTable:
         for entry, cell in self.cells():
             self.put(entry, cell[1])
 
-    def for_views(self) -> tuple[Any, ReportsChanges]:
+    def for_views(self) -> tuple[Any, DirtyEntries | LiveEntries]:
         """Return the entries for views, and the object to which views report changes."""
         if self.lifetime is None:
             return self.entries, self.changed
@@ -133,12 +133,6 @@ class StateTable:
             return list(self.entries)
         live = self.lifetime.live
         return [key for key, held in self.entries.items() if live(held if self.nested else {key: held})]
-
-
-class ReportsChanges(Protocol):
-    def attach(self, view: HasWritten, /) -> None: ...
-
-    def accept_all(self) -> None: ...
 
 
 class LiveEntries:

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.state.declared_state import type_name
-from penstock.runtime.state.dirty_entries import DELETED
+from penstock.runtime.state.dirty_entries import DELETED, DirtyEntries
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     KeyedState,
@@ -40,8 +40,8 @@ from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_table import (
     NO_KEY,
     HasCurrentKey,
+    LiveEntries,
     NoCurrentKeyError,
-    ReportsChanges,
     StateTable,
     without_key,
 )
@@ -57,7 +57,7 @@ class _View(KeyedState):
     __slots__ = ()
 
     _entries: Any
-    _changed: ReportsChanges
+    _changed: DirtyEntries | LiveEntries
     _written: dict[Any, Any]
     _owner: HasCurrentKey
     _isolates: bool

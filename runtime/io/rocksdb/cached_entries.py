@@ -264,8 +264,7 @@ class CachedParts(CachedEntries):
 
     def _most_keys(self) -> int:
         parts = sum(map(len, dict.values(self)))
-        of_one = _OVERHEAD + (self._bytes // self._seen if self._seen else 0)
-        most_parts = max(_LEAST_KEYS, self.database.memory.decoded_per_table // of_one)
+        most_parts = super()._most_keys()
         keys = dict.__len__(self)
         return max(_LEAST_KEYS, most_parts * keys // max(1, parts) if keys else most_parts)
 

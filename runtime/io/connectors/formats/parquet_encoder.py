@@ -181,8 +181,6 @@ class _TypedRows:
     arrays: Mapping[str, pa.Array]
     columns: Mapping[str, RowColumn]
 
-    #: Rows have no metadata.
-
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([(name, array.type) for name, array in self.arrays.items()])
