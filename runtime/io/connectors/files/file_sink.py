@@ -196,15 +196,7 @@ class FileSink(metaclass=NearestNames):
                 "Make it, or give the user of the Ray workers the right to make files in it, on every node"
             )
             raise ConnectorError(msg) from error
-        return FileSinkWriter(
-            self.directory,
-            names,
-            self.form.encoder(),
-            self._file_system_of,
-            max_file_size=self.max_file_size,
-            allow_missing=self.allow_missing,
-            trust_paths=self.trust_paths,
-        )
+        return FileSinkWriter(self, names, self._file_system_of)
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
         """Delete the files of an ended job that are not committed and not covered."""

@@ -13,15 +13,18 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.errors import ConnectorError
 from penstock.runtime.io.connectors.errors import shown
 from penstock.runtime.io.connectors.filesystem import FileSystem, Publication
-from penstock.runtime.io.connectors.formats.encoders import CountingOutput, Encoder
+from penstock.runtime.io.connectors.formats.encoders import CountingOutput
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.trust.paths import UntrustedPathError, check_directory, check_file_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.io.connectors.files.file_sink import FileSink
 
 IN_PROGRESS: Final = "_inprogress-"
 
@@ -122,26 +125,14 @@ class PendingFile:
 
 
 class FileSinkWriter:
-    """Writes the files of one subtask; a file that reaches `max_file_size` bytes is ended early."""
+    """Writes the files of one subtask; a file that reaches the sink's `max_file_size` is ended early."""
 
-    def __init__(
-        self,
-        directory: str,
-        names: PartNames,
-        encoder: Encoder,
-        filesystem: Callable[[str], FileSystem],
-        *,
-        max_file_size: int,
-        allow_missing: bool,
-        trust_paths: bool = False,
-    ) -> None:
-        self._directory = directory
+    def __init__(self, sink: FileSink, names: PartNames, filesystem: Callable[[str], FileSystem]) -> None:
+        self._sink = sink
+        self._directory = sink.directory
         self._names = names
-        self._encoder = encoder
+        self._encoder = sink.form.encoder()
         self._filesystem_of = cache(filesystem)
-        self._max_file_size = max_file_size
-        self._allow_missing = allow_missing
-        self._trusts_paths = trust_paths
         self._next_number = names.next_number(self._own_names(IN_PROGRESS) + self._own_names(COMMITTED))
         self._open: CountingOutput | None = None
         self._ended: list[PendingFile] = []
@@ -153,7 +144,7 @@ class FileSinkWriter:
             if self._open is None:
                 self._encoder.begin(self._begin(), self._next_file)
             self._encoder.write(batch)
-            if self._open is not None and self._open.size >= self._max_file_size:
+            if self._open is not None and self._open.size >= self._sink.max_file_size:
                 self._end()
         except OSError as error:
             raise self._unwritable(error) from error
@@ -219,7 +210,7 @@ class FileSinkWriter:
         self._next_number += 1
 
     def _check_paths(self, committables: Sequence[PendingFile]) -> None:
-        for pending in committables if not self._trusts_paths else ():
+        for pending in committables if not self._sink.trust_paths else ():
             if not isinstance(pending, PendingFile):
                 msg = f"the snapshot has {shown(pending)} where the files to commit are named"
                 raise UntrustedPathError(msg)
@@ -242,7 +233,7 @@ class FileSinkWriter:
                 "name; nothing was overwritten. Two jobs use one job id: move the older file away"
             )
             raise ConnectorError(msg)
-        if outcome is Publication.MISSING and not self._allow_missing:
+        if outcome is Publication.MISSING and not self._sink.allow_missing:
             msg = (
                 f"committed data is missing: neither {pending.name} nor {final} is there, though a completed "
                 "checkpoint covers this file. If a consumer moved it away, say allow_missing=True; otherwise "
