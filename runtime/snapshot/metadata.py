@@ -334,6 +334,7 @@ def _decode_keyed(
     handles: object, folder: str, types: Types = (), states: tuple[SavedState, ...] = ()
 ) -> tuple[KeyedStateHandle, ...]:
     decoded = []
+    # Snapshots from before an item was added to the end of a list lack it; tests/compatibility has some.
     for first, last, entries, files, *more in map(items, items(handles)):
         if whole(first) > MOST_SUBTASKS or whole(last, -1) >= MOST_SUBTASKS:
             msg = f"key groups {first} to {last} of {MOST_SUBTASKS}"
