@@ -218,7 +218,7 @@ def from_ray_dataset(
         msg = f"from_ray_dataset: batch_format must be 'arrow' or 'rows', not {batch_format!r}"
         raise GraphError(msg)
     if not hasattr(dataset, "to_arrow_refs"):
-        msg = f"from_ray_dataset: {type(dataset).__name__} is no ray.data.Dataset"
+        msg = f"from_ray_dataset: {type(dataset).__name__} is not a ray.data.Dataset"
         raise GraphError(msg)
     connect()
     computed = dataset.materialize()

@@ -181,7 +181,7 @@ def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
         return schema.remove_metadata(), (schema.metadata or {})[_JOB].decode()
     except (CodecError, KeyError, UnicodeDecodeError) as error:
         msg = (
-            f"{storage.url}/{name} is no record of a table's columns as a job writes it: "
+            f"{storage.url}/{name} is not a record of a table's columns as a job writes it: "
             f"{cause_text(error)}. Put the file back as it was, or write to another path"
         )
         raise ConnectorError(msg) from error

@@ -148,7 +148,7 @@ def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, 
 def positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 

@@ -131,7 +131,7 @@ def run(spark: SparkSession, folder: Path, files: int, readings: int) -> bool:
 def positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 

@@ -27,7 +27,7 @@ class MemoryPlaces:
         """
         if url not in self.storages:
             if not create:
-                msg = f"{url} is no folder; check the path"
+                msg = f"{url} is not a folder; check the path"
                 raise StorageError(msg)
             self.storages[url] = MemoryStorage(url)
         return self.storages[url]

@@ -111,7 +111,7 @@ def _decoded(data: bytes, job_id: str, where: str) -> JobReport:
     try:
         report = report_from(json.loads(data))
     except Exception as error:  # invalid bytes must not hide other jobs' reports
-        msg = f"{where} is no report of a job ({error_text(error, 300)})"
+        msg = f"{where} is not a report of a job ({error_text(error, 300)})"
         raise CorruptSnapshotError(msg) from error
     if report.job_id != job_id:
         msg = f"{where} is the report of another job, {report.job_id!r:.80}"

@@ -211,7 +211,7 @@ def own_file(path: str, flags: int) -> int:
     found = os.fstat(fd)
     if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
         os.close(fd)
-        raise PermissionError(errno.EPERM, "it is no file of this user", path)
+        raise PermissionError(errno.EPERM, "it is not a file of this user", path)
     os.fchmod(fd, 0o600)
     return fd
 

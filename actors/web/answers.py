@@ -279,7 +279,7 @@ def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, A
     for operator, wanted in parallelism.items():
         vertex = vertices.get(report.vertex_of(operator))
         if vertex is None:
-            msg = f"operator {operator!r} is no part of the graph, and can't be rescaled"
+            msg = f"operator {operator!r} is not a part of the graph, and can't be rescaled"
             raise ConfigurationError(msg)
         check_parallelism(wanted, vertex.max_parallelism)
         changed.append(_change(report, vertex, wanted))

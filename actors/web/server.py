@@ -311,7 +311,7 @@ class WebServer:
             problems = (
                 f"{'.'.join(map(str, found['loc'])) or 'body'}: {found['msg']}" for found in error.errors()
             )
-            raise Problem(400, f"this is no {form.__name__}: {'; '.join(problems)}") from error
+            raise Problem(400, f"this is not a valid {form.__name__}: {'; '.join(problems)}") from error
 
     async def begin(
         self,

@@ -381,7 +381,7 @@ def write_here(paths: list[Path], credentials: bytes) -> None:
             there = path.lstat()
             private = stat.S_ISDIR(there.st_mode) and stat.S_IMODE(there.st_mode) == 0o700
             if not private or there.st_uid != os.geteuid():
-                msg = f"{path} exists, and is no folder that only this user can read"
+                msg = f"{path} exists, and is not a folder that only this user can read"
                 raise PermissionError(msg) from None
     unfinished = paths[0] / f"{_CREDENTIALS}.{os.getpid()}"
     file = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)

@@ -124,7 +124,7 @@ def _check_authentication(users: Mapping[str, str]) -> None:
 
 def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not name.startswith("spark."):
-        msg = f"{name!r} is no Spark setting: their names begin with 'spark.'"
+        msg = f"{name!r} is not a Spark setting: their names begin with 'spark.'"
         raise ConfigurationError(msg)
     return name
 

@@ -182,7 +182,7 @@ def _is_link(folder: int, name: str) -> bool:
 
 def _require_plain(mode: int, name: str) -> None:
     if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):  # opening a link gives a better error
-        raise OSError(errno.EINVAL, "it is no plain file", name)
+        raise OSError(errno.EINVAL, "it is not a regular file", name)
 
 
 class PosixFolder:

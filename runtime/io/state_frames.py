@@ -402,5 +402,5 @@ def _as_table(table: Any) -> pa.Table:
         return pa.Table.from_batches([table])
     if hasattr(table, "columns") and hasattr(table, "index"):
         return pa.Table.from_pandas(table, preserve_index=False)
-    msg = f"{type(table).__name__} is no table: give a pyarrow.Table or a pandas.DataFrame"
+    msg = f"{type(table).__name__} is not a table: give a pyarrow.Table or a pandas.DataFrame"
     raise ConfigurationError(msg)

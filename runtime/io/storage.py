@@ -415,7 +415,7 @@ def _open_local(url: str, name: str, create: bool, made: list[Path]) -> SyncedFi
             made += reversed([folder for folder in (path, *path.parents) if not folder.exists()])
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif not path.is_dir():
-            msg = f"{url} is no folder; check the path"
+            msg = f"{url} is not a folder; check the path"
             raise StorageError(msg)
         return SyncedFiles(PosixDisk(path), _new_token)
     except (FileExistsError, NotADirectoryError) as error:

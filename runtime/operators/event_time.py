@@ -181,7 +181,7 @@ def _of_column(name: str) -> Callable[[Any], Any]:
         try:
             return get(row)
         except (KeyError, TypeError, IndexError):
-            what = "has no such name" if isinstance(row, dict) else "is no dict"
+            what = "has no such name" if isinstance(row, dict) else "is not a dict"
             msg = f"the timestamp column {name!r}: the record {short_repr(row)} {what}"
             raise PenstockError(msg) from None
 

@@ -294,4 +294,4 @@ def _no_batch(name: str, output: Any, *, makes_watermarks: bool) -> str:
     also = " or Watermark" if makes_watermarks else ""
     what = f"{short_repr(output)} of type {type(output).__name__}"
     hint = "" if isinstance(output, Tagged) else "; for records, yield RowBatch([record, ...])"
-    return f"{name} yielded {what}, which is no batch: yield RowBatch or ArrowBatch{also}{hint}"
+    return f"{name} yielded {what}, which is not a batch: yield RowBatch or ArrowBatch{also}{hint}"

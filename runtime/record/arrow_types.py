@@ -166,7 +166,7 @@ def _of_numpy_time(value: Any, _: int | None) -> pa.DataType:
 def _of_decimal(value: Decimal, digits: int | None) -> pa.DataType:
     _, figures, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        refuse(value, "it is no finite number")
+        refuse(value, "it is not a finite number")
     scale = max(0, -exponent)
     whole = max(0, len(figures) + exponent) if value else 0
     if whole + scale > (digits or DECIMAL_DIGITS):
@@ -184,7 +184,7 @@ def _of_list(value: Sequence[Any], digits: int | None) -> pa.DataType:
 def _of_dict(value: dict[Any, Any], digits: int | None) -> pa.DataType:
     names = list(value)
     if not all(type(name) is str for name in names):
-        refuse(value, "its names are no texts")
+        refuse(value, "not all of its names are texts")
     return pa.struct([(name, type_of_value(item, digits=digits)) for name, item in value.items()])
 
 

@@ -167,7 +167,9 @@ class ColumnKey:
         wrong = [name for name in self.names if not isinstance(name, str)]
         twice = [name for at, name in enumerate(self.names) if name in self.names[:at]]
         if wrong or twice or not self.names:
-            what = f"{wrong[0]!r:.80} is no name" if wrong else f"{twice[0]!r} twice" if twice else "no name"
+            what = (
+                f"{wrong[0]!r:.80} is not a name" if wrong else f"{twice[0]!r} twice" if twice else "no name"
+            )
             msg = f'a key is named by columns, key_by("k") or key_by(["a", "b"]), and here is {what}'
             raise ConfigurationError(msg)
 

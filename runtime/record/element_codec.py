@@ -139,7 +139,7 @@ def _encode(element: StreamElement) -> bytes:
             return _STOP.pack(ElementKind.END_OF_DATA, drain, savepoint_id)
         case EndOfPartition():
             return bytes([ElementKind.END_OF_PARTITION])
-    msg = f"a {type(element).__name__} is no element of a stream"
+    msg = f"a {type(element).__name__} is not an element of a stream"
     raise CodecError(msg)
 
 
@@ -342,5 +342,5 @@ def _encode_timestamps(stamps: Sequence[int], rows: int) -> bytes:
     try:
         return _TIMESTAMPS_HEADER.pack(_ROWS_WITH_TIMESTAMPS, rows) + struct.pack(f"<{rows}q", *stamps)
     except struct.error as error:
-        msg = f"a timestamp is no whole number of microseconds in 64 bits: {error}"
+        msg = f"a timestamp is not a whole number of microseconds in 64 bits: {error}"
         raise CodecError(msg) from error

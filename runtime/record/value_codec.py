@@ -133,7 +133,10 @@ class ValueDecoder:
             cls = self._classes.find(module, qualname)
             shape = shape_of(cls, may_finalize=True)
             if shape is None:
-                msg = f"the data holds a record of {describe_type(cls)}, which is no named tuple or dataclass"
+                msg = (
+                    f"the data holds a record of {describe_type(cls)}, "
+                    "which is neither a named tuple nor a dataclass"
+                )
                 raise CodecError(msg)
             self._policy.check_class(cls, describe_type(cls))
             self._shapes[module, qualname] = shape
@@ -161,7 +164,7 @@ class ValueDecoder:
     def _enum_class(self, module: str, qualname: str) -> type[Enum]:
         cls = self._classes.find(module, qualname)
         if not issubclass(cls, Enum):
-            msg = f"the data holds a member of {describe_type(cls)}, which is no enum"
+            msg = f"the data holds a member of {describe_type(cls)}, which is not an enum"
             raise CodecError(msg)
         return cls
 

@@ -81,7 +81,7 @@ def from_plain(kind: Any, value: Any, where: str = "") -> Any:
             return kind(value)
     elif _is_of(kind, value):
         return value
-    msg = f"{where or 'it'} is {value!r:.60} and no {getattr(kind, '__name__', kind)}"
+    msg = f"{where or 'it'} is {value!r:.60}, not a valid {getattr(kind, '__name__', kind)}"
     raise TypeError(msg)
 
 

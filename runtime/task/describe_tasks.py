@@ -116,7 +116,7 @@ def _fresh_splits(
 
 def _list_splits(vertex: JobVertex, warn: Callable[[str], None]) -> Sequence[Any]:
     spec = vertex.operators[0]
-    assert spec.source is not None, f"{spec.id} is no source"
+    assert spec.source is not None, f"{spec.id} is not a source"
     location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
     try:
         splits = spec.source.splits(vertex.parallelism)

@@ -211,7 +211,8 @@ class Subtask:
                 self._source.aligned(event)
             return
         msg = (
-            f"{self._location} was sent {event!r:.80} for {operator_id!r}, which is no event of a coordinator"
+            f"{self._location} was sent {event!r:.80} for {operator_id!r}, "
+            "which is not an event of a coordinator"
         )
         raise ValueError(msg)
 

@@ -82,7 +82,7 @@ def check_file_name(name: object) -> str:
     """
     if isinstance(name, str) and name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0"):
         return name
-    msg = f"the snapshot names the file {name!r}, which is no file name: it was changed, or damaged"
+    msg = f"the snapshot names the file {name!r}, which is not a file name: it was changed, or damaged"
     raise UntrustedPathError(msg)
 
 

@@ -62,7 +62,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a survivor is no gap in the tests.
+    """Why a survivor is not a gap in the tests.
 
     Attributes:
         inside: Qualified name of the function that it is in; empty when the line stands in one place only.
@@ -226,8 +226,8 @@ def table(
     lines = [
         "# Mutants",
         "",
-        "`make mutants` changes one thing at a time in these modules, runs tests against it, and writes this",
-        "table. A survivor is a fault that no test noticed: it is killed by a new test, or explained.",
+        "`make mutants` changes one thing at a time in these modules, runs tests against it, and writes",
+        "this table. A survivor is a fault that no test noticed: a new test kills it, or it is explained.",
         "",
         "| module | mutants | killed | never ended | survived | not tried |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -237,7 +237,7 @@ def table(
         "",
         "## Survivors",
         "",
-        "| where | was | became | why it is no gap |",
+        "| where | was | became | why it is not a gap |",
         "| --- | --- | --- | --- |",
         *sorted(survived_rows, key=_module_of),
     ]

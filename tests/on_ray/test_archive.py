@@ -114,7 +114,7 @@ def test_a_program_finds_the_job_in_its_storage(storage: Path, gone: str) -> Non
 def test_a_report_in_the_cluster_that_cannot_be_read_is_an_error_with_the_reason() -> None:
     internal_kv._internal_kv_put(b"job:damaged-1", b'{"format": 99}', overwrite=True, namespace=b"penstock")
     try:
-        with pytest.raises(StorageError, match=r"report of job damaged-1 is no report .*format 99"):
+        with pytest.raises(StorageError, match=r"report of job damaged-1 is not a report .*format 99"):
             find_job("damaged-1")
     finally:
         internal_kv._internal_kv_del(b"job:damaged-1", namespace=b"penstock")

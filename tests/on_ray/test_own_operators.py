@@ -145,7 +145,7 @@ def test_what_is_no_batch_fails_the_job_with_the_operators_line_and_loses_nothin
 
     assert "operator 'own'" in message
     assert re.search(r"YieldsRows.process \(.*test_own_operators.py:\d+\)", message)
-    assert "which is no batch: yield RowBatch or ArrowBatch" in message
+    assert "which is not a batch: yield RowBatch or ArrowBatch" in message
     rows = [row["line"] for row in committed_rows(tmp_path / "out")]
     assert rows == lines(len(rows)), "what was committed is there once"
 

@@ -92,7 +92,7 @@ class CompactionHint:
         try:
             (slot,) = map(int, body)
         except (TypeError, ValueError) as error:
-            raise damaged(_WHAT, where, f"its content is no slot ({error})") from error
+            raise damaged(_WHAT, where, f"its content is not a slot ({error})") from error
         return slot
 
 

@@ -187,7 +187,7 @@ def decode_entry(data: bytes, path: str) -> LogEntry:
             return LogEntry(_decode(body), tuple(passes))
         return LogEntry(_decode(body))
     except (ValueError, TypeError, IndexError) as error:
-        raise damaged(_WHAT, path, f"its content is no record ({error})") from error
+        raise damaged(_WHAT, path, f"its content is not a record ({error})") from error
 
 
 def _decode(body: list[Any]) -> LogRecord:

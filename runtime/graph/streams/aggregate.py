@@ -79,7 +79,8 @@ def function_or_columns(
         if isinstance(value, type) or not isinstance(value, ColumnAggregate | VectorizedAggregate):
             hint = nearest_name(name, (*OPTION_NAMES, *settings))
             refuse(
-                f'aggregate: {name} is no aggregate function such as Sum("amount"), but {value!r:.80}{hint}'
+                f'aggregate: {name} is not an aggregate function such as Sum("amount"), '
+                f"but {value!r:.80}{hint}"
             )
     if function is None:
         combine = own.get("combine", True)
@@ -224,7 +225,7 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
             refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or has a {OF!r} in it")
         for column in function.columns:
             if not isinstance(column, str):
-                refuse(f"aggregate: {name} reads {column!r}, which is no name of a column")
+                refuse(f"aggregate: {name} reads {column!r}, which is not the name of a column")
     with refusals("aggregate"):
         aggregation = Aggregation(key.state_names, functions)
     _check_key_names(aggregation, key)

@@ -52,7 +52,8 @@ def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
     if inspect.isclass(value):
         refuse(f"{call}: give an object, {value.__name__}(...), not the class itself")
     if not isinstance(value, kind):
-        refuse(f"{call}: {value!r:.80} is no {kind.__name__}{hint}")
+        article = "an" if kind.__name__.startswith(("A", "E", "I", "O")) else "a"
+        refuse(f"{call}: {value!r:.80} is not {article} {kind.__name__}{hint}")
 
 
 class WrongStreamError(GraphError, AttributeError):

@@ -76,14 +76,14 @@ def _check_columns(call: str, names: Iterable[object], computed: Mapping[str, An
         if isinstance(name, pc.Expression):
             refuse(f"{call}: give the expression {shown({'': name})} a name: {call}(name=...)")
         if not isinstance(name, str):
-            refuse(f"{call}: {name!r:.80} is no name of a column")
+            refuse(f"{call}: {name!r:.80} is not the name of a column")
         if name in seen:
             refuse(f"{call}: the column {name!r} is given twice")
         seen.add(name)
     for name, value in computed.items():
         if not isinstance(value, pc.Expression):
             refuse(
-                f"{call}: {name}={value!r:.80} is no expression of pyarrow.compute; "
+                f"{call}: {name}={value!r:.80} is not an expression of pyarrow.compute; "
                 f"for a column write pc.field(name), for a constant pc.scalar(value)"
             )
 

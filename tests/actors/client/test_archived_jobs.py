@@ -126,7 +126,7 @@ def test_an_archived_job_is_found_by_its_id_its_beginning_and_its_name(storage: 
 
 def test_an_error_names_the_file_of_a_damaged_report(storage: Path) -> None:
     (storage / "words-1" / "status.json").write_text("half a rep")
-    with pytest.raises(CorruptSnapshotError, match=r"words-1/status\.json is no report of a job"):
+    with pytest.raises(CorruptSnapshotError, match=r"words-1/status\.json is not a report of a job"):
         find_job("words-1", storage)
 
 
@@ -144,7 +144,7 @@ def test_a_name_of_several_archived_jobs_is_not_guessed(storage: Path) -> None:
 
 
 def test_a_storage_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is no folder; check the path"):
+    with pytest.raises(StorageError, match="is not a folder; check the path"):
         known_jobs(tmp_path / "nowhere")
 
 
@@ -219,19 +219,19 @@ def unreadable_places(storage: Path) -> dict[str, str]:
     (storage / "folder-1" / "status.json").mkdir()
     (storage / "link-1" / "status.json").symlink_to(storage / "words-1" / "status.json")
     return {
-        "cut-1": "is no report of a job (JSONDecodeError",
+        "cut-1": "is not a report of a job (JSONDecodeError",
         "other-1": "is the report of another job, 'words-1'",
-        "list-1": "is no report of a job",
-        "empty-1": "is no report of a job (JSONDecodeError",
-        "deep-1": "is no report of a job (RecursionError",
-        "time-1": "submitted_at is 'yesterday' and no float",
-        "huge-1": "and no float",
-        "nan-1": "submitted_at is nan and no float",
+        "list-1": "is not a report of a job",
+        "empty-1": "is not a report of a job (JSONDecodeError",
+        "deep-1": "is not a report of a job (RecursionError",
+        "time-1": "submitted_at is 'yesterday', not a valid float",
+        "huge-1": "not a valid float",
+        "nan-1": "submitted_at is nan, not a valid float",
         "endless-1": "it has more than 67,108,864 bytes",
-        "bytes-1": "is no report of a job (UnicodeDecodeError",
-        "pipe-1": "it is no plain file",
-        "socket-1": "it is no plain file",
-        "folder-1": "it is no plain file",
+        "bytes-1": "is not a report of a job (UnicodeDecodeError",
+        "pipe-1": "it is not a regular file",
+        "socket-1": "it is not a regular file",
+        "folder-1": "it is not a regular file",
         "link-1": "it is a symbolic link",
     }
 

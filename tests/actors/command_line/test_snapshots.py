@@ -137,7 +137,7 @@ def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_pat
 @pytest.mark.parametrize(
     ("place", "error", "message"),
     [
-        ("nothing", StorageError, "nothing is no folder"),
+        ("nothing", StorageError, "nothing is not a folder"),
         ("", RestoreError, "there is no snapshot at .*name the folder of a savepoint"),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_job_without_a_report_is_not_found() -> None:
 def test_a_file_that_is_no_report_is_an_error_that_names_it(data: bytes) -> None:
     storage = MemoryStorage()
     storage.put("j-1/status.json", data)
-    with pytest.raises(CorruptSnapshotError, match=r"j-1/status\.json is no report of a job"):
+    with pytest.raises(CorruptSnapshotError, match=r"j-1/status\.json is not a report of a job"):
         load_from_storage(storage, "j-1")
 
 

@@ -305,7 +305,7 @@ def test_a_folder_of_checkpoints_that_this_node_does_not_have_is_not_made(
         sender, _ = subtasks(JobConfig(checkpointing=Checkpointing(every=10, storage=str(folder))))
         failed = await sender.take_and_deploy()
         assert failed is not None
-        assert "is no folder; check the path" in failed.error
+        assert "is not a folder; check the path" in failed.error
         assert not folder.exists()
 
     run(scenario)

@@ -51,7 +51,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, trap: str) ->
         path.symlink_to(tmp_path / "elsewhere")
     else:
         path.touch(mode=0o700)
-    with pytest.raises(PermissionError, match="is no folder that only this user can read"):
+    with pytest.raises(PermissionError, match="is not a folder that only this user can read"):
         write_here([path], b"secret")
     assert not list(tmp_path.rglob("credentials*"))
 

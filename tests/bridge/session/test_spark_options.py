@@ -38,7 +38,7 @@ def test_python_workers_are_forked_by_the_daemon_that_the_user_names_or_by_ours(
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"executor.memory": "1g"}, "is no Spark setting"),
+        ({"executor.memory": "1g"}, "is not a Spark setting"),
         ({"spark.x": None}, "spark.x=None is not allowed"),
         ({"spark.authenticate": "maybe"}, "give True or False"),
         ({"spark.authenticate.secret": "x"}, "makes a secret of its own"),

@@ -256,7 +256,7 @@ def test_only_plain_files_are_read_and_nothing_else_is_waited_for(tmp_path: Path
         os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
         names.append("device")
     for name in names:
-        with pytest.raises(StorageError, match="no plain file") as raised:
+        with pytest.raises(StorageError, match="not a regular file") as raised:
             open_storage(str(tmp_path)).get(name)
         assert not isinstance(raised.value, StorageTimeoutError)
     os.close(both_ends)

@@ -96,6 +96,6 @@ def test_arguments_that_can_not_be_meant_are_told(tmp_path: Path) -> None:
         write_state(pa.table({"key": [[1]], "value": [1]}), tmp_path / "t", "count")
     with pytest.raises(ConfigurationError, match="kind='lists' is not allowed"):
         write_state(keyed({}), tmp_path / "t", "count", kind="lists")  # type: ignore[arg-type]
-    with pytest.raises(StorageError, match="nowhere is no folder"):
+    with pytest.raises(StorageError, match="nowhere is not a folder"):
         read_state(tmp_path / "nowhere", "count")
     assert [*tmp_path.glob("t/*")] == []  # what was refused has left nothing

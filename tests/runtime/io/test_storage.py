@@ -166,7 +166,7 @@ def test_a_place_that_can_not_be_written_is_named() -> None:
 
 
 def test_reading_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="is no folder"):
+    with pytest.raises(StorageError, match="is not a folder"):
         open_storage(str(tmp_path / "none"), create=False)
     assert open_storage(str(tmp_path), create=False).list("") == []
     assert list(tmp_path.iterdir()) == []

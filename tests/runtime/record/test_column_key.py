@@ -46,7 +46,7 @@ def test_a_record_that_is_no_dict_is_refused_with_the_columns(row: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "what"), [((), "no name"), (("a", "b", "a"), "'a' twice"), (("a", 1), "1 is no name")]
+    ("names", "what"), [((), "no name"), (("a", "b", "a"), "'a' twice"), (("a", 1), "1 is not a name")]
 )
 def test_names_that_can_not_be_columns_are_refused(names: Any, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):

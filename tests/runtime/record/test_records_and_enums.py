@@ -311,8 +311,8 @@ def encoded_record(module: str, qualname: str) -> bytes:
     [
         ("os", "system", "no such class is known"),
         ("builtins", "eval", "no such class is known"),
-        ("builtins", "dict", "is no named tuple or dataclass"),
-        ("subprocess", "Popen", "is no named tuple or dataclass"),
+        ("builtins", "dict", "is neither a named tuple nor a dataclass"),
+        ("subprocess", "Popen", "is neither a named tuple nor a dataclass"),
         ("no.such.module", "X", "no such class is known"),
         ("os", "path.join", "no such class is known"),
         ("", "", "no such class is known"),

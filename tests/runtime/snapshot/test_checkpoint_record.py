@@ -21,5 +21,5 @@ def test_a_record_comes_back_equal_from_plain_values(status: CheckpointStatus) -
 def test_a_status_that_there_is_not_is_refused() -> None:
     data = to_plain(CheckpointRecord(7, 2, SnapshotKind.CHECKPOINT, CheckpointStatus.FINALIZING, 10.0))
     assert data["status"] == "finalizing"
-    with pytest.raises(TypeError, match="status is 'vanished' and no CheckpointStatus"):
+    with pytest.raises(TypeError, match="status is 'vanished', not a valid CheckpointStatus"):
         from_plain(CheckpointRecord, {**data, "status": "vanished"})

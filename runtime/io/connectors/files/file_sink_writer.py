@@ -220,7 +220,7 @@ class FileSinkWriter:
             if not self._names.is_pair(pending.name, pending.final):
                 msg = (
                     f"the snapshot renames {pending.name!r} to {pending.final!r} in {pending.directory}: "
-                    "these are no names of this sink. Say trust_paths=True if you trust whoever could write "
+                    "these are not names of this sink. Say trust_paths=True if you trust whoever could write "
                     "the snapshot"
                 )
                 raise UntrustedPathError(msg)

@@ -306,7 +306,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
         form = self._parquet("with_filter")
         if not isinstance(wanted, arrow_compute.Expression):
-            msg = f"{wanted!r} is no expression of pyarrow.compute, such as pc.field('v') > 3"
+            msg = f"{wanted!r} is not an expression of pyarrow.compute, such as pc.field('v') > 3"
             raise ConfigurationError(msg)
         both = wanted if form.wanted is None else form.wanted & wanted
         return replace(self, form=replace(form, wanted=both))

@@ -264,7 +264,7 @@ class ArrowPlan(RowPlan):
         )
         for column in self._table(data, parse_options, options).columns:
             if pc.any(pc.match_substring(column, "0x", ignore_case=True)).as_py():
-                msg = "a text is no integer"
+                msg = "a text is not an integer"
                 raise pa.ArrowInvalid(msg)
 
     def _typed(self, columns: list[pa.Array]) -> list[pa.Array]:

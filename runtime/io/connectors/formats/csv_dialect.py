@@ -195,7 +195,7 @@ def to_int(text: str) -> int:
     """Read a 64-bit integer as Arrow does; Python's `int` also accepts `1_000` and `+5`."""
     value = int(text)
     if not (_WHOLE.fullmatch(text) and -(1 << 63) <= value < 1 << 63):
-        msg = f"{text!r} is no integer of 64 bits"
+        msg = f"{text!r} is not a 64-bit integer"
         raise ValueError(msg)
     return value
 
@@ -203,7 +203,7 @@ def to_int(text: str) -> int:
 def to_float(text: str) -> float:
     """Read a float as Arrow does; Python's `float` also accepts `1_000`."""
     if "_" in text or not text.isascii():
-        msg = f"{text!r} is no number"
+        msg = f"{text!r} is not a number"
         raise ValueError(msg)
     return float(text)
 
@@ -287,7 +287,7 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     present = pc.if_else(pc.equal(texts, ""), None, texts)
     for pattern in _PATTERNS[kind]:
         if not pc.all(pc.match_substring_regex(present, pattern), min_count=0).as_py():
-            msg = f"a text is no {kind}"
+            msg = f"a text is not a value of type {kind}"
             raise pa.ArrowInvalid(msg)
     values = present.cast(kind)
     if pa.types.is_floating(kind):

@@ -91,7 +91,7 @@ class _Files:
         found = []
         for path in self.slots()[:-1]:
             slot = self.paths.slot_of(path)
-            assert slot is not None, f"{path} is no slot"
+            assert slot is not None, f"{path} is not a slot"
             if not isinstance(self.reader.read(slot), AttemptBegun):
                 found.append(path)
         return found

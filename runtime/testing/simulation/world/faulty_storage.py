@@ -216,6 +216,6 @@ class Locations:
         if url == root:
             return self._storage
         if not url.startswith(f"{root}/"):
-            msg = f"{url} is no location of {root}"
+            msg = f"{url} is not a location of {root}"
             raise StorageError(msg)
         return Folder(self._storage, url.removeprefix(f"{root}/"))

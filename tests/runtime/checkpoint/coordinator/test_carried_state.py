@@ -117,7 +117,7 @@ def test_a_file_that_is_gone_or_that_nobody_can_open_is_told() -> None:
     with pytest.raises(StorageError, match=r"/saved.* can't be opened to copy"):
         bring_along(checkpoint, world.storage, PATHS, None)
     moved = replace(checkpoint, carried=CarriedState({"read": (0,)}, "/moved"))
-    with pytest.raises(StorageError, match="/moved is no folder"):
+    with pytest.raises(StorageError, match="/moved is not a folder"):
         world.brought(moved)
     world.places(ELSEWHERE).delete(["read-0-0"])
     with pytest.raises(CorruptSnapshotError, match="/saved/read-0-0 is part of a snapshot but is not there"):

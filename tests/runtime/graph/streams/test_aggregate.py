@@ -209,10 +209,10 @@ HERE = r"^tests/runtime/graph/streams/test_aggregate.py:\d+ in lambda: "
     ("call", "message"),
     [
         (lambda s: s.aggregate("a"), "name at least one function, for example"),
-        (lambda s: s.aggregate("a", max), "is no AggregateFunction; for a plain function use reduce"),
+        (lambda s: s.aggregate("a", max), "is not an AggregateFunction; for a plain function use reduce"),
         (lambda s: s.aggregate("a", Mean), r"give an object, Mean\(...\), not the class itself"),
         (lambda s: s.aggregate("a", Mean(), n=Count()), r"or functions of columns \(n\), not both"),
-        (lambda s: s.aggregate("a", n=5), 'n is no aggregate function such as Sum."amount"., but 5'),
+        (lambda s: s.aggregate("a", n=5), 'n is not an aggregate function such as Sum."amount"., but 5'),
         (lambda s: s.aggregate("a", Mean(), paralelism=2), "did you mean 'parallelism'"),
         (lambda s: s.aggregate("a", Mean(), combine=False), "combine belongs to functions of columns"),
         (lambda s: s.aggregate("a", n=Count(), combine=1), "combine must be True or False, not 1"),

@@ -199,7 +199,7 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.flat_map("x"), "flat_map needs a function, not 'x'"),
         (lambda s, sink: s.map_batches(1), "map_batches needs a function"),
         (lambda s, sink: s.transform("own", Operator), r"give an object, Operator\(...\), not"),
-        (lambda s, sink: s.transform("own", abs), "is no Operator; for a plain function use map"),
+        (lambda s, sink: s.transform("own", abs), "is not an Operator; for a plain function use map"),
         (lambda s, sink: s.transform(Operator()), "the id comes first"),
         (
             lambda s, sink: s.transform("own", Takes()),
@@ -241,8 +241,11 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.key_by(abs).reduce("sum", 3), "reduce needs a function, not 3"),
         (lambda s, sink: s.key_by(abs).reduce("a/b", max), "'a/b' must be at most 100 letters"),
         (lambda s, sink: s.key_by(abs).process("p", Seen), r"give an object, Seen\(...\)"),
-        (lambda s, sink: s.key_by(abs).process("p", abs), "is no KeyedProcessFunction; for a plain function"),
-        (lambda s, sink: s.key_by(abs).process("p", 3), "3 is no KeyedProcessFunction$"),
+        (
+            lambda s, sink: s.key_by(abs).process("p", abs),
+            "is not a KeyedProcessFunction; for a plain function",
+        ),
+        (lambda s, sink: s.key_by(abs).process("p", 3), "3 is not a KeyedProcessFunction$"),
         (lambda s, sink: s.key_by(abs).process(Seen()), "missing a required argument: 'function'; the id"),
         (lambda s, sink: s.key_by(abs).map(abs), "a KeyedStream has no map: call map before key_by, or"),
         (lambda s, sink: s.key_by(abs).sink("out", sink), "a KeyedStream has no sink"),

@@ -136,7 +136,7 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
         ),
         (
             lambda s, w: s.environment.from_source("other", CollectionSource([1]), watermarks=5),
-            "from_source: watermarks: 5 is no WatermarkStrategy",
+            "from_source: watermarks: 5 is not a WatermarkStrategy",
         ),
         (
             lambda s, w: s.assign_timestamps_and_watermarks(STRATEGY.with_alignment("all", 5)),
@@ -144,7 +144,7 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
         ),
         (
             lambda s, w: s.assign_timestamps_and_watermarks(abs),
-            "assign_timestamps_and_watermarks: <built-in function abs> is no WatermarkStrategy",
+            "assign_timestamps_and_watermarks: <built-in function abs> is not a WatermarkStrategy",
         ),
         (lambda s, w: s.assign_timestamps_and_watermarks(), "missing a required argument: 'strategy'"),
         (lambda s, w: s.assign_timestamps_and_watermarks(STRATEGY, id=""), "id must not be empty"),
@@ -164,7 +164,7 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
         (lambda s, w: w.aggregate("count", Count), r"aggregate: give an object, Count\(...\), not the class"),
         (
             lambda s, w: w.aggregate("count", max),
-            "is no AggregateFunction; for a plain function use reduce or apply",
+            "is not an AggregateFunction; for a plain function use reduce or apply",
         ),
         (lambda s, w: w.reduce("in", max), "the id 'in' of this window is already taken by the source"),
         (

@@ -296,8 +296,8 @@ class UnknownInit(WrongInit):
         (WrongInit("v"), r"init \(.*\) gives 'n' the value 1.5; it must be one int64 value"),
         (UnknownInit("v"), "it must have values for 'n'"),
         (Spread("v", "v"), "names one column twice: 'v', 'v'"),
-        (Spread(3), "reads 3, which is no name of a column"),  # type: ignore[arg-type]
-        (Spread, "is no aggregate function"),
+        (Spread(3), "reads 3, which is not the name of a column"),  # type: ignore[arg-type]
+        (Spread, "is not an aggregate function"),
     ],
     ids=str,
 )

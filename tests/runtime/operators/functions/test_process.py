@@ -67,9 +67,9 @@ class Keyed(KeyedProcessFunction[int, int, int]):
 @pytest.mark.parametrize(
     ("function", "hint"),
     [
-        (Keyed(), "is no ProcessFunction; call key_by"),
-        (abs, "is no ProcessFunction; for a plain function use map or flat_map"),
-        (3, "is no ProcessFunction"),
+        (Keyed(), "is not a ProcessFunction; call key_by"),
+        (abs, "is not a ProcessFunction; for a plain function use map or flat_map"),
+        (3, "is not a ProcessFunction"),
     ],
 )
 def test_what_is_no_process_function_is_refused_at_the_users_line(function: Any, hint: str) -> None:

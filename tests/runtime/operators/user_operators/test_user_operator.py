@@ -151,7 +151,7 @@ def test_what_is_yielded_and_is_no_batch_names_the_operator_and_the_line(output:
     ):
         harness.push([1])
     assert f"process yielded {output!r}"[:20] in str(caught.value)
-    assert "which is no batch: yield RowBatch or ArrowBatch" in str(caught.value)
+    assert "which is not a batch: yield RowBatch or ArrowBatch" in str(caught.value)
 
 
 @pytest.mark.parametrize("returned", [RowBatch([1]), 7])

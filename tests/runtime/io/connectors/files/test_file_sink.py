@@ -226,16 +226,16 @@ def test_any_text_is_an_operator_id(place, context, permit, read_all):
     ("changed", "why"),
     [
         ({"directory": "/etc"}, "names '/etc', which is not .*/out"),
-        ({"name": "../secret"}, "the file '../secret', which is no file name"),
-        ({"final": "../../home/.profile"}, "is no file name"),
-        ({"name": "secret"}, "no names of this sink"),
-        ({"name": "_inprogress-job-1-files-0-1-7.jsonl"}, "no names of this sink"),
+        ({"name": "../secret"}, "the file '../secret', which is not a file name"),
+        ({"final": "../../home/.profile"}, "is not a file name"),
+        ({"name": "secret"}, "not names of this sink"),
+        ({"name": "_inprogress-job-1-files-0-1-7.jsonl"}, "not names of this sink"),
         (
             {"name": "_inprogress-job-1-other-0-1-0.jsonl", "final": "part-job-1-other-0-1-0.jsonl"},
-            "no names",
+            "not names",
         ),
-        ({"final": "index.html"}, "no names of this sink"),
-        ({"name": 7}, "the file 7, which is no file name"),
+        ({"final": "index.html"}, "not names of this sink"),
+        ({"name": 7}, "the file 7, which is not a file name"),
     ],
 )
 def test_a_changed_snapshot_moves_no_file_of_others(tmp_path, context, permit, changed, why):

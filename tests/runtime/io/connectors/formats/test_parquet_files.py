@@ -183,7 +183,7 @@ def test_a_filter_that_does_not_fit_is_named(file):
         source.with_filter(pc.field("s") > 3).splits(1)
     with pytest.raises(ConnectorError, match=r'a\.parquet: the filter \(i > "a"\) does not fit the columns'):
         source.with_filter(pc.field("i") > "a").splits(1)
-    with pytest.raises(ConfigurationError, match="'i > 3' is no expression of pyarrow"):
+    with pytest.raises(ConfigurationError, match="'i > 3' is not an expression of pyarrow"):
         source.with_filter("i > 3")
     with pytest.raises(ConfigurationError, match=r"FileSource\.with_filter is for Parquet files"):
         FileSource.csv(file).with_filter(pc.field("i") > 3)
