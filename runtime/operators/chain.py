@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -107,6 +108,8 @@ class OperatorChain:
         self._source = source
         self._first_index = 0 if source is None else 1
         self.is_busy = False
+        #: Records that have reached each operator and, at the end, the records that have left the last one.
+        self._records = [0] * (len(operators) + 1)
         self._lists: Sequence[ListStates] = ()
         self._metrics: Mapping[str, Metrics] = {}
         self._flushing = [
@@ -127,14 +130,17 @@ class OperatorChain:
     def process(self, batch: Batch) -> Work:
         """Put a batch through the chain; yield after every batch that left it.
 
+        No operator receives an empty batch, and none leaves the chain.
+
         Raises:
             OperatorError: An operator failed; the message names it, the user's line and the record.
         """
         if self._last < 0:
             self._emit(self._first_index - 1, None, batch)
             yield
-            return
-        yield from self._drive(0, lambda operator: operator.process(batch))
+        elif rows := len(batch):
+            self._records[0] += rows
+            yield from self._drive(0, lambda operator: operator.process(batch))
 
     def process_time(self, passing: Watermark | StreamStatus) -> Work:
         """Pass a watermark or status to the operators in order, behind the outputs that it causes.
@@ -228,7 +234,11 @@ class OperatorChain:
         self._call_all(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> Mapping[str, OperatorStatistics]:
-        statistics = self._call_all(lambda operator: operator.statistics())
+        counts = self._call_all(lambda operator: operator.built_in_counts())
+        statistics = {
+            operator_id: OperatorStatistics(taken, passed, extra=counts[operator_id])
+            for operator_id, (taken, passed) in zip(self.ids, pairwise(self._records), strict=True)
+        }
         for operator_id, metrics in self._metrics.items():
             statistics[operator_id] = statistics[operator_id].with_metrics(metrics.statistics())
         if self._source is not None:
@@ -287,7 +297,9 @@ class OperatorChain:
                 elif isinstance(output, Watermark | StreamStatus):
                     self._pass_on(stack, index, output, made_here=True)
                 elif index < self._last and isinstance(output, RowBatch | ArrowBatch):
-                    self._push(stack, index + 1, methodcaller("process", output))
+                    if rows := len(output):
+                        self._records[index + 1] += rows
+                        self._push(stack, index + 1, methodcaller("process", output))
                 else:
                     self._emit_from(index, output)
                     yield
@@ -329,7 +341,9 @@ class OperatorChain:
             if not isinstance(batch, RowBatch | ArrowBatch):
                 msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
                 raise PenstockError(msg)
-            self._emit(self._first_index + index, tag, batch)
+            if rows := len(batch):
+                self._records[-1] += 0 if tag is not None else rows
+                self._emit(self._first_index + index, tag, batch)
         except OPERATOR_ERRORS:
             raise
         except BaseException as error:

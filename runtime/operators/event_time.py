@@ -323,16 +323,12 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
         return generator or self._timestamper.doing
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
-        if not len(batch):
-            return
         progress = self._opened
         stamped = self._timestamper.stamped(batch)
         if self._is_idle:
             self._is_idle = False
             yield StreamStatus.ACTIVE
         progress.observe(stamped)
-        self._records_out += len(batch)
         yield stamped.batch
         yield from self._changes()
 

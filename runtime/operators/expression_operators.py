@@ -16,7 +16,6 @@ from penstock.runtime.operators.expressions import (
     rows_where,
     shown,
 )
-from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
 from penstock.runtime.operators.row_expressions import RowExpressions
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
@@ -32,8 +31,6 @@ class ExpressionOperator(Operator):
     def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
         self._expressions = dict(expressions)
         self._on_rows = RowExpressions(expressions)
-        self._records_in = 0
-        self._records_out = 0
 
     @property
     def only_reads(self) -> bool:
@@ -48,9 +45,6 @@ class ExpressionOperator(Operator):
             return self._on_rows.masks(batch.rows, self.kind)
         results = compute(self._expressions, batch.batch)
         return {n: as_mask(result, self.kind) for n, result in zip(self._expressions, results, strict=True)}
-
-    def statistics(self) -> OperatorStatistics:
-        return OperatorStatistics(self._records_in, self._records_out)
 
 
 class FilterExpressionOperator(ExpressionOperator):
@@ -69,14 +63,8 @@ class FilterExpressionOperator(ExpressionOperator):
         super().__init__({"filter": expression})
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
-        if not len(batch):
-            return
         (mask,) = self._masks(batch).values()
-        kept = rows_where(batch, mask)
-        self._records_out += len(kept)
-        if len(kept):
-            yield kept
+        yield rows_where(batch, mask)
 
 
 class SelectOperator(ExpressionOperator):
@@ -98,10 +86,6 @@ class SelectOperator(ExpressionOperator):
         self.kind = "with_columns" if names is None else "select"  # type: ignore[misc]
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
-        if not len(batch):
-            return
-        self._records_out += len(batch)
         yield self._of_columns(batch) if isinstance(batch, ArrowBatch) else self._of_rows(batch)
 
     def _of_columns(self, batch: ArrowBatch) -> ArrowBatch:
@@ -157,18 +141,10 @@ class SplitExpressionsOperator(ExpressionOperator):
     kind = "split"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
-        if not len(batch):
-            return
         rest = None
         for tag, is_true in self._masks(batch).items():
             taken = is_true if rest is None else pc.and_(rest, is_true)
             rest = pc.invert(is_true) if rest is None else pc.and_not(rest, is_true)
-            found = rows_where(batch, taken)
-            if len(found):
-                yield Tagged(tag, found)
+            yield Tagged(tag, rows_where(batch, taken))
         assert rest is not None, "a split has at least one expression"
-        left = rows_where(batch, rest)
-        self._records_out += len(left)
-        if len(left):
-            yield left
+        yield rows_where(batch, rest)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
-from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, OperatorStatistics
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.operator_state import SavedList as SavedList
 from penstock.runtime.operators.source import ConnectorContext, RunsInSubtask
@@ -291,9 +291,9 @@ class Operator:
         """The record that is being processed, for errors; `None` where it is unknown."""
         return None
 
-    def statistics(self) -> OperatorStatistics:
-        """The operator's counters."""
-        return OperatorStatistics()
+    def built_in_counts(self) -> Mapping[str, int]:
+        """Penstock's own counters of the operator, such as late records; the chain counts records."""
+        return {}
 
     def close(self) -> None:
         """Release everything; called once, also after a failure."""

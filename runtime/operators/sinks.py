@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Protocol, Self, TypeVar, runtime_checkable
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.metrics import AsksForMetrics, Metrics, OperatorStatistics
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates
 from penstock.runtime.operators.source import ConnectorContext
@@ -177,7 +177,7 @@ class SinkOperator(Operator):
         self._open_writer: SinkWriter[Any] | None = None
         self._pending: list[tuple[int, Any]] = []
         self._leftovers_removed = False
-        self._records_in = self._committed = 0
+        self._committed = 0
         self._phase = "open"
 
     @property
@@ -208,7 +208,6 @@ class SinkOperator(Operator):
 
     def process(self, batch: Batch) -> Iterator[Output]:
         self._run("write", batch)
-        self._records_in += len(batch)
         return iter(())
 
     def end_of_data(self) -> Iterator[Output]:
@@ -228,9 +227,8 @@ class SinkOperator(Operator):
         self._commit(permit)
         self._remove_leftovers(permit)
 
-    def statistics(self) -> OperatorStatistics:
-        extra = {"committed": self._committed, "uncommitted": len(self._pending)}
-        return OperatorStatistics(records_in=self._records_in, extra=extra)
+    def built_in_counts(self) -> Mapping[str, int]:
+        return {"committed": self._committed, "uncommitted": len(self._pending)}
 
     def close(self) -> None:
         if self._open_writer is not None:

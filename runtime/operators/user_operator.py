@@ -17,7 +17,6 @@ from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.functions.function_operator import check_function, rows_of, selector_location
 from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.keyed_state_requests import StateSweep
-from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import (
     BatchFormats,
     Operator,
@@ -69,7 +68,6 @@ class UserOperator(Operator):
         self._given: Batch | None = None
         self._checked: set[Any] = set()
         self._checked_types: set[type] = set()
-        self._records_in = self._records_out = 0
         self._at = "process"
         self._sweep: StateSweep | None = None
         self._row_time = RowTime()
@@ -89,7 +87,6 @@ class UserOperator(Operator):
         self._call("open", context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
         self._at = "process"
         for fitting in self._fitting(batch):
             self._given = fitting
@@ -181,9 +178,6 @@ class UserOperator(Operator):
     def current_record(self) -> CurrentRecord | None:
         return self._cursor.current
 
-    def statistics(self) -> OperatorStatistics:
-        return OperatorStatistics(self._records_in, self._records_out)
-
     def close(self) -> None:
         if self._is_opened:
             self._call("close")
@@ -213,7 +207,6 @@ class UserOperator(Operator):
             if not isinstance(output, RowBatch | ArrowBatch):
                 raise PenstockError(_no_batch(name, output, makes_watermarks=self.makes_watermarks))
             if len(output):
-                self._records_out += len(output)
                 yield _isolated(output) if self.isolates else output
                 self._at = name  # the chain may have taken a snapshot meanwhile
 

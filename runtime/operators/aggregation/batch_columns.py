@@ -18,7 +18,6 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.functions.function_operator import filtered_rows, only_column_tables
-from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
@@ -140,7 +139,6 @@ class ColumnOperator(Operator):
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation)
         self._flush_at: float | None = None
-        self._records_in = self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
         self._monotonic = context.connector.clock.monotonic
@@ -158,12 +156,6 @@ class ColumnOperator(Operator):
     @property
     def only_reads(self) -> bool:
         return True
-
-    def statistics(self) -> OperatorStatistics:
-        return OperatorStatistics(self._records_in, self._records_out, extra=self._counters())
-
-    def _counters(self) -> Mapping[str, int]:
-        return {}
 
 
 class KeyedColumnOperator(ColumnOperator):

@@ -97,7 +97,7 @@ class Combiner(ColumnOperator):
         sent = [self._aggregation.partials_of(self._table, slots[some]) for some in self._table.alike(slots)]
         self._table.clear()
         for partials in sent:
-            yield self._sent(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
+            yield ArrowBatch(partials.replace_schema_metadata(PARTIAL))
 
     def _taken_in(
         self, rows: int, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
@@ -115,11 +115,7 @@ class Combiner(ColumnOperator):
     def _passed_on(self, batch: Batch) -> Iterator[Output]:
         """Send the kept partial results, then this batch, so that the rows of a key keep their order."""
         yield from self.flush()
-        yield self._sent(batch)
-
-    def _sent(self, batch: Batch) -> Batch:
-        self._records_out += len(batch)
-        return batch
+        yield batch
 
 
 class CombineOperator(Combiner):
@@ -134,7 +130,6 @@ class CombineOperator(Combiner):
         return "combining rows by key"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and not self._gain.should_try(len(batch)):
             yield from self._passed_on(self._columns.projected(batch))
             return
@@ -177,10 +172,9 @@ class KeyedAggregateOperator(KeyedColumnOperator):
         return f"aggregating by {self._key.__name__}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
             slots = self._aggregation.merge(self._table, batch.batch)
-        elif len(batch):
+        else:
             # If partial results were converted to rows on the way, they would be counted as records.
             assert isinstance(batch, ArrowBatch) or not self._has_combiner, "a combiner sends columns"
             touched = []
@@ -188,8 +182,6 @@ class KeyedAggregateOperator(KeyedColumnOperator):
                 touched.append(self._merged(len(batch) if rows is None else len(rows), keys, inputs))
                 self._aggregation.add_rows(self._table, self._pairs, keys, inputs)
             slots = touched[0] if len(touched) == 1 else distinct(np.concatenate(touched))
-        else:
-            return
         if self._emit_every is None:
             yield from self._emitted(slots)
             return
@@ -215,9 +207,6 @@ class KeyedAggregateOperator(KeyedColumnOperator):
         return self._aggregation.merge(self._table, partials)
 
     def _emitted(self, slots: Slots) -> Iterator[Output]:
-        if not len(slots):
-            return
-        self._records_out += len(slots)
         for _, keys, results in self._aggregation.emitted(self._table, slots):
             columns, names = [*keys.columns, *results.values()], [*keys.schema.names, *results]
             yield ArrowBatch(pa.RecordBatch.from_arrays(columns, names=names))

@@ -199,16 +199,13 @@ class WindowCombineOperator(Combiner):
         return "combining rows by key and window"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
-        if not len(batch):
-            return
         if not self._knows_receivers or not self._gain.should_try(len(batch)):
             yield from self._passed_on(batch)
             return
         stamps = moments_of(batch)
         late = self._panes.are_late(stamps, self._reached.timestamp)
         if late.any():
-            yield self._sent(chosen_rows(batch, late))
+            yield chosen_rows(batch, late)
             batch, stamps = chosen_rows(batch, ~late), stamps[~late]
         if not len(batch):
             return

@@ -78,9 +78,6 @@ class SessionAggregateOperator(ColumnWindowOperator):
         self._keys = _KeysWithSessions()
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
-        if not len(batch):
-            return
         stamps = moments_of(batch)
         add = self._add_in_order if self._results.is_ordered else self._add_by_pane
         is_late = np.zeros(len(batch), np.bool_)

@@ -107,7 +107,6 @@ class ColumnWindowOperator(KeyedColumnOperator):
         over = over[np.argsort(ends[over], kind="stable")]
         for first in range(0, len(over), _SLICE):
             some = over[first : first + _SLICE]
-            self._records_out += len(some)
             yield from self._emitted(slots[some], ends[some])
         self._delete_beside(slots[over], reached)
         self._table.delete(slots[over])
@@ -116,7 +115,7 @@ class ColumnWindowOperator(KeyedColumnOperator):
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
-    def _counters(self) -> Mapping[str, int]:
+    def built_in_counts(self) -> Mapping[str, int]:
         return {LATE_RECORDS: self._late}
 
     @abstractmethod
@@ -164,9 +163,6 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         self._panes = Panes(windows)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
-        if not len(batch):
-            return
         if isinstance(batch, ArrowBatch) and is_partial(batch.batch):
             self._merge(batch.batch)
             return

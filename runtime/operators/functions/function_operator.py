@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.operators.functions.process_function import FunctionContext, SideOutputs
-from penstock.runtime.operators.metrics import OperatorStatistics
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, SavedList
 from penstock.runtime.operators.timers import FunctionTimerService
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor
@@ -52,8 +51,6 @@ class FunctionOperator(Operator):
         self._function: Callable[..., Any] = _not_made if isinstance(function, FunctionClass) else function
         self._cursor = RecordCursor()
         self._emission = Emission.AT_ONCE
-        self._records_in = 0
-        self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
         if self._class is not None:
@@ -85,9 +82,6 @@ class FunctionOperator(Operator):
     def current_record(self) -> CurrentRecord | None:
         return self._cursor.current
 
-    def statistics(self) -> OperatorStatistics:
-        return OperatorStatistics(self._records_in, self._records_out, extra=self._counters())
-
     @property
     def only_reads(self) -> bool:
         return self._class is None and all(map(only_reads, self._functions))
@@ -105,9 +99,6 @@ class FunctionOperator(Operator):
             self._running_method = function_location(method)
             check_has_run(name, method(*arguments))
             self._running_method = None
-
-    def _counters(self) -> Mapping[str, int]:
-        return {}
 
 
 def _not_made(*_: object) -> None:

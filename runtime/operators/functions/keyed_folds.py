@@ -121,14 +121,11 @@ class _KeyedFoldOperator(KeyedFunctionOperator):
 
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
-        self._records_in += len(rows)
         keys = self._keys_of(rows)
         values, results = self._folded(keys, self._cursor.over(rows.rows), self._table.entries)
         self._cursor.done()
         self._table.changed.put(keys, values)
-        self._records_out += len(results)
-        if results:
-            yield RowBatch(results, rows.timestamps)
+        yield RowBatch(results, rows.timestamps)
 
     @abstractmethod
     def _folded(

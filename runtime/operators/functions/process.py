@@ -76,17 +76,14 @@ class _FunctionObjectOperator(FunctionOperator):
 
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
-        self._records_in += len(rows)
         collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
-        yield from self._counted(collected)
+        yield from self._with_side(collected)
         self._cursor.done()
 
-    def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
+    def _with_side(self, outputs: Iterator[Output]) -> Iterator[Output]:
         """Count main outputs, and emit side outputs before a watermark."""
         for output in outputs:
-            if isinstance(output, RowBatch):
-                self._records_out += len(output)
-            elif isinstance(output, Watermark):
+            if isinstance(output, Watermark):
                 yield from self._side.take()
             yield output
             if self._side.is_full:
@@ -163,15 +160,11 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
 
     def process(self, batch: Batch) -> Iterator[Output]:
         yield from self._before_batch()
-        rows = rows_of(batch)
-        self._records_in += len(rows)
-        collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
-        yield from self._counted(collected)
-        self._cursor.done()
+        yield from super().process(batch)
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         self._backend.time.advance(watermark.timestamp)
-        yield from self._counted(self._timers.advance(watermark))
+        yield from self._with_side(self._timers.advance(watermark))
         self._without_key()
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
@@ -191,7 +184,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     def flush(self) -> Iterator[Output]:
         self._sweep.run_if_due()
         if self._timers.flush_at is not None:
-            yield from self._counted(self._timers.flush())
+            yield from self._with_side(self._timers.flush())
             self._without_key()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
@@ -226,7 +219,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
         self._without_key()
 
     def _before_batch(self) -> Iterator[Output]:
-        yield from self._counted(self._timers.begin_batch())
+        yield from self._with_side(self._timers.begin_batch())
         self._without_key()
 
     def _on_timer(self, at: int, key: Any, is_event_time: bool) -> Any:
@@ -251,7 +244,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
             self._checked.clear()
         self._checked.add(key)
 
-    def _counters(self) -> Mapping[str, int]:
+    def built_in_counts(self) -> Mapping[str, int]:
         return {TIMERS: len(self._timers)} if self._has_timers else {}
 
 

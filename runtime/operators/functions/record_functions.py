@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import GeneratorType
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, get_args
 
 import pyarrow as pa
 
@@ -39,12 +39,9 @@ class MapOperator(FunctionOperator):
 
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
-        self._records_in += len(rows)
         result = self._emission.mapped(self._function, self._cursor.over(rows.rows))
         self._cursor.done()
-        self._records_out += len(result)
-        if result:
-            yield RowBatch(result, rows.timestamps)
+        yield RowBatch(result, rows.timestamps)
 
 
 class FilterOperator(FunctionOperator):
@@ -58,13 +55,9 @@ class FilterOperator(FunctionOperator):
     kind: ClassVar[str] = "filter"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        rows = rows_of(batch)
-        self._records_in += len(rows)
-        kept = self._kept(rows)
+        kept = self._kept(rows_of(batch))
         self._cursor.done()
-        self._records_out += len(kept)
-        if kept:
-            yield kept
+        yield kept
 
     def _kept(self, batch: RowBatch) -> RowBatch:
         function = self._function
@@ -99,12 +92,9 @@ class FlatMapOperator(FunctionOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
         function = self._function
-        self._records_in += len(rows)
         # Not map(): it would take a StopIteration of the user's function for the end of the batch.
         results = (function(row) for row in self._cursor.over(rows.rows))
-        for output in self._collector.collect(results, rows.timestamps):
-            self._records_out += len(output)
-            yield output
+        yield from self._collector.collect(results, rows.timestamps)
         self._cursor.done()
 
 
@@ -141,7 +131,6 @@ class SplitOperator(FunctionOperator):
 
     def process(self, batch: Batch) -> Iterator[Output]:
         rest = rows_of(batch)
-        self._records_in += len(rest)
         if self._emission is Emission.AT_ONCE:
             yield from self._split_one_by_one(rest)
             return
@@ -149,13 +138,10 @@ class SplitOperator(FunctionOperator):
         for tag, predicate in self._predicates.items():
             self._function = predicate
             found, rest = self._divided(rest)
-            if found:
-                taken.append(Tagged(tag, found))
+            taken.append(Tagged(tag, found))
         self._cursor.done()
-        self._records_out += len(rest)
         yield from taken
-        if rest:
-            yield rest
+        yield rest
 
     def _split_one_by_one(self, batch: RowBatch) -> Iterator[Output]:
         """Call all predicates on one record, then copy it; for predicates that may change or keep records."""
@@ -171,21 +157,15 @@ class SplitOperator(FunctionOperator):
             rows.append(own_copy(row))
             at.append(place)
         self._cursor.done()
-        self._records_out += len(rest)
         stamps = batch.timestamps
         for tag, rows in found.items():
-            if rows:
-                yield Tagged(tag, RowBatch(rows, stamps and [stamps[place] for place in places[tag]]))
-        if rest:
-            yield RowBatch(rest, stamps and [stamps[place] for place in of_rest])
+            yield Tagged(tag, RowBatch(rows, stamps and [stamps[place] for place in places[tag]]))
+        yield RowBatch(rest, stamps and [stamps[place] for place in of_rest])
 
     def _divided(self, batch: RowBatch) -> tuple[RowBatch, RowBatch]:
         predicate = self._function
         chosen = [bool(predicate(row)) for row in self._cursor.over(batch.rows)]
         return filtered_rows(batch, chosen), filtered_rows(batch, [not is_chosen for is_chosen in chosen])
-
-
-B = TypeVar("B", bound=Batch)
 
 
 class MapBatchesOperator(FunctionOperator):
@@ -226,19 +206,13 @@ class MapBatchesOperator(FunctionOperator):
         return super().doing + at
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        self._records_in += len(batch)
         if not self._arrow:
-            yield from self._counted(batch, self._through_rows)
-            return
-        for part in arrow_parts(batch, self._schema):
-            yield from self._counted(part, self._through_arrow)
-
-    def _counted(self, batch: B, through: Callable[[B], Iterator[Batch]]) -> Iterator[Output]:
-        self._rows_at_work = len(batch)
-        for output in through(batch):
-            if len(output):
-                self._records_out += len(output)
-                yield output
+            self._rows_at_work = len(batch)
+            yield from self._through_rows(batch)
+        else:
+            for part in arrow_parts(batch, self._schema):
+                self._rows_at_work = len(part)
+                yield from self._through_arrow(part)
         self._rows_at_work = 0
 
     def _through_rows(self, batch: Batch) -> Iterator[Batch]:

@@ -137,7 +137,6 @@ class TriggeredWindowOperator(RowWindowOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         yield from self._before_batch()
         rows = rows_of(batch)
-        self._records_in += len(rows)
         if rows.timestamps is None and len(rows) and self._assigner.is_event_time:
             raise no_timestamps()
         yield from self._emitted(self._added(rows))
@@ -197,7 +196,7 @@ class TriggeredWindowOperator(RowWindowOperator):
     def _emitted(self, results: Iterable[Any]) -> Iterator[Output]:
         # Before each result `_stamp` is set to its window's timestamp; `None` ends the iterator.
         stamps = iter(lambda: self._stamp, None) if self._assigner.is_event_time else None
-        yield from self._collected(results, stamps)
+        yield from self._collector.collect(results, stamps)
         if self._late_rows:
             rows, late = self._late_rows, self._late_stamps
             self._late_rows, self._late_stamps = [], []
@@ -385,6 +384,6 @@ class TriggeredWindowOperator(RowWindowOperator):
             self._running_function = None
             self._windows.delete(key, span)
 
-    def _counters(self) -> Mapping[str, int]:
+    def built_in_counts(self) -> Mapping[str, int]:
         # Statistics are read before the operator opens, too.
-        return {**super()._counters(), OPEN_WINDOWS: len(getattr(self, "_windows", ()))}
+        return {**super().built_in_counts(), OPEN_WINDOWS: len(getattr(self, "_windows", ()))}

@@ -224,16 +224,11 @@ class RowWindowOperator(KeyedFunctionOperator):
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
         """Fire windows up to an event time: all of them, or the part that `some_of` returns."""
 
-    def _collected(self, results: Iterable[Any], stamps: Iterable[int] | None) -> Iterator[Output]:
-        for output in self._collector.collect(results, stamps):
-            self._records_out += len(output)
-            yield output
-
     def _late_output(self, rows: list[Any], stamps: list[int] | None) -> Tagged:
         self._late += len(rows)
         return Tagged(self._late_tag, RowBatch(rows, stamps))
 
-    def _counters(self) -> Mapping[str, int]:
+    def built_in_counts(self) -> Mapping[str, int]:
         return {LATE_RECORDS: self._late}
 
 
@@ -281,7 +276,6 @@ class WindowOperator(RowWindowOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         yield from self._hold.release()
         rows = rows_of(batch)
-        self._records_in += len(rows)
         if rows.timestamps is None and len(rows):
             raise no_timestamps()
         keys = self._keys_of(rows)
@@ -338,7 +332,7 @@ class WindowOperator(RowWindowOperator):
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
         due = some_of(self._ends.due(until), self._clock.monotonic, everything=everything)
         # `_results` sets `_stamp` to the timestamp of each window, and to `None` at the end.
-        return self._collected(self._results(due), iter(lambda: self._stamp, None))
+        return self._collector.collect(self._results(due), iter(lambda: self._stamp, None))
 
     def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
         entries, changed, size = self._table.entries, self._table.changed, self._size
