@@ -117,13 +117,8 @@ class AsksForKeyedState:
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
-        some: Any = of_type
-        return self._ask(
-            ValueState,
-            name,
-            {"default": default, "of_type": of_type, "ttl": ttl},
-            lambda: ValueState(some, default=default, name=name, ttl=ttl, migrate=migrate),
-        )
+        settings = {"default": default, "of_type": of_type, "ttl": ttl}
+        return self._ask(ValueState, name, settings, migrate=migrate)
 
     def list_state(
         self,
@@ -140,10 +135,7 @@ class AsksForKeyedState:
             ttl: Lifetime of an element after it was added: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Converts a restored element of another type to `of_type`.
         """
-        settings = {"of_type": of_type, "ttl": ttl}
-        return self._ask(
-            ListState, name, settings, lambda: ListState(of_type, name=name, ttl=ttl, migrate=migrate)
-        )
+        return self._ask(ListState, name, {"of_type": of_type, "ttl": ttl}, migrate=migrate)
 
     def map_state(
         self,
@@ -162,12 +154,7 @@ class AsksForKeyedState:
             migrate: Converts a restored value of another type to `value_type`.
         """
         settings = {"key_type": key_type, "value_type": value_type, "ttl": ttl}
-        return self._ask(
-            MapState,
-            name,
-            settings,
-            lambda: MapState(key_type, value_type, name=name, ttl=ttl, migrate=migrate),
-        )
+        return self._ask(MapState, name, settings, migrate=migrate)
 
     def reducing_state(
         self,
@@ -187,12 +174,7 @@ class AsksForKeyedState:
             migrate: Converts a restored value of another type to `of_type`.
         """
         settings = {"of_type": of_type, "ttl": ttl}
-        return self._ask(
-            ReducingState,
-            name,
-            settings,
-            lambda: ReducingState(function, of_type, name=name, ttl=ttl, migrate=migrate),
-        )
+        return self._ask(ReducingState, name, settings, function=function, migrate=migrate)
 
     def aggregating_state(
         self, name: str, function: FoldsValues[Any, Any], *, ttl: Ttl | None = None
@@ -203,20 +185,13 @@ class AsksForKeyedState:
             function: An `AggregateFunction`; later requests don't replace it.
             ttl: Lifetime of an accumulator after its last write.
         """
-        return self._ask(
-            AggregatingState, name, {"ttl": ttl}, lambda: AggregatingState(function, name=name, ttl=ttl)
-        )
+        return self._ask(AggregatingState, name, {"ttl": ttl}, function=function)
 
-    def _ask(
-        self,
-        kind: type[S],
-        name: str,
-        settings: Mapping[str, object],
-        declare: Callable[[], S],
-    ) -> S:
+    def _ask(self, kind: type[S], name: str, settings: Mapping[str, object], **others: object) -> S:
         requests, backend = self._requests
         found: S | None = requests.find(kind, name, settings)
-        return requests.bind(declare(), backend) if found is None else found
+        make: Callable[..., S] = kind
+        return requests.bind(make(name=name, **settings, **others), backend) if found is None else found
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
         """Return this subtask's keys that have an entry in a state, in no order; `state` may be its name."""
