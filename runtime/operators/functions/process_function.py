@@ -89,15 +89,18 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
     """
 
     # Plain slots, because functions read them for every record; Python calls __getattr__ for an unset one.
-    __slots__ = ("_connector", "_lists", "_own_metrics", "_side", "timer_service", "timestamp")
+    __slots__ = ("_list_states", "_metrics", "_place", "_side", "timer_service", "timestamp")
 
+    _list_states: ListStates
+    _metrics: Metrics
+    _place: ConnectorContext
     timestamp: int | None
     timer_service: FunctionTimerService
 
     def __init__(self, context: OperatorContext, timers: FunctionTimerService, side: SideOutputs) -> None:
-        self._connector = context.connector
-        self._lists = context.lists
-        self._own_metrics = context.metrics
+        self._place = context.connector
+        self._list_states = context.lists
+        self._metrics = context.metrics
         self._side = side
         self.timestamp = None
         self.timer_service = timers
@@ -139,18 +142,6 @@ class FunctionContext(AsksForLists, AsksForMetrics, RunsInSubtask):
         """
         self._side.emit(tag, record, self.timestamp)
 
-    @property
-    def _place(self) -> ConnectorContext:
-        return self._connector
-
-    @property
-    def _list_states(self) -> ListStates:
-        return self._lists
-
-    @property
-    def _metrics(self) -> Metrics:
-        return self._own_metrics
-
 
 class RuntimeContext(FunctionContext, AsksForKeyedState):
     """Context of a keyed function: also its key, state and timers.
@@ -160,8 +151,9 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
         time_domain: The timer's kind of time in `on_timer`: `"event_time"` or `"processing_time"`.
     """
 
-    __slots__ = ("_backend", "_states", "current_key", "time_domain")
+    __slots__ = ("_requests", "current_key", "time_domain")
 
+    _requests: tuple[RequestedStates, KeyedStateBackend | None]
     current_key: Any
     time_domain: TimeDomain | None
 
@@ -173,13 +165,8 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
         side: SideOutputs,
     ) -> None:
         super().__init__(context, timers, side)
-        self._backend = backend
-        self._states = context.requested
+        self._requests = context.requested, backend
         self.time_domain = None
-
-    @property
-    def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
-        return self._states, self._backend
 
 
 class _FunctionObject:
