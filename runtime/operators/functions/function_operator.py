@@ -192,10 +192,10 @@ class KeyedFunctionOperator(FunctionOperator):
         stable_hash(key)
         self._selecting = False
 
-    def _after_type_error(self, key: Any) -> None:
+    def _after_type_error(self, keys: Sequence[Any]) -> None:
         """Raise a clearer error if a `TypeError` came from the lookup of an unhashable key."""
         if not self._selecting:
-            self._check_key(key)
+            self._check_key(keys[self._cursor.index])
 
 
 def selector_location(select: Callable[[Any], Any]) -> str:

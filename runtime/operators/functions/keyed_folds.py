@@ -122,7 +122,11 @@ class _KeyedFoldOperator(KeyedFunctionOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         rows = rows_of(batch)
         keys = self._keys_of(rows)
-        values, results = self._folded(keys, self._cursor.over(rows.rows), self._table.entries)
+        try:
+            values, results = self._folded(keys, self._cursor.over(rows.rows), self._table.entries)
+        except TypeError:
+            self._after_type_error(keys)
+            raise
         self._cursor.done()
         self._table.changed.put(keys, values)
         yield RowBatch(results, rows.timestamps)
@@ -152,21 +156,16 @@ class KeyedReduceOperator(_KeyedFoldOperator):
     ) -> tuple[list[Any], list[Any]]:
         function, isolates = self._function, self._emission is not Emission.NEVER
         values: list[Any] = []
-        key = None
-        try:
-            for key, row in zip(keys, rows, strict=True):
-                if key in entries:
-                    entries[key] = value = function(entries[key], row)
-                else:
-                    self._check_key(key)
-                    entries[key] = value = row
-                if isolates:
-                    entries[key] = own_copy(value)
-                    value = own_copy(value)
-                values.append(value)
-        except TypeError:
-            self._after_type_error(key)
-            raise
+        for key, row in zip(keys, rows, strict=True):
+            if key in entries:
+                entries[key] = value = function(entries[key], row)
+            else:
+                self._check_key(key)
+                entries[key] = value = row
+            if isolates:
+                entries[key] = own_copy(value)
+                value = own_copy(value)
+            values.append(value)
         return values, values
 
 
@@ -209,22 +208,15 @@ class KeyedAggregateFunctionOperator(_KeyedFoldOperator):
         contents, copied, isolates = self._contents, self._contents.copied, self._contents.isolates
         result_of = contents.result_function
         accumulators, results = list[Any](), list[Any]()
-        key = None
-        try:
-            for key, row in zip(keys, rows, strict=True):
-                if key in entries:
-                    accumulator = contents.add(entries[key], row)
-                else:
-                    self._check_key(key)
-                    accumulator = contents.first(row)
-                entries[key] = accumulator
-                accumulators.append(accumulator)
-                self._is_adding = False
-                results.append(
-                    own_copy(result_of(copied(accumulator))) if isolates else result_of(accumulator)
-                )
-                self._is_adding = True
-        except TypeError:
-            self._after_type_error(key)
-            raise
+        for key, row in zip(keys, rows, strict=True):
+            if key in entries:
+                accumulator = contents.add(entries[key], row)
+            else:
+                self._check_key(key)
+                accumulator = contents.first(row)
+            entries[key] = accumulator
+            accumulators.append(accumulator)
+            self._is_adding = False
+            results.append(own_copy(result_of(copied(accumulator))) if isolates else result_of(accumulator))
+            self._is_adding = True
         return accumulators, results

@@ -204,7 +204,6 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
         context, backend = self._context, self._backend
         process, keys, checked = self._function, self._keys_of(batch), self._checked
         stamps = repeat(None, len(keys)) if batch.timestamps is None else batch.timestamps
-        key = None
         try:
             for key, stamp, row in zip(keys, stamps, self._cursor.over(batch.rows), strict=True):
                 if key not in checked:
@@ -214,7 +213,7 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
                 result = process(row, context)
                 yield result if type(result) is GeneratorType else iterable_of(result)
         except TypeError:
-            self._after_type_error(key)
+            self._after_type_error(keys)
             raise
         self._without_key()
 

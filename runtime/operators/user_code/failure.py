@@ -63,9 +63,14 @@ class RecordCursor:
         self._iterator = iter(())
 
     @property
+    def index(self) -> int:
+        """Position of the record that was returned last; -1 outside a loop."""
+        return len(self._rows) - length_hint(self._iterator) - 1
+
+    @property
     def current(self) -> CurrentRecord | None:
         """The record that was returned last; `None` outside a loop."""
-        index = len(self._rows) - length_hint(self._iterator) - 1
+        index = self.index
         return None if index < 0 else CurrentRecord(self._rows[index])
 
 

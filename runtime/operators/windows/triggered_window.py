@@ -206,7 +206,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         assigner, now = self._assigner, self._calls.current_processing_time
         stamps = repeat(None, len(rows)) if rows.timestamps is None else rows.timestamps
         windows_of, function = assigner.windows, assigner.function
-        key, keys = None, self._keys_of(rows)
+        keys = self._keys_of(rows)
         try:
             for key, stamp, row in zip(keys, stamps, self._cursor.over(rows.rows), strict=True):
                 if not self._windows.has_key(key):
@@ -231,7 +231,7 @@ class TriggeredWindowOperator(RowWindowOperator):
                     self._late_rows.append(row)
                     self._late_stamps.append(stamp)
         except TypeError:
-            self._after_type_error(key)
+            self._after_type_error(keys)
             raise
         self._stamp = None
 

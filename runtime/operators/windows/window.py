@@ -298,7 +298,7 @@ class WindowOperator(RowWindowOperator):
         over = -inf if reached is None else reached + 1 - size
         starts: Sequence[int] = ()
         low = high = 0  # all timestamps from `low` up to `high` are in the windows that begin at `starts`
-        key, records = None, zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)
+        records = zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)
         try:
             for key, stamp, row in records:
                 if not low <= stamp < high:
@@ -322,7 +322,7 @@ class WindowOperator(RowWindowOperator):
                         windows[start] = first(row)
                         self._ends.add(start + size, key)
         except TypeError:
-            self._after_type_error(key)
+            self._after_type_error(keys)
             raise
         return late
 
