@@ -28,7 +28,7 @@ from penstock.runtime.names import normal_name, problem_with_name, unknown_attri
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expression_operators import SplitExpressionsOperator
 from penstock.runtime.operators.expressions import shown
-from penstock.runtime.operators.functions.process import process_operator
+from penstock.runtime.operators.functions.process import ProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, ProcessFunction
 from penstock.runtime.operators.functions.record_functions import SplitOperator
 from penstock.runtime.operators.operator import Operator, OperatorFactory
@@ -110,7 +110,7 @@ class DataStream(RecordOperations[T_co]):
         keyed = "; call key_by(function) before process" if isinstance(function, KeyedProcessFunction) else ""
         hint = "; for a plain function use map or flat_map" if callable(function) else keyed
         need_object("process", function, ProcessFunction, hint)
-        what, factory = type(function).__name__, partial(process_operator, function)
+        what, factory = type(function).__name__, partial(ProcessOperator, function)
         return self._builder.add(
             "process", what, factory, self._inputs, id, options, stateful=True, function=function
         )

@@ -24,7 +24,7 @@ from penstock.runtime.operators.functions.keyed_folds import (
     KeyedAggregateFunctionOperator,
     KeyedReduceOperator,
 )
-from penstock.runtime.operators.functions.process import process_operator
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.time.durations import Duration
@@ -128,7 +128,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         """
         hint = "; for a plain function use map or flat_map before key_by" if callable(function) else ""
         need_object("process", function, KeyedProcessFunction, hint)
-        factory = partial(process_operator, function, self._key_selector)
+        factory = partial(KeyedProcessOperator, self._key_selector, function)
         what = type(function).__name__
         return self._builder.add(
             "process",

@@ -6,7 +6,6 @@ Event-time windows of one size without further settings use `WindowOperator`. Al
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -135,7 +134,7 @@ class WindowSettings:
         if trigger is None:
             trigger = EventTimeTrigger() if self.records.is_event_time else ProcessingTimeTrigger()
         plan = WindowPlan(self.records, trigger, evictor, self.lateness, self.late_tag)
-        return partial(triggered_operator, key_selector, plan, make)
+        return partial(TriggeredWindowOperator, key_selector, plan, make)
 
     def _check_time_of(self, trigger: Trigger[Any]) -> None:
         """Refuse a trigger that waits for the end of windows in a time domain other than theirs."""
@@ -166,10 +165,3 @@ class WindowSettings:
         if self.lateness:
             parts.append(f"{timedelta(microseconds=self.lateness)} late")
         return ", ".join(parts)
-
-
-def triggered_operator(
-    key_selector: Callable[[Any], Any], plan: WindowPlan, make: MakeContents
-) -> TriggeredWindowOperator:
-    """Make the operator with objects of its own, as if they had been pickled for the subtask."""
-    return TriggeredWindowOperator(key_selector, copy.deepcopy(plan), make)

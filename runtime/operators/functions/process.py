@@ -41,6 +41,7 @@ class _FunctionObjectOperator(FunctionOperator):
     kind: ClassVar[str] = "process"
     takes_generators = True
 
+    #: A copy of the given object: subtasks of a simulation share one process, but must not share it.
     _user: Any
     _collector: ResultCollector
     _side: SideOutputs
@@ -81,7 +82,7 @@ class _FunctionObjectOperator(FunctionOperator):
         self._cursor.done()
 
     def _with_side(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Count main outputs, and emit side outputs before a watermark."""
+        """Emit side outputs before a watermark and behind all other outputs."""
         for output in outputs:
             if isinstance(output, Watermark):
                 yield from self._side.take()
@@ -95,8 +96,8 @@ class ProcessOperator(_FunctionObjectOperator):
     _context: FunctionContext
 
     def __init__(self, function: ProcessFunction[Any, Any]) -> None:
-        super().__init__(function.process)
-        self._user = function
+        self._user = copy.deepcopy(function)
+        super().__init__(self._user.process)
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -138,8 +139,8 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
     def __init__(
         self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
     ) -> None:
-        super().__init__(key_selector, function.process)
-        self._user = function
+        self._user = copy.deepcopy(function)
+        super().__init__(key_selector, self._user.process)
         self._checked: set[Any] = set()
         self._has_timers = False
         self._firing: tuple[Any, int] | None = None  # key and moment
@@ -245,14 +246,3 @@ class KeyedProcessOperator(KeyedFunctionOperator, _FunctionObjectOperator):
 
     def built_in_counts(self) -> Mapping[str, int]:
         return {TIMERS: len(self._timers)} if self._has_timers else {}
-
-
-def process_operator(
-    function: Any, key_selector: Callable[[Any], Any] | None = None
-) -> ProcessOperator | KeyedProcessOperator:
-    """Make the operator with a copy of the function object.
-
-    Subtasks of a simulation share one process, but must not share the object.
-    """
-    own = copy.deepcopy(function)
-    return ProcessOperator(own) if key_selector is None else KeyedProcessOperator(key_selector, own)

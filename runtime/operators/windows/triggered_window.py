@@ -30,6 +30,7 @@ the window is deleted. Whether a record is late must not depend on where in the 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -97,7 +98,7 @@ class TriggeredWindowOperator(RowWindowOperator):
         self, key_selector: Callable[[Any], Any], plan: WindowPlan, contents: Callable[[], WindowContents]
     ) -> None:
         super().__init__(key_selector, contents, plan.late_tag)
-        self._plan = plan
+        plan = self._plan = copy.deepcopy(plan)  # subtasks of a simulation share one process
         self._assigner, self._trigger = plan.assigner, plan.trigger
         self._has_stamps = plan.evictor is not None
         #: Whether a user's trigger receives the records, and could change them.
