@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from penstock.runtime.config.checkpointing import (
@@ -272,14 +273,10 @@ class JobConfig(Settings):
         truth("reuse_processes", self.reuse_processes)
         _one_of("failover", self.failover, get_args(Failover))
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
-        _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
-        _kind_of("restart", self.restart, get_args(RestartConfig))
-        if not isinstance(self.state_backend, get_args(StateBackend)):
-            msg = f"state_backend={self.state_backend!r}: give HeapState() or RocksDB(...)"
-            raise ConfigurationError(msg)
-        if not isinstance(self.advanced, AdvancedConfig):
-            msg = f"advanced={self.advanced!r}: give AdvancedConfig(...)"
-            raise ConfigurationError(msg)
+        _kind_of("checkpointing", self.checkpointing, Checkpointing, NoneType)
+        _kind_of("restart", self.restart, *get_args(RestartConfig), NoneType)
+        _kind_of("state_backend", self.state_backend, *get_args(StateBackend))
+        _kind_of("advanced", self.advanced, AdvancedConfig)
         memory = self.advanced.alignment_memory
         holds = self.checkpointing is not None and self.checkpointing.alignment is Alignment.HOLD
         if memory != ALIGNMENT_MEMORY and holds:
@@ -357,10 +354,10 @@ def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
         raise ConfigurationError(msg)
 
 
-def _kind_of(name: str, value: object, kinds: tuple[type, ...]) -> None:
-    if value is not None and not isinstance(value, kinds):
-        allowed = ", ".join(f"{kind.__name__}(...)" for kind in kinds)
-        msg = f"{name}={value!r}: give {allowed} or None"
+def _kind_of(name: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds):
+        allowed = " or ".join("None" if kind is NoneType else f"{kind.__name__}(...)" for kind in kinds)
+        msg = f"{name}={value!r}: give {allowed}"
         raise ConfigurationError(msg)
 
 
