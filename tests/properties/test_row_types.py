@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
@@ -19,13 +20,13 @@ from hypothesis import strategies as st
 from penstock.aggregates import Count, CountDistinct, First, Last, Max, Mean, Min, StdDev, Sum
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
 from penstock.runtime.operators.aggregation.keyed_aggregate import CombineOperator, KeyedAggregateOperator
 from penstock.runtime.operators.expression_operators import (
     FilterExpressionOperator,
     SelectOperator,
 )
+from penstock.runtime.operators.expressions import rows_where
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
@@ -268,7 +269,7 @@ class Pipeline:
         groups = (hashes % np.uint64(128)).astype(np.int64)
         owners = groups * len(self._receivers) // 128
         for owner, receiver in enumerate(self._receivers):
-            for row in receiver.push_batch(chosen_rows(batch, owners == owner)):
+            for row in receiver.push_batch(rows_where(batch, pa.array(owners == owner))):
                 key = row.pop("k")
                 rounded = {name: self._rounded(value) for name, value in row.items()}
                 self.results[key] = f"{key!r}: {rounded!r}"

@@ -12,12 +12,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
-from penstock.runtime.operators.functions.function_operator import filtered_rows, only_column_tables
+from penstock.runtime.operators.functions.function_operator import only_column_tables
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
@@ -180,13 +179,6 @@ class KeyedColumnOperator(ColumnOperator):
         tables = only_column_tables(context, (self.state_name, *names.values()), self.owner)
         self._table = tables[self.state_name]
         self._pairs = {name: tables[table] for name, table in names.items()}
-
-
-def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
-    if not isinstance(batch, ArrowBatch):
-        return filtered_rows(batch, rows.tolist())
-    mask, stamps = pa.array(rows), batch.timestamps
-    return ArrowBatch(batch.batch.filter(mask), None if stamps is None else stamps.filter(mask))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -37,8 +37,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
 from penstock.runtime.operators.aggregation.keyed_aggregate import Combiner
+from penstock.runtime.operators.expressions import rows_where
 from penstock.runtime.operators.held_watermark import ReachedWatermark
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.windows.window import REACHED, no_timestamps
@@ -205,8 +205,8 @@ class WindowCombineOperator(Combiner):
         stamps = moments_of(batch)
         late = self._panes.are_late(stamps, self._reached.timestamp)
         if late.any():
-            yield chosen_rows(batch, late)
-            batch, stamps = chosen_rows(batch, ~late), stamps[~late]
+            yield rows_where(batch, pa.array(late))
+            batch, stamps = rows_where(batch, pa.array(~late)), stamps[~late]
         if not len(batch):
             return
         for rows, keys, inputs in self._columns.of(batch):

@@ -27,7 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
-from penstock.runtime.operators.aggregation.batch_columns import KeyedColumnOperator, chosen_rows
+from penstock.runtime.operators.aggregation.batch_columns import KeyedColumnOperator
 from penstock.runtime.operators.aggregation.column_aggregate import taken
 from penstock.runtime.operators.aggregation.panes import (
     FAR,
@@ -39,6 +39,7 @@ from penstock.runtime.operators.aggregation.panes import (
     moments_of,
     partials_by_pane,
 )
+from penstock.runtime.operators.expressions import rows_where
 from penstock.runtime.operators.held_watermark import ReachedWatermark
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
 from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE, WindowShape
@@ -133,7 +134,7 @@ class ColumnWindowOperator(KeyedColumnOperator):
 
     def _late_output(self, batch: Batch, is_late: NDArray[np.bool_]) -> Iterator[Output]:
         self._late += int(is_late.sum())
-        yield Tagged(self._late_tag, chosen_rows(batch, is_late))
+        yield Tagged(self._late_tag, rows_where(batch, pa.array(is_late)))
 
     def _note_end(self, end: int) -> None:
         self._earliest_end = min(self._earliest_end, end)
@@ -170,7 +171,7 @@ class WindowedAggregateOperator(ColumnWindowOperator):
         late = self._panes.are_late(stamps, self._reached.timestamp)
         if late.any():
             yield from self._late_output(batch, late)
-            batch, stamps = chosen_rows(batch, ~late), stamps[~late]
+            batch, stamps = rows_where(batch, pa.array(~late)), stamps[~late]
         if len(batch):
             for rows, keys, inputs in self._columns.of(batch):
                 self._add(keys, inputs, stamps if rows is None else stamps[rows])

@@ -149,7 +149,9 @@ def test_an_operator_may_have_another_backend_than_its_job() -> None:
 
 
 def test_a_backend_that_cannot_be_meant_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"state_backend='rocksdb': give HeapState\(...\) or RocksDB"):
+    with pytest.raises(
+        ConfigurationError, match=r"state_backend='rocksdb': give HeapState\(...\) or RocksDB"
+    ):
         JobConfig(state_backend="rocksdb")  # type: ignore[arg-type]
     stream = StreamEnvironment("j").from_collection("words", ["a"])
     with pytest.raises(GraphError, match=r"map: state_backend is for operators with keyed state"):
