@@ -46,7 +46,7 @@ class RequestedStates:
         declared = states_of(type(function))
         if not declared:
             return
-        backend = _needed(backend, f"{type(function).__name__} declares keyed state, so it")
+        backend = needed_backend(backend, f"{type(function).__name__} declares keyed state, so it")
         for declaration in declared.values():
             backend.rename(declaration)
         set_views(
@@ -69,7 +69,7 @@ class RequestedStates:
         return view
 
     def bind(self, declaration: KeyedState, backend: KeyedStateBackend | None) -> Any:
-        backend = _needed(backend, f"{declaration.kind}_state({declaration.name!r})")
+        backend = needed_backend(backend, f"{declaration.kind}_state({declaration.name!r})")
         backend.rename(declaration)
         return self._bind(declaration, backend, is_declared=False)
 
@@ -196,10 +196,10 @@ class AsksForKeyedState:
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
         """Return this subtask's keys that have an entry in a state, in no order; `state` may be its name."""
         _, backend = self._requests
-        return iter(_needed(backend, "keys").keys(state if isinstance(state, str) else state.name))
+        return iter(needed_backend(backend, "keys").keys(state if isinstance(state, str) else state.name))
 
 
-def _needed(backend: KeyedStateBackend | None, what: str) -> KeyedStateBackend:
+def needed_backend(backend: KeyedStateBackend | None, what: str) -> KeyedStateBackend:
     if backend is None:
         msg = f"{what} needs a keyed stream: call key_by(function) before transform"
         raise PenstockError(msg)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
-from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
+from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates, needed_backend
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator_state import AsksForLists, ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.operator_state import SavedList as SavedList
@@ -85,12 +85,12 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     @property
     def key_groups(self) -> range:
         """The key groups of this subtask, for raw keyed state."""
-        own = self._backend("key_groups").key_groups
+        own = needed_backend(self.keyed_state, "key_groups").key_groups
         return range(own.first, own.last + 1)
 
     def by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
         """Each row of a batch with its key, which is the current key until the next row."""
-        self._backend("by_key")
+        needed_backend(self.keyed_state, "by_key")
         assert self.keyed_rows is not None, "a keyed operator of a user is given its rows by key"
         return self.keyed_rows(batch)
 
@@ -100,7 +100,7 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
         Raises:
             PenstockError: The stream is not keyed, or the key belongs to another subtask.
         """
-        backend = self._backend("set_current_key")
+        backend = needed_backend(self.keyed_state, "set_current_key")
         if key_group_of(key, backend.max_parallelism) not in backend.key_groups:
             msg = f"key {key!r:.100} belongs to another subtask, where its state would not be found"
             raise PenstockError(msg)
@@ -136,12 +136,6 @@ class OperatorContext(AsksForKeyedState, AsksForLists, AsksForMetrics, RunsInSub
     @property
     def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
         return self.requested, self.keyed_state
-
-    def _backend(self, what: str) -> KeyedStateBackend:
-        if self.keyed_state is None:
-            msg = f"{what} needs a keyed stream: call key_by(function) before transform"
-            raise PenstockError(msg)
-        return self.keyed_state
 
 
 class Operator:

@@ -14,7 +14,12 @@ from typing import Any, ClassVar, Final, NoReturn
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators import HasCoordinator
-from penstock.runtime.operators.functions.function_operator import check_function, rows_of, selector_location
+from penstock.runtime.operators.functions.function_operator import (
+    check_function,
+    keyed_state_of,
+    rows_of,
+    selector_location,
+)
 from penstock.runtime.operators.functions.record_functions import arrow_parts
 from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.operator import (
@@ -34,7 +39,6 @@ from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
 from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.state.stable_hash import types_of_keys
-from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
 
@@ -186,12 +190,6 @@ class UserOperator(Operator):
     def has_coordinator(self) -> bool:
         return isinstance(self._user, HasCoordinator)
 
-    @property
-    def _keyed_state(self) -> KeyedStateBackend:
-        backend = self._context.keyed_state
-        assert backend is not None, "a keyed operator is given keyed state"
-        return backend
-
     def _fitting(self, batch: Batch) -> Iterable[Batch]:
         batch_format = self._user.batch_format
         if batch_format == "arrow":
@@ -215,7 +213,7 @@ class UserOperator(Operator):
         check_has_run(name, getattr(self._user, name)(*arguments))
 
     def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
-        backend, select, at = self._keyed_state, self._look, self._at
+        backend, select, at = keyed_state_of(self._context), self._look, self._at
         assert select is not None, "a keyed operator has a key selector"
         given = rows_of(batch)
         rows, stamps = given.rows, given.timestamps or repeat(None)
@@ -232,7 +230,7 @@ class UserOperator(Operator):
             backend.current_key, self._row_time.timestamp = NO_KEY, None
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
-        backend, checked = self._keyed_state, self._checked
+        backend, checked = keyed_state_of(self._context), self._checked
         own = backend.key_groups
         try:
             kinds = types_of_keys(keys)
