@@ -39,8 +39,9 @@ from penstock.runtime.operators.source_watermarks import (
 )
 from penstock.runtime.operators.user_code.failure import OPERATOR_ERRORS, error_at, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.operators.user_code.result_collector import isolated
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.state.own_copy import own_batch, own_copies
+from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.time.watermarks import WatermarkStrategy
 
 P = ParamSpec("P")
@@ -350,11 +351,8 @@ def _run(owner: object, name: str, *arguments: object) -> None:
 
 def _isolated(polled: Polled[Any]) -> Polled[Any]:
     batch, letters = polled.batch, polled.dead_letters
-    if isinstance(batch, RowBatch):
-        batch = replace(batch, rows=own_copies(batch.rows))
-    elif batch is not None:
-        batch = replace(batch, batch=own_batch(batch.batch))
-    return replace(polled, batch=batch, dead_letters=own_copies(letters) if letters else letters)
+    copied = None if batch is None else isolated(batch)
+    return replace(polled, batch=copied, dead_letters=own_copies(letters) if letters else letters)
 
 
 def _refuse(msg: str) -> NoReturn:

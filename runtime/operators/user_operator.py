@@ -33,11 +33,10 @@ from penstock.runtime.operators.operator import (
 from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
-from penstock.runtime.operators.user_code.result_collector import reading
+from penstock.runtime.operators.user_code.result_collector import isolated, reading
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
-from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.state.stable_hash import types_of_keys
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
@@ -205,7 +204,7 @@ class UserOperator(Operator):
             if not isinstance(output, RowBatch | ArrowBatch):
                 raise PenstockError(_no_batch(name, output, makes_watermarks=self.makes_watermarks))
             if len(output):
-                yield _isolated(output) if self.isolates else output
+                yield isolated(output) if self.isolates else output
                 self._at = name  # the chain may have taken a snapshot meanwhile
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -260,13 +259,6 @@ class UserOperator(Operator):
             self._at = at
             msg += "give by_key the rows that process received"
         raise PenstockError(msg)
-
-
-def _isolated(batch: Batch) -> Batch:
-    if isinstance(batch, ArrowBatch):
-        return ArrowBatch(own_batch(batch.batch), batch.timestamps)
-    stamps = batch.timestamps
-    return RowBatch(own_copies(batch.rows), None if stamps is None else list(stamps))
 
 
 def _iterable(name: str, result: Any) -> Iterable[Any]:

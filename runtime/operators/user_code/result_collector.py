@@ -24,8 +24,8 @@ from typing import Any, Final
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.only_reads import only_reads
-from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.state.own_copy import LEAVES, draw_copies, own_copies, own_copy
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.state.own_copy import LEAVES, draw_copies, own_batch, own_copies, own_copy
 
 
 def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -173,6 +173,14 @@ def _iterables(results: Iterable[Any]) -> Iterator[Iterable[Any]]:
             yield result
         elif result is not None:
             yield iterator_of(result)
+
+
+def isolated(batch: Batch) -> Batch:
+    """A batch with copies of all records and timestamps that user code could change."""
+    if isinstance(batch, ArrowBatch):
+        return ArrowBatch(own_batch(batch.batch), batch.timestamps)
+    stamps = batch.timestamps
+    return RowBatch(own_copies(batch.rows), None if stamps is None else list(stamps))
 
 
 def iterable_of(result: Any) -> Iterable[Any]:
