@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final
@@ -294,7 +295,8 @@ class FunctionTimers:
         self._on_timer = on_timer
         self._collector = collector
         self._reached = ReachedWatermark(context, REACHED)
-        self._hold = HeldWatermark(self._reached, lambda: self._event.next_at, self._fire_event_time)
+        fire = partial(self._fire, self._event)
+        self._hold = HeldWatermark(self._reached, lambda: self._event.next_at, fire)
         self._stamp: int | None = None
         self.service = KeyedTimerService(
             backend, self._event, self._processing, self._clock, can_fire=on_timer is not None
@@ -333,21 +335,17 @@ class FunctionTimers:
             yield from self._hold.flush()
         else:
             now = self.service.current_processing_time
-            yield from self._fire(self._processing, now, is_event_time=False, everything=False)
+            yield from self._fire(self._processing, now, everything=False)
 
     def state(self) -> SavedList:
         return self._reached.state()
 
-    def _fire_event_time(self, until: int, everything: bool) -> Iterator[RowBatch]:
-        return self._fire(self._event, until, is_event_time=True, everything=everything)
-
-    def _fire(
-        self, queue: TimerQueue, until: int, *, is_event_time: bool, everything: bool
-    ) -> Iterator[RowBatch]:
+    def _fire(self, queue: TimerQueue, until: int, everything: bool) -> Iterator[RowBatch]:
+        is_event_time = queue is self._event
         results = self._results(queue, until, is_event_time, everything)
         # The timestamp of the last fired timer, until none is left.
         stamps = iter(lambda: self._stamp, None) if is_event_time else None
-        yield from self._collector.collect(results, stamps)
+        return self._collector.collect(results, stamps)
 
     def _results(self, queue: TimerQueue, until: int, is_event_time: bool, everything: bool) -> Iterator[Any]:
         assert self._on_timer is not None, "without on_timer nothing fires"
