@@ -32,6 +32,7 @@ from penstock.runtime.operators.user_code.failure import RecordCursor, short_rep
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.result_collector import reading
+from penstock.runtime.record.column_key import only_column
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.time.durations import is_near, micros_of
@@ -53,12 +54,7 @@ def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
         >>> micros_of_column(batch, "at").to_pylist()
         [5000000]
     """
-    places = batch.schema.get_all_field_indices(name)
-    if len(places) != 1:
-        what = "several columns" if places else "no column"
-        msg = f"a batch has {what} {name!r} for timestamps: it has {', '.join(map(repr, batch.schema.names))}"
-        raise PenstockError(msg)
-    column = batch.column(places[0])
+    column = only_column(batch, name, " for timestamps")
     if kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:

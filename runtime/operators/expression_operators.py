@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.runtime.operators.expressions import (
-    ExpressionError,
     as_mask,
     batch_of,
     compute,
@@ -18,6 +17,7 @@ from penstock.runtime.operators.expressions import (
 )
 from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
 from penstock.runtime.operators.row_expressions import RowExpressions
+from penstock.runtime.record.column_key import only_column
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import dicts_of_rows
 
@@ -95,13 +95,8 @@ class SelectOperator(ExpressionOperator):
         columns: dict[str, pa.Array] = {}
         fields: list[pa.Field] = []
         for name in schema.names if self._names is None else self._names:
-            places = schema.get_all_field_indices(name)
-            if len(places) != 1:
-                what = "several columns" if places else "no column"
-                msg = f"a batch has {what} {name!r}: it has {', '.join(map(repr, schema.names))}"
-                raise ExpressionError(msg)
-            columns[name] = batch.batch.column(places[0])
-            fields.append(schema.field(places[0]))
+            columns[name] = only_column(batch.batch, name)
+            fields.append(schema.field(name))
         for name, column in computed.items():
             field = pa.field(name, column.type)
             if name in columns:

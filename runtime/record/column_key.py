@@ -40,11 +40,27 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError
+from penstock.runtime.names import nearest_name
 
 #: Bits of a decimal in canonical form; narrower decimals are widened.
 _DECIMAL_BITS: Final = 128
 
 _ADVICE: Final = "use a tuple of its parts with a key function, or make a column of plain values before"
+
+
+def only_column(batch: pa.RecordBatch, name: str, purpose: str = "") -> pa.Array:
+    """The column of this name.
+
+    Raises:
+        PenstockError: There is none, or several; `purpose` says in the message what the column is for.
+    """
+    places = batch.schema.get_all_field_indices(name)
+    if len(places) != 1:
+        names = batch.schema.names
+        what, hint = ("several columns", "") if places else ("no column", nearest_name(name, names))
+        msg = f"a batch has {what} {name!r}{purpose}: it has {', '.join(map(repr, names))}{hint}"
+        raise PenstockError(msg)
+    return batch.column(places[0])
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:

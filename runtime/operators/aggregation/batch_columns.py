@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.functions.function_operator import only_column_tables
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
-from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.column_key import ColumnKey, only_column
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
 from penstock.runtime.state.column_table import ColumnTable
@@ -104,7 +103,8 @@ class BatchColumns:
 
     def _found(self, places: Places | None, columns: pa.RecordBatch) -> ColumnsOfRows:
         keys = dict(zip(self._key.state_names, self._key.columns(columns), strict=True))
-        return ColumnsOfRows(places, keys, {name: _plain(_column(columns, name)) for name in self._inputs})
+        inputs = {name: _plain(only_column(columns, name)) for name in self._inputs}
+        return ColumnsOfRows(places, keys, inputs)
 
     def _column(self, rows: Sequence[Any], name: str) -> RowColumn:
         try:
@@ -122,7 +122,7 @@ class BatchColumns:
 
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
         """The batch without the columns that the aggregation does not read, and without timestamps."""
-        columns = [_column(batch.batch, name) for name in self._names]
+        columns = [only_column(batch.batch, name) for name in self._names]
         return ArrowBatch(pa.RecordBatch.from_arrays(columns, names=list(self._names)))
 
 
@@ -179,17 +179,6 @@ class KeyedColumnOperator(ColumnOperator):
         tables = only_column_tables(context, (self.state_name, *names.values()), self.owner)
         self._table = tables[self.state_name]
         self._pairs = {name: tables[table] for name, table in names.items()}
-
-
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    position = batch.schema.get_field_index(name)
-    if position < 0:
-        known = batch.schema.names
-        what = "more than one" if name in known else "no"
-        hint = "" if name in known else nearest_name(name, known)
-        msg = f"the batch has {what} column {name!r}, its columns are {', '.join(map(repr, known))}{hint}"
-        raise PenstockError(msg)
-    return batch.column(position)
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -182,9 +182,9 @@ def test_rows_that_are_no_dicts_are_refused_with_what_to_do() -> None:
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:
     batches = {
-        "no column 'v', its columns are 'k', 'w'$": pa.record_batch({"k": [1], "w": [2]}),
+        "no column 'v': it has 'k', 'w'$": pa.record_batch({"k": [1], "w": [2]}),
         "'k', 'vv'; did you mean 'vv'": pa.record_batch({"k": [1], "vv": [2]}),
-        "more than one column 'v', its columns are 'k', 'v', 'v'": pa.RecordBatch.from_arrays(
+        "several columns 'v': it has 'k', 'v', 'v'": pa.RecordBatch.from_arrays(
             [pa.array([1])] * 3, names=["k", "v", "v"]
         ),
     }

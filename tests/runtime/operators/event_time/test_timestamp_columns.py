@@ -99,12 +99,13 @@ def test_a_column_that_has_no_moments_is_refused_by_name(column: pa.Array, messa
     ("given", "message"),
     [
         (ArrowBatch(pa.record_batch({"n": [1]})), "no column 'at' for timestamps: it has 'n'"),
+        (ArrowBatch(pa.record_batch({"att": [1]})), "it has 'att'; did you mean 'att'"),
         (ArrowBatch(pa.record_batch({"at": [1 << 62]})), "too far from the epoch for microseconds"),
         (RowBatch([{"n": 1}]), r"timestamp column 'at': the record \{'n': 1\} has no such name"),
         (RowBatch([(1, 2)]), r"timestamp column 'at': the record \(1, 2\) is not a dict"),
         (RowBatch([{"at": None}]), "a timestamp is a datetime with a time zone or an int"),
     ],
-    ids=["no column", "nanoseconds", "no name", "tuple", "none"],
+    ids=["no column", "nearest column", "nanoseconds", "no name", "tuple", "none"],
 )
 def test_a_batch_without_moments_is_an_error_that_names_the_column(given: Any, message: str) -> None:
     with by_column() as harness, pytest.raises(OperatorError, match=message):
