@@ -32,7 +32,7 @@ from penstock.runtime.graph.streams.checked_call import (
 )
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.stream import Stream
-from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
+from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
 from penstock.runtime.operators.functions.keyed_folds import (
@@ -45,8 +45,8 @@ from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggers import Evictor
 from penstock.runtime.operators.windows.window_contents import (
     ListedContents,
-    PreAggregatedContents,
     ReducedContents,
+    WindowContents,
 )
 from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import TimeWindow
@@ -280,14 +280,14 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         operator_id: str,
         call: str,
         what: str,
-        contents: MakeContents,
+        contents: Callable[..., WindowContents],
         options: OperatorOptions,
         window_function: Callable[..., Any] | None = None,
     ) -> DataStream[Any]:
         if window_function is not None:
             need_function(f"{call}: window_function", window_function)
             what += f", {function_name(window_function)}"
-            contents = partial(PreAggregatedContents, contents, self._with_key(window_function))
+            contents = partial(contents, window_function=self._with_key(window_function))
         options = self._checked_options(call, options)
         return self._builder.add(
             "window",

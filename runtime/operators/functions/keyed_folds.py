@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from penstock.runtime.operators.functions.function_operator import (
     KeyedFunctionOperator,
@@ -70,17 +70,39 @@ def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
     return type(aggregate).merge is not AggregateFunction.merge
 
 
-class AggregatedContents:
-    """Keeps an accumulator, folded by a copy of the user's function object, and emits its result."""
+#: Receives key, window and result of a window, and returns what the window emits instead.
+WindowFunction: TypeAlias = Callable[[Any, TimeWindow, Any], Iterable[Any] | None]
 
-    keeps: ClassVar[str] = "an accumulator"
+
+class OneResult(ABC):
+    """Contents that are folded into one result, which a window function may replace."""
+
     isolates = True
     overlap = False
 
-    def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], window_function: WindowFunction | None) -> None:
+        self._window_function = window_function
+        self.result_function: Callable[..., Any] = function if window_function is None else window_function
+
+    @abstractmethod
+    def _result(self, contents: Any) -> Any: ...
+
+    def results(self, key: Any, window: TimeWindow, contents: Any) -> Iterable[Any] | None:
+        result, window_function = self._result(contents), self._window_function
+        return [result] if window_function is None else window_function(key, window, result)
+
+
+class AggregatedContents(OneResult):
+    """Keeps an accumulator, folded by a copy of the user's function object, and emits its result."""
+
+    keeps: ClassVar[str] = "an accumulator"
+
+    def __init__(
+        self, aggregate: AggregateFunction[Any, Any, Any], window_function: WindowFunction | None = None
+    ) -> None:
         self._aggregate = copy.deepcopy(aggregate)
-        self.function, self.result_function = self._aggregate.add, self._aggregate.get_result
-        self.merge_function = self._aggregate.merge
+        super().__init__(self._aggregate.get_result, window_function)
+        self.function, self.merge_function = self._aggregate.add, self._aggregate.merge
         merge = (self._aggregate.merge,) if has_merge(aggregate) else ()
         self.other_functions: Sequence[Callable[..., Any]] = (
             self._aggregate.create_accumulator,
@@ -95,8 +117,8 @@ class AggregatedContents:
     def add(self, contents: Any, row: Any) -> Any:
         return self._aggregate.add(own_copy(row) if self.isolates and self.overlap else row, contents)
 
-    def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
-        return [self._aggregate.get_result(contents)]
+    def _result(self, contents: Any) -> Any:
+        return self._aggregate.get_result(contents)
 
     def merged(self, first: Any, second: Any) -> Any:
         return self._aggregate.merge(first, second)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
-from penstock.runtime.operators.user_code.result_collector import iterator_of
+from penstock.runtime.operators.functions.keyed_folds import OneResult, WindowFunction
 from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.time.windows import TimeWindow
 
@@ -53,7 +53,7 @@ class WindowContents(Protocol):
         ...
 
 
-class ReducedContents:
+class ReducedContents(OneResult):
     """Keeps one value, and emits it.
 
     Args:
@@ -61,12 +61,13 @@ class ReducedContents:
     """
 
     keeps: ClassVar[str] = "a reduced value"
-    isolates = True
-    overlap = False
     other_functions: Sequence[Callable[..., Any]] = ()
 
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self.function = self.result_function = self.merge_function = function
+    def __init__(
+        self, function: Callable[[Any, Any], Any], window_function: WindowFunction | None = None
+    ) -> None:
+        super().__init__(function, window_function)
+        self.function = self.merge_function = function
 
     @property
     def add(self) -> Callable[[Any, Any], Any]:
@@ -75,14 +76,14 @@ class ReducedContents:
     def first(self, row: Any) -> Any:
         return own_copy(row) if self.isolates and self.overlap else row
 
-    def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
-        return [contents]
-
     def merged(self, first: Any, second: Any) -> Any:
         return self.add(first, second)
 
     def copied(self, contents: Any) -> Any:
         return own_copy(contents)
+
+    def _result(self, contents: Any) -> Any:
+        return contents
 
     def _add(self, contents: Any, row: Any) -> Any:
         return own_copy(self.function(contents, own_copy(row) if self.overlap else row))
@@ -119,9 +120,15 @@ class ListedContents(_RecordList):
         return own_copies(contents) if self.isolates else list(contents)
 
 
-class _AroundContents:
+class FoldedContents(_RecordList):
+    """Keeps all records, and folds them when the window emits; for count windows that slide."""
+
+    overlap = True
+
     def __init__(self, inner: Callable[[], WindowContents]) -> None:
         self._inner = inner()
+        # A record may be part of several results.
+        self._inner.overlap = True
         self.function, self.result_function = self._inner.function, self._inner.result_function
         self.merge_function, self.other_functions = self._inner.merge_function, self._inner.other_functions
 
@@ -132,48 +139,6 @@ class _AroundContents:
     @isolates.setter
     def isolates(self, isolates: bool) -> None:
         self._inner.isolates = isolates
-
-
-class PreAggregatedContents(_AroundContents):
-    """Folds records like another `WindowContents`, and passes key, window and result to a function."""
-
-    def __init__(
-        self,
-        inner: Callable[[], WindowContents],
-        window_function: Callable[[Any, TimeWindow, Any], Iterable[Any] | None],
-    ) -> None:
-        super().__init__(inner)
-        self.keeps, self.result_function = self._inner.keeps, window_function
-        self.first, self.merged, self.copied = self._inner.first, self._inner.merged, self._inner.copied
-
-    @property
-    def overlap(self) -> bool:
-        return self._inner.overlap
-
-    @overlap.setter
-    def overlap(self, overlap: bool) -> None:
-        self._inner.overlap = overlap
-
-    @property
-    def add(self) -> Callable[[Any, Any], Any]:
-        return self._inner.add
-
-    def results(self, key: Any, window: TimeWindow, contents: Any) -> Iterator[Any]:
-        for result in self._inner.results(key, window, contents) or ():
-            made = self.result_function(key, window, result)
-            if made is not None:
-                yield from iterator_of(made)
-
-
-class FoldedContents(_AroundContents, _RecordList):
-    """Keeps all records, and folds them when the window emits; for count windows that slide."""
-
-    overlap = True
-
-    def __init__(self, inner: Callable[[], WindowContents]) -> None:
-        super().__init__(inner)
-        # A record may be part of several results.
-        self._inner.overlap = True
 
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
         first, *others = contents
