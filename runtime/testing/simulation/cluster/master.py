@@ -21,10 +21,9 @@ from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import Died, Place, Reply
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.context import ExecutionGateway
-from penstock.runtime.job.job_state import JobState, SchedulerStatistics
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics, SubtaskReport
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
-from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, Links, Reach
 from penstock.runtime.testing.simulation.cluster.process_resources import (
@@ -261,10 +260,10 @@ class Master:
             self._world.trace.note(f"!! {self} wakes up")
         self._suspension.wake()
 
-    def receive(self, attempt: int, act: Callable[[JobScheduler], Any], subtask: SubtaskId) -> None:
-        is_old = attempt < self.scheduler.attempt_of(subtask)
+    def receive(self, attempt: int, report: SubtaskReport) -> None:
+        is_old = attempt < self.scheduler.attempt_of(report.subtask)
         self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(is_old))
-        act(self.scheduler)
+        self.scheduler.report(attempt, report)
 
     def _on_work(self) -> None:
         if self._scheduler is not None and self._scheduler.state is JobState.RUNNING:
@@ -335,15 +334,7 @@ class Masters:
         self._all.append(master)
         return master
 
-    def report(
-        self,
-        process: str,
-        master: Master,
-        attempt: int,
-        act: Callable[[JobScheduler], Any],
-        what: str,
-        subtask: SubtaskId,
-    ) -> None:
+    def report(self, process: str, master: Master, attempt: int, report: SubtaskReport, what: str) -> None:
         """Deliver a subtask's report, which may arrive late, out of order, and twice.
 
         Args:
@@ -358,7 +349,7 @@ class Masters:
                 repeat()
                 return
             if not receiver.holds(Happening.REPORT, arrive, what):
-                receive = partial(receiver.receive, attempt, act, subtask)
+                receive = partial(receiver.receive, attempt, report)
                 links.carry(Happening.REPORT, process, str(receiver), receive, repeat, what)
 
         def repeat() -> None:

@@ -297,14 +297,7 @@ class SimulatedProcess:
         self, role: Role, descriptor: TaskDescriptor, master: Master, events: AttemptEvents
     ) -> RunningTask:
         def report(sent: SubtaskReport, what: str) -> None:
-            self._masters.report(
-                self.id,
-                master,
-                role.attempt,
-                lambda scheduler: scheduler.report(role.attempt, sent),
-                f"{role.subtask} {what}",
-                role.subtask,
-            )
+            self._masters.report(self.id, master, role.attempt, sent, f"{role.subtask} {what}")
 
         job = master.job
         received = job.received_task(descriptor, self.before_effect)
