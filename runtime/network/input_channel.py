@@ -84,11 +84,6 @@ class InputChannel:
         return len(self._early)
 
     @property
-    def next_sequence_number(self) -> int:
-        """Number of the next element to arrive; all elements below it have arrived."""
-        return self._expected
-
-    @property
     def waiting(self) -> tuple[StreamElement, ...]:
         """Elements that arrived in order and wait to be consumed, oldest first, with the restored ones."""
         return tuple(self._ready)
