@@ -19,7 +19,7 @@ One thread uses a `CachedEntries`.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from itertools import islice
 from typing import Any, Final
 
@@ -83,11 +83,9 @@ class CachedEntries(dict[Any, Any]):
         self[key] = value
         return value
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        try:
-            return self[key]
-        except KeyError:
-            return default
+    # Those of a dict don't call `__missing__`.
+    get = Mapping.get  # type: ignore[assignment]
+    setdefault = MutableMapping.setdefault
 
     def __contains__(self, key: object) -> bool:
         if dict.__contains__(self, key):
@@ -114,13 +112,6 @@ class CachedEntries(dict[Any, Any]):
         del self[key]
         return value
 
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        try:
-            return self[key]
-        except KeyError:
-            self[key] = default
-            return default
-
     # -- all entries --------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
@@ -141,7 +132,7 @@ class CachedEntries(dict[Any, Any]):
         return repr(dict(self._pairs()))
 
     def keys(self) -> KeysView[Any]:  # type: ignore[override]
-        return _Keys(self)
+        return KeysView(self)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """All values, which must not be changed in place."""
@@ -305,13 +296,6 @@ class CachedParts(CachedEntries):
     def _forget_written(self) -> None:
         self.deleted -= {key for key, _ in self.changed}
         self.changed.clear()
-
-
-class _Keys(KeysView[Any]):
-    _mapping: CachedEntries
-
-    def __iter__(self) -> Iterator[Any]:
-        return (key for key, _ in self._mapping._pairs())
 
 
 class _Items(ItemsView[Any, Any]):
