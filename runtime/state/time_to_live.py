@@ -224,16 +224,17 @@ class Lifetime:
     def due_in(self) -> float | None:
         """Seconds until a sweep has work; at most 0 when it has work now, `None` for never."""
         now = self._sweep_time()
-        if now is None:
+        due = None if now is None else self._due_at(now)
+        if now is None or due is None:
             return None
-        if self._unstamped:
-            return 0.0
-        if not self._due:
-            return None
-        missing = (self._due[0] + 1) * self._width - now
         if self.ttl.time == "event":
-            return 0.0 if missing <= 0 else None  # the watermark that makes it due wakes the task
-        return missing / 1_000_000
+            return 0.0 if due <= now else None  # the watermark that makes it due wakes the task
+        return (due - now) / 1_000_000
+
+    def _due_at(self, now: int) -> int | None:
+        if self._unstamped:
+            return now
+        return (self._due[0] + 1) * self._width if self._due else None
 
     def sweep(self, table: HasCells, most: int) -> int:
         now = self._sweep_time()

@@ -74,17 +74,6 @@ class ScannedLifetime(Lifetime):
 
     def watch_all(self, entries: Iterable[tuple[Any, int | None]]) -> None: ...
 
-    @property
-    def due_in(self) -> float | None:
-        """Seconds until the next pass: 0 during a pass, `None` when only a watermark can begin one."""
-        now = self._sweep_time()
-        if now is None:
-            return None
-        missing = 0 if self._at is not None else self._next_at - now
-        if self.ttl.time == "event":
-            return 0.0 if missing <= 0 else None
-        return missing / 1_000_000
-
     def sweep(self, table: HasCells, most: int) -> int:
         assert isinstance(table, RocksDBTable), "another table has another lifetime"
         now = self._sweep_time()
@@ -97,6 +86,9 @@ class ScannedLifetime(Lifetime):
         return seen
 
     def sweep_all(self, table: HasCells) -> None: ...
+
+    def _due_at(self, now: int) -> int:
+        return now if self._at is not None else self._next_at
 
     def expired_before(self) -> int | None:
         """Return the latest expired stamp; `None` while event time is not known."""
