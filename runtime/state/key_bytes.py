@@ -129,7 +129,7 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 def _write_raw(tag: int, raw: bytes, out: bytearray) -> None:
     out.append(tag)
-    _write_length(len(raw), out)
+    _write_length(bytes.__len__(raw), out)
     out += raw
 
 
@@ -150,7 +150,7 @@ def _none(_: None, out: bytearray) -> bool:
 
 def _whole(key: int, out: bytearray) -> bool:
     """Append a tag with sign and number of bytes, then the bytes; negative numbers are complemented."""
-    number = int(key)
+    number = int.__index__(key)  # a subclass may have another `int()`
     size = (abs(number).bit_length() + 7) // 8
     raw = abs(number).to_bytes(size)
     if number < 0:
@@ -183,7 +183,7 @@ def _whole_of(tag: int, data: bytes, at: int) -> tuple[int, int]:
 
 def _tuple(key: tuple[Any, ...], out: bytearray) -> bool:
     out.append(_TUPLE)
-    _write_length(len(key), out)
+    _write_length(tuple.__len__(key), out)
     is_natural = True
     for part in key:
         is_natural &= _write(part, out)

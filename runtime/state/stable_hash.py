@@ -163,7 +163,7 @@ def _hash_other_number(key: Any) -> int:
 
 
 def _hash_float(key: float) -> int:
-    number = float(key)
+    number = float.__float__(key)  # a subclass may have another `float()`
     if number != number:
         if key is NAN:
             return NAN_HASH

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.errors import KeyTypeError, PenstockError
 from penstock.runtime.record.column_key import NAN, canonical_column
+from penstock.runtime.state.key_bytes import key_bytes
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import (
     key_hashes,
@@ -184,6 +185,39 @@ def test_another_process_with_another_hash_seed_gives_the_same_hashes() -> None:
 def test_keys_that_are_equal_hash_equal(same: tuple[Any, ...]) -> None:
     assert all(key == same[0] for key in same)
     assert {stable_hash(key) for key in same} == {stable_hash(same[0])}
+
+
+class Loud(int):
+    def __int__(self) -> int:
+        return 7
+
+
+class Steep(float):
+    def __float__(self) -> float:
+        return 7.5
+
+
+class Short(bytes):
+    def __len__(self) -> int:
+        return 1
+
+
+class Few(tuple[int, ...]):
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("key", "equal"), [(Loud(3), 3), (Steep(2.5), 2.5), (Short(b"abc"), b"abc"), (Few((1, 2)), (1, 2))]
+)
+def test_keys_that_convert_to_another_value_are_kept_by_the_value_that_they_equal(
+    key: Any, equal: Any
+) -> None:
+    assert key == equal
+    assert stable_hash(key) == stable_hash(equal)
+    assert key_bytes(key)[0] == key_bytes(equal)[0]
 
 
 def test_keys_of_different_kinds_do_not_collide() -> None:
