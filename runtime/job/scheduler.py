@@ -1,8 +1,9 @@
 """`JobScheduler`: one job from its start to its end (Flink's scheduler and its job states).
 
 The scheduler reacts to events and never waits. Subtasks, timers, storage and deployments answer later, and
-each answer carries its attempt. An answer of an older attempt is dropped. The job's state alone decides the
-meaning of an event; each state is a class in `states/`.
+each answer carries its attempt. An answer of an older attempt is dropped. Only the answer to a stop goes
+straight to the `AttemptStop` that asked for it. The job's state alone decides the meaning of an event; each
+state is a class in `states/`.
 
 A restarted JobMaster makes a new scheduler and calls `start`. The decision log has the number of the
 next attempt, the checkpoint to restore, and whether the job has ended.

@@ -1,6 +1,6 @@
 """The states from a new scheduler to running subtasks.
 
-In order: `Created`, `Beginning`, `Delaying`, `Restoring`, `Deploying`, `Initialising`. The
+In order: `Created`, `Beginning`, `Delaying` (in `ending`), `Restoring`, `Deploying`, `Initialising`. The
 record of the attempt comes first: it fences older attempts. While the record is being written, its outcome is
 unknown, so a cancellation waits for it. A JobMaster that was restarted several times in a row waits before it
 deploys.
