@@ -25,7 +25,7 @@ import ray
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, while_unavailable
-from penstock.actors.shared.registry import NAMESPACE
+from penstock.actors.shared.registry import find_actor, start_actor
 from penstock.bridge.arrow import ReadableBatches, cut_strictly, message_size, readable_schema
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.names import NearestNames
@@ -123,7 +123,7 @@ class BlockHolder:
 
 def find_holder(name: str) -> Any:
     """The holder of this name; raises `ValueError` if it has ended."""
-    return ray.get_actor(HOLDER_PREFIX + name, namespace=NAMESPACE)
+    return find_actor(HOLDER_PREFIX + name)
 
 
 def ask_holder(method: Any, *arguments: Any) -> Any:
@@ -314,9 +314,7 @@ class BlockResults(metaclass=NearestNames):
         self._known: list[pa.Schema | None] = []
         connect()
         self._name = secrets.token_hex(8)
-        actor: Any = ray.remote(BlockHolder)
-        named = actor.options(name=HOLDER_PREFIX + self._name, namespace=NAMESPACE, num_cpus=0)
-        self._holder: Any = named.remote()
+        self._holder: Any = start_actor(BlockHolder, HOLDER_PREFIX + self._name, num_cpus=0)
         #: The job and the sink whose rows these are; `None` means the newest job that uses this object.
         self._sink: tuple[str, str] | None = None
 

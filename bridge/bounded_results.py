@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import ray
-from ray.util import list_named_actors
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered
 from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, no_answer
-from penstock.actors.shared.registry import NAMESPACE
-from penstock.bridge.blocks import HOLDER_PREFIX, BlockResults, find_holder
+from penstock.actors.shared.registry import find_actor, living_actors
+from penstock.bridge.blocks import HOLDER_PREFIX, BlockResults
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
@@ -113,17 +112,13 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
 
 def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
     """The names of the holders of a job's sinks, and the schemas if given."""
-    actors = list_named_actors(all_namespaces=True)
-    holders = [
-        actor["name"].removeprefix(HOLDER_PREFIX)
-        for actor in actors
-        if actor["namespace"] == NAMESPACE and actor["name"].startswith(HOLDER_PREFIX)
-    ]
     calls: list[tuple[str, RepeatedCall[dict[str, bytes | None]]]] = []
-    for name in holders:
-        with suppress(ValueError):  # it has ended since it was listed
-            sinks = partial(find_holder(name).sinks.remote, job_id)
-            calls.append((name, RepeatedCall(sinks, "a holder of results")))
+    for name in living_actors():
+        if name.startswith(HOLDER_PREFIX):
+            with suppress(ValueError):  # it has ended since it was listed
+                sinks = partial(find_actor(name).sinks.remote, job_id)
+                holder = name.removeprefix(HOLDER_PREFIX)
+                calls.append((holder, RepeatedCall(sinks, "a holder of results")))
     deadline = time.monotonic() + ANSWER
     found: dict[str, tuple[str, bytes | None]] = {}
     silent = False

@@ -12,12 +12,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import ray
-from ray.util import list_named_actors
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.actor_calls import RepeatedCall
-from penstock.actors.shared.registry import NAMESPACE
+from penstock.actors.shared.registry import find_actor, living_actors
 from penstock.bridge.arrow import arrow_schema_of
 from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.receive_buffer import DEFAULT_WINDOW
@@ -133,16 +132,13 @@ def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
         NoAnswerError: A receive buffer does not answer, or Ray can't reach it.
     """
     prefix = buffer_prefix(_on_ray(job).job_id)
-    names = sorted(
-        actor["name"]
-        for actor in list_named_actors(all_namespaces=True)
-        if actor["namespace"] == NAMESPACE and actor["name"].startswith(prefix)
-    )
+    names = sorted(name for name in living_actors() if name.startswith(prefix))
     calls: list[RepeatedCall[ReceiveBufferStatistics]] = []
     for name in names:
         with suppress(ValueError):  # the job has just ended
-            buffer: Any = ray.get_actor(name, namespace=NAMESPACE)
-            calls.append(RepeatedCall(buffer.statistics.remote, f"{name} (rows between Spark and a job)"))
+            calls.append(
+                RepeatedCall(find_actor(name).statistics.remote, f"{name} (rows between Spark and a job)")
+            )
     found: list[ReceiveBufferStatistics] = []
     deadline = time.monotonic() + _ANSWER
     for call in calls:

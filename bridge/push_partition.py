@@ -22,7 +22,7 @@ import ray
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.shared.actor_calls import answer_of
-from penstock.actors.shared.registry import NAMESPACE
+from penstock.actors.shared.registry import find_actor
 from penstock.bridge.arrow import cut, row_size
 from penstock.bridge.receive_buffer_messages import Frame, PushOutcome, TransferError, different_rows
 
@@ -93,7 +93,7 @@ class PushPartition:
 @lru_cache(maxsize=256)
 def _actor(name: str) -> Any:
     """Look up a receive buffer, once per Python worker, because names are never reused."""
-    return ray.get_actor(name, namespace=NAMESPACE)
+    return find_actor(name)
 
 
 class _Pusher:

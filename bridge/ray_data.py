@@ -21,7 +21,7 @@ import pyarrow.types as kinds
 import ray
 
 from penstock.actors.client.cluster import connect
-from penstock.actors.shared.registry import NAMESPACE
+from penstock.actors.shared.registry import find_actor, start_actor
 from penstock.bridge.blocks import BlockResults
 from penstock.bridge.bounded_results import results_of
 from penstock.runtime.errors import ConnectorError, GraphError, LostInputError, PenstockError
@@ -134,7 +134,7 @@ class DatasetReader:
         self._call: Any = None
         self._reference: Any = None
         try:
-            self._holder: Any = ray.get_actor(DATASET_PREFIX + source.name, namespace=NAMESPACE)
+            self._holder = find_actor(DATASET_PREFIX + source.name)
         except ValueError as error:
             raise _gone() from error
 
@@ -225,9 +225,7 @@ def from_ray_dataset(
     references = computed.to_arrow_refs()
     columns = getattr(computed.schema(), "base_schema", None)
     name = secrets.token_hex(6)
-    actor: Any = ray.remote(DatasetHolder)
-    options_of_actor = {"name": DATASET_PREFIX + name, "namespace": NAMESPACE, "num_cpus": 0}
-    holder = actor.options(**options_of_actor).remote(references)
+    holder = start_actor(DatasetHolder, DATASET_PREFIX + name, references, num_cpus=0)
     source = DatasetSource(
         name,
         len(references),

@@ -22,7 +22,7 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.shared.actor_calls import ANSWER, NoAnswerError, RepeatedCall, while_unavailable
-from penstock.actors.shared.registry import NAMESPACE, has_master
+from penstock.actors.shared.registry import find_actor, has_master, is_living, start_actor
 from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES, FrameStore, NoRoomError
 from penstock.bridge.receive_buffer import ReceiveBuffer
 from penstock.bridge.receive_buffer_messages import (
@@ -37,7 +37,6 @@ from penstock.bridge.receive_buffer_messages import (
     PushOutcome,
     ReceiveBufferStatistics,
     TransferError,
-    actor_exists,
     buffer_name,
     different_rows,
     rendezvous_name,
@@ -115,7 +114,7 @@ class BufferBacklogs:
     async def _of(self, index: int) -> int:
         try:
             if index not in self._handles:
-                self._handles[index] = ray.get_actor(self._names[index], namespace=NAMESPACE)
+                self._handles[index] = find_actor(self._names[index])
             backlog: int = await asyncio.wait_for(self._handles[index].backlog.remote(), _BACKLOG_PATIENCE)
         except TimeoutError:
             return sys.maxsize  # too busy to answer
@@ -163,7 +162,7 @@ class OtherReaders:
         if self._have_come or self._looks % LOOKS:
             return False
         try:
-            rendezvous = ray.get_actor(self._rendezvous, namespace=NAMESPACE)
+            rendezvous = find_actor(self._rendezvous)
             self._have_come = await asyncio.wait_for(
                 rendezvous.has_all.remote(self._job_id, self._of), _PATIENCE
             )
@@ -264,7 +263,7 @@ class ReceiveBufferActor:
 
     async def _register(self, epoch: int) -> None:
         def call() -> Any:
-            rendezvous = ray.get_actor(rendezvous_name(self._transfer), namespace=NAMESPACE)
+            rendezvous = find_actor(rendezvous_name(self._transfer))
             return rendezvous.register.remote(self._job_id, self._index, self._of, self._instance, epoch)
 
         refused = await registered(call)
@@ -416,7 +415,7 @@ class ReceiveBufferActor:
                 ray.get_runtime_context().current_actor.leave.remote()
                 return
             waiting = self._registered and not self._buffer.is_complete and self._buffer.failure is None
-            if waiting and not await _may_exist(actor_exists, rendezvous_name(self._transfer)):
+            if waiting and not await _may_exist(is_living, rendezvous_name(self._transfer)):
                 await self.fail(NO_PROGRAM)
             if waiting and await others.are_missing():
                 await self.fail(OTHER_BUFFER)
@@ -437,13 +436,19 @@ def receive_buffer_actor(
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
 ) -> Any:
     """Find a receive buffer, or start it."""
-    actor: Any = ray.remote(ReceiveBufferActor)
-    return actor.options(
-        name=buffer_name(job_id, transfer, index),
-        namespace=NAMESPACE,
+    return start_actor(
+        ReceiveBufferActor,
+        buffer_name(job_id, transfer, index),
+        job_id,
+        transfer,
+        index,
+        of,
+        window,
+        staged,
+        max_disk_bytes,
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,
         max_restarts=0,
         max_concurrency=MAX_PENDING_CALLS,
-    ).remote(job_id, transfer, index, of, window, staged, max_disk_bytes)
+    )

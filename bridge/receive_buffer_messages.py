@@ -8,9 +8,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 import pyarrow as pa
-import ray
 
-from penstock.actors.shared.registry import NAMESPACE
 from penstock.runtime.errors import PenstockError
 
 #: An Arrow IPC stream. Ray sends a `pa.Buffer` without copying it.
@@ -180,9 +178,3 @@ def buffer_prefix(job_id: str) -> str:
 
 def rendezvous_name(transfer: str) -> str:
     return f"rendezvous:{transfer}"
-
-
-def actor_exists(name: str) -> bool:
-    # A handle would load the actor's class, and all that it imports, into this process.
-    named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
-    return {"name": name, "namespace": NAMESPACE} in named

@@ -29,7 +29,7 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.shared.actor_calls import ANSWER, NoAnswerError, RepeatedCall, while_unavailable
-from penstock.actors.shared.registry import NAMESPACE
+from penstock.actors.shared.registry import find_actor, start_actor
 from penstock.bridge.push_partition import SUMMARY, PushPartition
 from penstock.bridge.receive_buffer_messages import (
     DIED,
@@ -256,11 +256,6 @@ class Rendezvous:
         return self._requests[number]
 
 
-def start_rendezvous(transfer: str, *, one_job: bool) -> Any:
-    actor: Any = ray.remote(Rendezvous)
-    return actor.options(name=rendezvous_name(transfer), namespace=NAMESPACE, num_cpus=0).remote(one_job)
-
-
 #: Seconds between two checks that the program and its session are alive. The thread never waits inside of
 #: Ray: a call in progress when the program leaves its cluster would end the program.
 _POLL: Final = 1.0
@@ -289,7 +284,7 @@ class TransferService:
         self._session = session
         self._schema: bytes = schema.serialize().to_pybytes()
         self._serve = serve
-        self._rendezvous = start_rendezvous(self.id, one_job=one_job)
+        self._rendezvous = start_actor(Rendezvous, rendezvous_name(self.id), one_job, num_cpus=0)
         self._address: str = ray.get_runtime_context().gcs_address
         self._thread = threading.Thread(target=self._run, name=f"transfer-{self.id}", daemon=True)
 
@@ -342,5 +337,4 @@ class TransferService:
 
     def _buffers(self, request: TransferRequest) -> JobBuffers:
         names = tuple(buffer_name(request.job_id, self.id, i) for i in range(len(request.epochs)))
-        handles: Sequence[Any] = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
-        return JobBuffers(request.job_id, names, tuple(handles), self._address, self._schema)
+        return JobBuffers(request.job_id, names, tuple(map(find_actor, names)), self._address, self._schema)

@@ -23,7 +23,7 @@ from penstock.actors.client.cluster import connect
 from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered, name_job
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.master_calls import request_deadline
-from penstock.actors.shared.registry import NAMESPACE
+from penstock.actors.shared.registry import find_actor, start_actor
 from penstock.runtime.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.io.connectors.collect_sink import CollectKey, PreviewSink, newest_rows
 from penstock.runtime.operators.sinks import Sink
@@ -69,10 +69,7 @@ class RayCollector:
         self._name = _PREFIX + secrets.token_hex(8)
         self._transactions: list[list[Any]] = []
         self._run = ""
-        actor: Any = ray.remote(CollectorActor)
-        self._actor: ActorHandle[Any] | None = actor.options(
-            name=self._name, namespace=NAMESPACE, num_cpus=0
-        ).remote()
+        self._actor: ActorHandle[Any] | None = start_actor(CollectorActor, self._name, num_cpus=0)
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
         """Keep the rows of one transaction; called by the sink. Fails after the end of the program."""
@@ -83,7 +80,7 @@ class RayCollector:
         data: bytes = cloudpickle.dumps(list(rows))  # type: ignore[no-untyped-call]
         try:
             if self._actor is None:
-                self._actor = ray.get_actor(self._name, namespace=NAMESPACE)
+                self._actor = find_actor(self._name)
             ray.get(self._actor.add.remote(key, data, run), timeout=_TIMEOUT)
         except (ValueError, ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
             raise self._gone() from error

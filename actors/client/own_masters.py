@@ -21,7 +21,7 @@ from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.shared import registry
 from penstock.actors.shared.actor_calls import RepeatedCall
-from penstock.actors.shared.registry import NAMESPACE, SubmittedJob, master_name
+from penstock.actors.shared.registry import SubmittedJob, find_actor, master_name, start_actor
 from penstock.runtime.errors import DeploymentError
 
 logger = logging.getLogger(__name__)
@@ -69,17 +69,18 @@ class OwnMasters:
 
     def _started(self, job: SubmittedJob) -> Any:
         process = secrets.token_hex(6)
-        actor: Any = ray.remote(JobMaster)
-        options = actor.options(
-            name=master_name(process),
-            namespace=NAMESPACE,
+        master = start_actor(
+            JobMaster,
+            master_name(process),
+            process,
+            replace(job, chunks=()),
+            *job.chunks,
             lifetime="detached",
             num_cpus=0,
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=_MASTER_CALLS,
         )
-        master = options.remote(process, replace(job, chunks=()), *job.chunks)
         with self._lock:
             self._processes.append(process)
         return master
@@ -93,7 +94,7 @@ class OwnMasters:
 
     def _given(self, process: str, job: SubmittedJob) -> Any | None:
         try:
-            master: Any = ray.get_actor(master_name(process), namespace=NAMESPACE)
+            master = find_actor(master_name(process))
         except ValueError:
             return None  # the process has ended
         registry.give_job(job.job_id)

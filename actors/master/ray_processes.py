@@ -19,7 +19,7 @@ from ray.actor import ActorHandle
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.shared import node_processes, registry
 from penstock.actors.shared.node_processes import on_node, own_place
-from penstock.actors.shared.registry import NAMESPACE, process_name
+from penstock.actors.shared.registry import find_actor, process_name, start_actor
 from penstock.actors.shared.system_ports import GuardedLoop
 from penstock.actors.subtask.gateway import RemotePeer, settled
 from penstock.actors.subtask.subtask_actor import SubtaskActor
@@ -280,10 +280,12 @@ class RayProcesses:
 def _start(job_id: str, process: ProcessId, calls: int, spec: ProcessSpec) -> ActorHandle[Any]:
     """Register a process, then start it; blocks."""
     registry.add_to_job(job_id, process, calls)
-    remote: Any = ray.remote(SubtaskActor)
-    actor = remote.options(
-        name=process_name(process),
-        namespace=NAMESPACE,
+    started: ActorHandle[Any] = start_actor(
+        SubtaskActor,
+        process_name(process),
+        process,
+        calls,
+        spec,
         lifetime="detached",
         num_cpus=spec.num_cpus,
         num_gpus=spec.num_gpus,
@@ -292,7 +294,6 @@ def _start(job_id: str, process: ProcessId, calls: int, spec: ProcessSpec) -> Ac
         max_task_retries=0,
         max_concurrency=calls,
     )
-    started: ActorHandle[Any] = actor.remote(process, calls, spec)
     return started
 
 
@@ -305,6 +306,7 @@ def _kill_started(start: ClusterCall[ActorHandle[Any]]) -> None:
 def _find(process: ProcessId) -> ActorHandle[Any] | None:
     """The handle of a process; `None` when it has ended. Blocks."""
     try:
-        return ray.get_actor(process_name(process), namespace=NAMESPACE)
+        handle: ActorHandle[Any] = find_actor(process_name(process))
     except ValueError:
         return None
+    return handle

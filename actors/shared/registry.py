@@ -120,13 +120,12 @@ def find_master(job_id: str) -> Any:
     if process is None:
         msg = f"job {job_id} has no JobMaster"
         raise ValueError(msg)
-    return ray.get_actor(master_name(process.decode()), namespace=NAMESPACE)
+    return find_actor(master_name(process.decode()))
 
 
 def has_master(job_id: str) -> bool:
     process = get(_MASTER_OF + job_id)
-    # A handle would load the actor's class, and all that it imports, into this process.
-    return process is not None and master_name(process.decode()) in living_actors()
+    return process is not None and is_living(master_name(process.decode()))
 
 
 def jobs_with_master() -> set[str]:
@@ -195,6 +194,22 @@ def _packed(job: SubmittedJob) -> bytes:
 def _unpacked(data: bytes) -> SubmittedJob:
     job_id, name, submitted_at, chunks, *more = msgpack.unpackb(data)
     return SubmittedJob(job_id, name, submitted_at, tuple(chunks), *more)
+
+
+def start_actor(kind: type, name: str, *arguments: Any, **options: Any) -> Any:
+    """Start a Penstock actor that processes find by its name; returns its handle at once."""
+    actor: Any = ray.remote(kind)
+    return actor.options(name=name, namespace=NAMESPACE, **options).remote(*arguments)
+
+
+def find_actor(name: str) -> Any:
+    """The handle of a Penstock actor; raises `ValueError`, as Ray does, when it has ended."""
+    return ray.get_actor(name, namespace=NAMESPACE)
+
+
+def is_living(name: str) -> bool:
+    # A handle would load the actor's class, and all that it imports, into this process.
+    return name in living_actors()
 
 
 def living_actors() -> set[str]:

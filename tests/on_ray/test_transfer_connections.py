@@ -17,11 +17,11 @@ import ray
 from jobs.driving import PATIENCE, eventually
 
 from penstock.actors.shared.actor_calls import RepeatedCall
-from penstock.actors.shared.registry import NAMESPACE, master_name, set_master
+from penstock.actors.shared.registry import NAMESPACE, master_name, set_master, start_actor
 from penstock.bridge.push_partition import encoded
 from penstock.bridge.receive_buffer_messages import Frame, PushOutcome, buffer_name, rendezvous_name
 from penstock.bridge.spark_source import BufferSplit, SparkReader, SparkSource
-from penstock.bridge.transfer_service import JobBuffers, TransferRequest, start_rendezvous
+from penstock.bridge.transfer_service import JobBuffers, Rendezvous, TransferRequest
 from penstock.runtime.operators.source import ConnectorContext
 from penstock.runtime.testing.manual_time import ManualClock
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 def test_a_reader_goes_on_behind_a_broken_connection_to_its_buffer() -> None:
     job = mastered()
-    rendezvous = start_rendezvous("rows", one_job=False)
+    rendezvous = start_actor(Rendezvous, rendezvous_name("rows"), num_cpus=0)
     context = ConnectorContext(job, "job", "rows", 0, 1, 1, ManualClock())
     reader = SparkReader(SparkSource("rows", "rows"), context, [BufferSplit(0, 1)])
     assert ray.get(rendezvous.request.remote(0, 0.0)) == TransferRequest(job, (-1,))
@@ -63,7 +63,7 @@ def test_a_reader_goes_on_behind_a_broken_connection_to_its_buffer() -> None:
 
 
 def test_a_request_comes_through_a_broken_connection_to_the_rendezvous() -> None:
-    rendezvous = start_rendezvous("rows", one_job=False)
+    rendezvous = start_actor(Rendezvous, rendezvous_name("rows"), num_cpus=0)
     call = RepeatedCall[TransferRequest](lambda: rendezvous.request.remote(0, PATIENCE), "the rendezvous")
     assert not call.wait(0.0)
     assert broken_connections(actor(rendezvous_name("rows")), "Rendezvous")

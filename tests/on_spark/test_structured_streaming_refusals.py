@@ -26,10 +26,10 @@ from ray.util import list_named_actors
 
 from penstock import CollectSink, GraphError, JobFailedError, StreamEnvironment
 from penstock.actors.client.collect import RayCollector
-from penstock.actors.shared.registry import NAMESPACE
+from penstock.actors.shared.registry import NAMESPACE, start_actor
 from penstock.bridge.from_structured_streaming import StreamingQuery
-from penstock.bridge.receive_buffer_messages import buffer_prefix
-from penstock.bridge.transfer_service import JobBuffers, start_rendezvous
+from penstock.bridge.receive_buffer_messages import buffer_prefix, rendezvous_name
+from penstock.bridge.transfer_service import JobBuffers, Rendezvous
 from penstock.spark import from_spark, from_structured_streaming
 
 if TYPE_CHECKING:
@@ -112,9 +112,8 @@ def test_a_query_whose_look_at_its_job_fails_does_not_run_on(spark: SparkSession
     """It is given an actor that is no receive buffer."""
     (tmp_path / "incoming").mkdir()
     query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "query"), {}, restarts=0)
-    end = query._run_once(
-        JobBuffers("no-job", ("a rendezvous",), (start_rendezvous("a rendezvous", one_job=False),), "", b"")
-    )
+    no_buffer = start_actor(Rendezvous, rendezvous_name("a rendezvous"), num_cpus=0)
+    end = query._run_once(JobBuffers("no-job", ("a rendezvous",), (no_buffer,), "", b""))
     assert end.failure == "Spark failed: 'ActorHandle' object has no attribute 'statistics'"
     assert not spark.streams.active
 
