@@ -35,10 +35,10 @@ from typing import Any, Final, TypeAlias
 
 import ray
 
-from penstock.actors.client.logs import alive_nodes, ask_node
 from penstock.actors.shared import registry
 from penstock.actors.shared.archive import list_cluster
 from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.node_processes import alive_nodes, answers_of_nodes
 from penstock.actors.shared.output_capture import LOG_FILES, job_of_log_file, log_file_pattern, logs_folder
 from penstock.actors.shared.registry import job_in, master_name, process_name
 
@@ -187,15 +187,14 @@ def _records() -> Records:
 
 def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[dict[str, float], _Silent]:
     """Run `work` on every node; return its results by file name, and the silent nodes."""
-    asked = {node: ask_node(node, work, *given) for node in alive_nodes()}
     found: dict[str, float] = {}
     silent = []
-    for node, answer in asked.items():
-        try:
-            for name, number in ray.get(answer, timeout=_NODE_TIMEOUT).items():
-                found[name] = max(number, found.get(name, number))
-        except ray.exceptions.RayError:
+    for node, answer in answers_of_nodes(alive_nodes(), _NODE_TIMEOUT, work, *given):
+        if isinstance(answer, ray.exceptions.RayError):
             silent.append(node[:8])
+            continue
+        for name, number in answer.items():
+            found[name] = max(number, found.get(name, number))
     return found, tuple(silent)
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from penstock.actors.shared.node_processes import alive_nodes, answers_of_nodes, own_node
 from penstock.actors.shared.output_capture import (
     known_log_key,
     log_file_name,
@@ -159,21 +159,17 @@ class LogReader:
             yield LogLine(at.decode(), vertex, index, stream.decode(), text.decode("utf-8", "replace"))
 
     def _new_parts(self) -> Iterator[FilePart]:
-        here = ray.get_runtime_context().get_node_id()
-        nodes = self.nodes()
-        asked = {n: ask_node(n, read_files, self._pattern, self._read_to) for n in nodes if n != here}
-        if here in nodes:
-            found = read_files(self._pattern, self._read_to)
-            yield from found
-            if any(part.is_refused for part in found):
-                # Ray may run as another user here, who owns the files.
-                asked[here] = ask_node(here, read_files, self._pattern, self._read_to)
+        here, nodes, wanted = own_node(), self.nodes(), (self._pattern, self._read_to)
+        found = read_files(*wanted) if here in nodes else []
+        yield from found
+        # Ray may run as another user here, who owns the files.
+        asked = [node for node in nodes if node != here or any(part.is_refused for part in found)]
         silent = []
-        for node, answer in asked.items():
-            try:
-                yield from ray.get(answer, timeout=_NODE_TIMEOUT)
-            except ray.exceptions.RayError:
+        for node, answer in answers_of_nodes(asked, _NODE_TIMEOUT, read_files, *wanted):
+            if isinstance(answer, ray.exceptions.RayError):
                 silent.append(node[:8])
+            else:
+                yield from answer
         self.silent_nodes = tuple(silent)
 
 
@@ -186,18 +182,6 @@ def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None
         if part is not None:
             parts.append(part)
     return parts
-
-
-def alive_nodes() -> list[str]:
-    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [str(node["NodeID"]) for node in known if node["Alive"]]
-
-
-def ask_node(node: str, work: Callable[..., object], *arguments: Any) -> Any:
-    """Run `work`, which may be repeated, on a node; returns the reference of its answer."""
-    on_node = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=1)(work).options(scheduling_strategy=on_node)
-    return task.remote(*arguments)
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:

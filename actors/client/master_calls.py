@@ -26,7 +26,13 @@ import ray
 from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.node_processes import end_process, own_node, processor_times, task_on_node
+from penstock.actors.shared.node_processes import (
+    call_on_node,
+    end_process,
+    own_node,
+    processor_times,
+    task_on_node,
+)
 from penstock.actors.shared.registry import find_master
 from penstock.runtime.config.job_config import AdvancedConfig
 from penstock.runtime.errors import DeploymentError, JobTimeoutError, RequestLostError
@@ -202,11 +208,8 @@ class ClientGuard:
         where, silence = f"pid {place.pid} on node {place.node_id[:8]}", self._heartbeat.silence
         logger.error("the JobMaster of %s (%s) hangs, it is killed: %s", self._job_id, where, silence)
         self._heartbeat = Heartbeat(self._limits, time.monotonic())
-        if place.node_id == own_node():
-            end_process(place)
-            return
         try:
-            ray.get(task_on_node(place.node_id, end_process, place), timeout=_KILL_TIMEOUT)
+            call_on_node(place.node_id, _KILL_TIMEOUT, end_process, place)
         except ray.exceptions.RayError as error:
             logger.warning("the JobMaster of %s can't be killed: %s", self._job_id, error)
 

@@ -1,4 +1,4 @@
-"""Reads the processor time of a node's processes from the kernel, and kills processes.
+"""Reads the processor time of a node's processes from the kernel, kills processes, and calls other nodes.
 
 A hanging process can't answer, so another process on its node reads `/proc`: the caller if it runs there,
 otherwise a Ray task. So no node needs a watcher, and a task works even when all processes of a job hang. The
@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -24,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
 from penstock.runtime.execution.processes import Place
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 T = TypeVar("T")
 
@@ -69,24 +70,60 @@ def end_process(place: Place) -> bool:
     return True
 
 
-async def on_node(node_id: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def on_node(node_id: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     """Call a function on a node: in this process if it runs there, otherwise in a Ray task.
 
     Raises:
         ray.exceptions.RayError: The node has died, or can't be reached.
     """
     if node_id == own_node():
-        return function(*arguments, **named)
+        return function(*arguments)
     # Ray exports the function to the GCS first, which blocks when the GCS does not answer.
-    begin = partial(task_on_node, node_id, function, *arguments, **named)
+    begin = partial(task_on_node, node_id, function, *arguments)
     answer: T = await (await asyncio.to_thread(begin))
     return answer
 
 
-def task_on_node(node_id: str, function: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> Any:
-    task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
+def call_on_node(node_id: str, seconds: float, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Like `on_node`, but blocks; another node has `seconds` to answer.
+
+    Raises:
+        ray.exceptions.RayError: The node has died, can't be reached, or has not answered in time.
+    """
+    if node_id == own_node():
+        return function(*arguments)
+    answer: T = ray.get(task_on_node(node_id, function, *arguments), timeout=seconds)
+    return answer
+
+
+def alive_nodes() -> list[str]:
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [str(node["NodeID"]) for node in known if node["Alive"]]
+
+
+def answers_of_nodes(
+    nodes: Iterable[str], seconds: float, function: Callable[..., T], *arguments: Any
+) -> Iterator[tuple[str, T | ray.exceptions.RayError]]:
+    """Call a function on all nodes at once, in Ray tasks; the nodes share `seconds`.
+
+    Yields each node with its answer, or with the error of the node or of the call.
+    """
+    calls = {node: task_on_node(node, function, *arguments) for node in nodes}
+    deadline = time.monotonic() + seconds
+    for node, call in calls.items():
+        answer: T | ray.exceptions.RayError
+        try:
+            answer = ray.get(call, timeout=max(0.0, deadline - time.monotonic()))
+        except ray.exceptions.RayError as error:
+            answer = error
+        yield node, answer
+
+
+def task_on_node(node_id: str, function: Callable[..., object], *arguments: Any) -> Any:
+    """Call a function on a node in a Ray task, which is repeated once if its worker dies."""
+    task: Any = ray.remote(num_cpus=0, max_retries=1)(function)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    return task.options(scheduling_strategy=there).remote(*arguments, **named)
+    return task.options(scheduling_strategy=there).remote(*arguments)
 
 
 def _processor_time(place: Place) -> float | None:
@@ -117,10 +154,7 @@ def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
         ProcessLookupError: The process has already ended.
         ray.exceptions.GetTimeoutError: Its node has not sent the signal within a minute.
     """
-    if process.node_id == own_node():
-        _kill(process.pid)
-    else:
-        ray.get(task_on_node(process.node_id, _kill, process.pid), timeout=_KILL_TIMEOUT)
+    call_on_node(process.node_id, _KILL_TIMEOUT, _kill, process.pid)
 
 
 def _kill(pid: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import ray
 
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
-from penstock.actors.shared.node_processes import own_node, task_on_node
+from penstock.actors.shared.node_processes import call_on_node
 from penstock.runtime.checkpoint.recovery import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.io.storage import absolute_location, open_location
@@ -135,10 +135,12 @@ def flame_graph(process: SubtaskProcess, seconds: float) -> dict[str, Any]:
         DeploymentError: py-spy can't sample the process; the message says why.
     """
     seconds = min(max(seconds, 0.1), MOST_SECONDS)
-    if process.node_id == own_node():
-        stacks, problem = take_stacks(process.pid, seconds)
-    else:
-        stacks, problem = _on_its_node(process, seconds)
+    try:
+        stacks, problem = call_on_node(
+            process.node_id, seconds + 2 * _PATIENCE, take_stacks, process.pid, seconds
+        )
+    except ray.exceptions.RayError as error:
+        stacks, problem = [], f"its node does not answer: {error}"
     if problem:
         msg = f"no flame graph of {process.subtask}: {problem}"
         raise DeploymentError(msg)
@@ -195,12 +197,3 @@ def tree_of(stacks: Iterable[str]) -> dict[str, Any]:
 def _listed(node: dict[str, Any]) -> dict[str, Any]:
     children = sorted(node["children"].values(), key=lambda child: -child["value"])
     return {"name": node["name"], "value": node["value"], "children": [_listed(child) for child in children]}
-
-
-def _on_its_node(process: SubtaskProcess, seconds: float) -> tuple[list[str], str]:
-    answer = task_on_node(process.node_id, take_stacks, process.pid, seconds)
-    try:
-        stacks, problem = ray.get(answer, timeout=seconds + 2 * _PATIENCE)
-    except ray.exceptions.RayError as error:
-        return [], f"its node does not answer: {error}"
-    return list(stacks), str(problem)

@@ -34,7 +34,6 @@ import shlex
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +41,7 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.shared.node_processes import own_node, task_on_node
+from penstock.actors.shared.node_processes import alive_nodes, answers_of_nodes, own_node
 from penstock.runtime.errors import ConfigurationError, DeploymentError, StorageError
 from penstock.runtime.io.scratch import ScratchFolder
 from penstock.runtime.redaction import redacted
@@ -357,15 +356,10 @@ class SessionFolder:
 def _failures_elsewhere(function: Callable[..., None], *arguments: Any) -> Iterator[tuple[str, Exception]]:
     """Call a function on all other nodes at once; yield the nodes where it fails."""
     here = own_node()
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    others = [node["NodeID"] for node in nodes if node["Alive"] and node["NodeID"] != here]
-    calls = {node: task_on_node(node, function, *arguments) for node in others}
-    deadline = time.monotonic() + _PATIENCE
-    for node, call in calls.items():
-        try:
-            ray.get(call, timeout=max(0.0, deadline - time.monotonic()))
-        except ray.exceptions.RayError as error:
-            yield node, error
+    others = [node for node in alive_nodes() if node != here]
+    for node, answer in answers_of_nodes(others, _PATIENCE, function, *arguments):
+        if answer is not None:
+            yield node, answer
 
 
 def write_here(paths: list[Path], credentials: bytes) -> None:

@@ -22,7 +22,8 @@ from jobs.talking import talking_job
 
 from penstock import DiscardSink, JobCancelledError, JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock import job as find_job
-from penstock.actors.client.logs import ask_node, read_files
+from penstock.actors.client.logs import read_files
+from penstock.actors.shared.node_processes import task_on_node
 from penstock.actors.shared.output_capture import log_file_pattern
 from penstock.actors.shared.registry import has_master
 from penstock.cluster import RayJobHandle
@@ -181,11 +182,11 @@ def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_pat
 def test_lines_of_another_node_come_by_a_task_that_is_bound_to_it(ended: Ended) -> None:
     pattern = log_file_pattern(ended.job.job_id)
     node = ray.get_runtime_context().get_node_id()
-    parts = ray.get(ask_node(node, read_files, pattern, {}), timeout=PATIENCE)
+    parts = ray.get(task_on_node(node, read_files, pattern, {}), timeout=PATIENCE)
     read = {part.name: part.end for part in parts}
     assert any(b"printed 0" in part.data for part in parts)
     assert sorted(part.name for part in parts) == sorted(part.name for part in read_files(pattern, {}))
-    again = ray.get(ask_node(node, read_files, pattern, read), timeout=PATIENCE)
+    again = ray.get(task_on_node(node, read_files, pattern, read), timeout=PATIENCE)
     assert not any(b"printed" in part.data for part in again)
 
 

@@ -11,6 +11,7 @@ from serving.acting import acting_job
 
 from penstock.actors.client import master_calls
 from penstock.actors.client.master_calls import ClientGuard
+from penstock.actors.shared import node_processes
 from penstock.actors.shared.job_report import JobMasterProcess
 from penstock.runtime.execution.processes import Place
 
@@ -28,7 +29,8 @@ class World:
         monkeypatch.setattr(master_calls.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(master_calls, "load_from_cluster", lambda job_id: report)
         monkeypatch.setattr(master_calls, "find_master", lambda job_id: self)
-        monkeypatch.setattr(master_calls, "own_node", lambda: MASTER.node_id)
+        for module in (master_calls, node_processes):
+            monkeypatch.setattr(module, "own_node", lambda: MASTER.node_id)
         monkeypatch.setattr(master_calls, "processor_times", self._processor_times)
         monkeypatch.setattr(master_calls, "end_process", self.ended.append)
         monkeypatch.setattr(master_calls, "_is_done", lambda reference: False)

@@ -22,6 +22,7 @@ from serving.scripted import ScriptedDirectory
 
 from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
+from penstock.actors.shared import node_processes
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web import inspections
 from penstock.actors.web.routes import description
@@ -81,7 +82,7 @@ def job(tmp_path: Any) -> ActingJob:
 
 @pytest.fixture
 def client(job: ActingJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setattr(inspections, "own_node", lambda: NODE)
+    monkeypatch.setattr(node_processes, "own_node", lambda: NODE)
     monkeypatch.setattr(inspections, "take_stacks", lambda pid, seconds: (list(STACKS), ""))
     with served(ScriptedDirectory(job), token=TOKEN) as server:
         yield Client(server.address, TOKEN)

@@ -21,6 +21,7 @@ from serving.in_thread import served
 from serving.reports import TOKEN, leave, report_of
 
 from penstock.actors.client.logs import LogLine
+from penstock.actors.shared import node_processes
 from penstock.actors.web import inspections
 from penstock.actors.web.routes import description
 from penstock.actors.web.server import JobDirectory
@@ -84,7 +85,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("storage")
     leave(folder, report_of("hurt-9a8b", "<img src=x onerror=alert(1)>", folder))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inspections, "own_node", lambda: NODE)
+        patch.setattr(node_processes, "own_node", lambda: NODE)
         patch.setattr(inspections, "take_stacks", lambda pid, seconds: (list(STACKS), ""))
         with served(Directory(folder), token=TOKEN) as server:
             yield server.address.rstrip("/")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 
+from penstock.actors.shared import node_processes
 from penstock.bridge.session import security
 from penstock.bridge.session.security import SessionFolder, remove_here, write_here
 from penstock.runtime.io.scratch import ScratchFolder
@@ -93,9 +94,9 @@ def test_nodes_that_do_not_answer_share_one_deadline(monkeypatch: pytest.MonkeyP
         clock.advance(timeout)
         raise ray.exceptions.GetTimeoutError
 
-    monkeypatch.setattr(security, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(node_processes, "time", SimpleNamespace(monotonic=clock.monotonic))
     monkeypatch.setattr(security, "own_node", lambda: "here")
-    monkeypatch.setattr(security, "task_on_node", lambda node, *call: node)
+    monkeypatch.setattr(node_processes, "task_on_node", lambda node, *call: node)
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": n, "Alive": True} for n in ("here", "a", "b")])
     monkeypatch.setattr(ray, "get", get)
     assert [node for node, _ in security._failures_elsewhere(remove_here, [])] == ["a", "b"]
