@@ -94,6 +94,9 @@ class SubtaskMetrics:
         def counter(name: str, text: str) -> Counter:
             return Counter(f"penstock_{name}_total", description=text, tag_keys=_TAGS)
 
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"penstock_{name}", description=text, tag_keys=_TAGS)
+
         self._counters: dict[str, Counter] = {
             "records_in": counter("records_in", "Records taken from the source or from channels"),
             "records_out": counter("records_out", "Records handed to channels"),
@@ -105,22 +108,10 @@ class SubtaskMetrics:
         self._checkpoints = counter("checkpoints", "Checkpoints acknowledged")
         self._declined = counter("checkpoints_declined", "Checkpoints declined")
         self._attempts = counter("attempts", "Attempts begun")
-        self._running = Gauge(
-            "penstock_checkpoints_running",
-            description="Checkpoints in their asynchronous part",
-            tag_keys=_TAGS,
-        )
-        self._watermark = Gauge(
-            "penstock_current_watermark_seconds", description="Event time since the epoch", tag_keys=_TAGS
-        )
-        self._lag = Gauge(
-            "penstock_watermark_lag_seconds",
-            description="Current time minus the watermark",
-            tag_keys=_TAGS,
-        )
-        self._idle = Gauge(
-            "penstock_idle", description="1 while watermarks do not wait for the subtask", tag_keys=_TAGS
-        )
+        self._running = gauge("checkpoints_running", "Checkpoints in their asynchronous part")
+        self._watermark = gauge("current_watermark_seconds", "Event time since the epoch")
+        self._lag = gauge("watermark_lag_seconds", "Current time minus the watermark")
+        self._idle = gauge("idle", "1 while watermarks do not wait for the subtask")
         self._idle_seconds = counter("idle_seconds", "Seconds with nothing to do")
         self._own = OwnMetrics()
         self._source: Callable[[], SubtaskStatistics | None] | None = None
