@@ -66,22 +66,17 @@ class ClusterCall(Generic[T]):
         Raises:
             ClusterTimeoutError: No answer came within `within` seconds; the call is still made.
         """
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake(_: Future[T]) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(done.set)
-
-        self.future.add_done_callback(wake)
-        try:
-            await asyncio.wait_for(done.wait(), within)
-        except TimeoutError:
-            msg = (
-                f"can't {self.what}: the cluster's key-value store has not answered within {within:g} s. "
-                "Look whether the head node and its GCS run"
-            )
-            raise ClusterTimeoutError(msg) from None
-        return self.future.result()
+        answer = asyncio.wrap_future(self.future)
+        # `_make` logs an error that comes too late; asyncio would report it as never retrieved.
+        answer.add_done_callback(lambda made: made.cancelled() or made.exception())
+        done, _ = await asyncio.wait([answer], timeout=within)
+        if done:
+            return answer.result()
+        msg = (
+            f"can't {self.what}: the cluster's key-value store has not answered within {within:g} s. "
+            "Look whether the head node and its GCS run"
+        )
+        raise ClusterTimeoutError(msg)
 
 
 class ClusterCalls:

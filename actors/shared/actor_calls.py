@@ -123,7 +123,9 @@ class RepeatedCall(Generic[T]):
             if self._again_at is not None:
                 await asyncio.sleep(max(0.0, self._again_at - self._clock()))
             else:
-                await asyncio.wait([asyncio.wrap_future(self._future)])
+                answer = asyncio.wrap_future(self._future)
+                await asyncio.wait([answer])
+                answer.exception()  # asyncio would report it as never retrieved; `is_done` decides about it
         return self.result()
 
     def result(self) -> T:

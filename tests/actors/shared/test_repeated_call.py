@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -75,6 +77,21 @@ def test_an_event_loop_waits_for_the_answer_of_an_actor_that_comes_back() -> Non
     handle = Unsteady(Counter(), {"ask": 2})
     assert asyncio.run(RepeatedCall[int](handle.ask.remote, "it").awaited()) == 1
     assert len(handle.calls) == 3
+
+
+@pytest.mark.parametrize("failures", [2, 1_000], ids=["it comes back", "it stays away"])
+def test_an_event_loop_reports_no_error_that_the_call_has_judged(
+    failures: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        handle = Unsteady(Counter(), {"ask": failures})
+        with suppress(NoAnswerError):
+            await RepeatedCall[int](handle.ask.remote, "it", while_unavailable(0.2)).awaited()
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert caplog.messages == []
 
 
 def test_an_actor_that_is_not_found_counts_as_absent_only_if_the_caller_says_so() -> None:
