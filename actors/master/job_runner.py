@@ -36,7 +36,7 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.actors.shared.system_ports import GuardedLoop, LoopTimers, SystemClock, happened
+from penstock.actors.shared.system_ports import GuardedLoop, LoopTimers, SystemClock, answered, spawn
 from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
@@ -135,7 +135,7 @@ class JobRunner:
     async def status(self, fresh: bool) -> JobReport:
         """The job's report; without `fresh` its counters come from the last round and are at most 2 s old."""
         if fresh:
-            await happened(self._life.look)
+            await answered(self._life.look)
         return self._reporter.report()
 
     async def wait_end(self, seconds: float) -> JobReport:
@@ -239,7 +239,7 @@ class JobRunner:
         )
         await processes.processes.find_left_behind()
         self._processes = processes
-        await happened(processes.fleet.adopt)
+        await answered(processes.fleet.adopt)
         return processes.fleet
 
     def start_scheduler(self, *, is_restart: bool) -> StartedJob | StartFailure:
@@ -284,7 +284,7 @@ class JobRunner:
         )
         reporter.watched_by(watch)
         # An error of `_publish` is only logged, so leases are still renewed.
-        watch.begin(lambda: self._guarded.spawn(self._publish()))
+        watch.begin(lambda: spawn(self._loop, self._publish()))
         return watch
 
     def note(self, what: str, error: BaseException) -> None:
@@ -311,7 +311,7 @@ class JobRunner:
                 outcome = StartFailure(error)
             self._guarded.run(partial(answer, outcome))
 
-        self._guarded.spawn(carry_out())
+        spawn(self._loop, carry_out())
 
     # -- while it runs --------------------------------------------------------------------------------------
 
@@ -358,7 +358,7 @@ class JobRunner:
                 logger.warning("the report of job %s is kept in the cluster alone: %s", self.job_id, error)
             then()
 
-        self._guarded.spawn(keep_in_time())
+        spawn(self._loop, keep_in_time())
 
     def close(self, *, in_storage: bool, stays: bool, then: Callable[[bool], None]) -> None:
         async def close() -> None:
@@ -377,7 +377,7 @@ class JobRunner:
             finally:
                 then(stays and is_closed)
 
-        self._guarded.spawn(close())
+        spawn(self._loop, close())
 
     async def _keep_report(self, in_storage: bool) -> None:
         report = self._reporter.report()

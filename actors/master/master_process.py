@@ -18,10 +18,10 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import ray
 
@@ -31,7 +31,13 @@ from penstock.actors.shared import registry
 from penstock.actors.shared.output_capture import log_key, log_to_ray, session_folder
 from penstock.actors.shared.process_residue import ProcessResidue
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.actors.shared.system_ports import LoopTimers, collect_what_has_ended, spare_loaded_modules
+from penstock.actors.shared.system_ports import (
+    LoopTimers,
+    answered,
+    collect_what_has_ended,
+    spare_loaded_modules,
+    spawn,
+)
 from penstock.runtime.execution.job_lifecycle import Then
 from penstock.runtime.execution.master_process import LAST_NOTES, NOTING, MasterRunner
 
@@ -56,7 +62,6 @@ class MasterProcess:
         self._cluster = ClusterCalls()
         log_to_ray()
         self._residue = ProcessResidue(session_folder())  # after `ClusterCalls` has started its thread
-        self._tasks: set[asyncio.Task[None]] = set()
         #: Key of the log lines of the job that begins next.
         self._log_key = b""
         is_restart: bool = ray.get_runtime_context().was_current_actor_reconstructed
@@ -77,14 +82,8 @@ class MasterProcess:
             self.die("it does not know its job")
 
     async def take(self, job: SubmittedJob) -> bool:
-        answered: asyncio.Future[bool] = self._loop.create_future()
-
-        def answer(is_taken: bool) -> None:
-            if not answered.done():  # Ray may have cancelled the call
-                answered.set_result(is_taken)
-
-        self._decide(partial(self.runner.take, job, answer))
-        return await answered
+        is_taken: bool = await answered(lambda answer: self._decide(partial(self.runner.take, job, answer)))
+        return is_taken
 
     def leave_if(self, incarnation: str) -> bool:
         """End this actor for good; `False` if Ray delivered the call to another incarnation."""
@@ -141,7 +140,7 @@ class MasterProcess:
         logger.info("%s", what)
 
     def leave(self) -> None:
-        self._spawn(self._leave())
+        spawn(self._loop, self._leave())
 
     def die(self, why: str) -> None:
         logger.critical("this JobMaster ends, and Ray restarts it: %s", why)
@@ -162,7 +161,7 @@ class MasterProcess:
                 logger.exception("this process can't %s", what)
             self._decide(partial(answer, outcome))
 
-        self._spawn(ask())
+        spawn(self._loop, ask())
 
     def _decide(self, decision: Callable[[], None]) -> None:
         """Run a decision; after a failed one this process could neither run a job nor leave, so it dies."""
@@ -189,11 +188,6 @@ class MasterProcess:
     def _collect(self) -> None:
         if self.runner.current is None:
             collect_what_has_ended()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _leave(self) -> None:
         job = None if self.runner.current is None else self.runner.current.job_id

@@ -20,7 +20,7 @@ from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.shared import node_processes, registry
 from penstock.actors.shared.node_processes import on_node, own_place
 from penstock.actors.shared.registry import find_actor, process_name, start_actor
-from penstock.actors.shared.system_ports import GuardedLoop
+from penstock.actors.shared.system_ports import GuardedLoop, spawn
 from penstock.actors.subtask.gateway import RemotePeer, settled
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
@@ -214,7 +214,9 @@ class RayProcesses:
     def processor_times(
         self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
     ) -> None:
-        self._guarded.spawn(self._answer(on_node(node_id, node_processes.processor_times, places), reply))
+        spawn(
+            self._guarded.loop, self._answer(on_node(node_id, node_processes.processor_times, places), reply)
+        )
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         stays = self._config.reuse_processes and self._may_leave_warm()
@@ -254,7 +256,7 @@ class RayProcesses:
                 call = make(handle)
             except Exception as error:  # its arguments can't be sent
                 call = Raised(cause_of(error))
-        self._guarded.spawn(self._answer(call, reply, process))
+        spawn(self._guarded.loop, self._answer(call, reply, process))
 
     async def _when_started(
         self,

@@ -120,19 +120,28 @@ def collect_what_has_ended() -> None:
 
 logger = logging.getLogger(__name__)
 
+#: Tasks of `spawn` that have not ended; an event loop has only weak references to its tasks.
+TASKS: Final[set[asyncio.Task[None]]] = set()
+
+
+def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
+    """Start a task that nothing waits for; called on the loop. Its failure is logged."""
+    task = loop.create_task(work)
+    TASKS.add(task)
+    task.add_done_callback(_has_ended)
+
+
+def _has_ended(task: asyncio.Task[None]) -> None:
+    TASKS.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("a task of this process has failed", exc_info=task.exception())
+
 
 class GuardedLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop, job_id: str) -> None:
         self.loop = loop
         self._job_id = job_id
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_retired = False
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task; called on the loop. Its failure is logged."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
 
     def post(self, callback: Callable[[], None]) -> None:
         """Schedule a callback that uses the scheduler; may be called from any thread."""
@@ -159,17 +168,17 @@ class GuardedLoop:
             logger.critical("the scheduler of job %s failed: its JobMaster ends", self._job_id, exc_info=True)
             os._exit(1)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("a part of the JobMaster of %s failed", self._job_id, exc_info=task.exception())
 
+def answered(begin: Callable[[Callable[..., None]], None]) -> asyncio.Future[Any]:
+    """Begin an operation, and return a future of what it calls back with; `None` without a value."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-async def happened(begin: Callable[[Callable[[], None]], None]) -> None:
-    """Start an operation that takes a completion callback, and wait until it calls back."""
-    done = asyncio.Event()
-    begin(done.set)
-    await done.wait()
+    def answer(given: Any = None) -> None:
+        if not future.done():  # Ray may have cancelled the call that waits
+            future.set_result(given)
+
+    begin(answer)
+    return future
 
 
 class UserThreads:

@@ -30,7 +30,7 @@ from ray.actor import ActorHandle
 
 from penstock.actors.shared.actor_calls import RepeatedCall, while_unavailable
 from penstock.actors.shared.node_processes import end_process, on_node, processor_times
-from penstock.actors.shared.system_ports import Post
+from penstock.actors.shared.system_ports import Post, spawn
 from penstock.runtime.execution.failure_causes import cause_of
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import (
@@ -120,13 +120,10 @@ class RemoteChannels:
         self._ended: set[OutputChannelSpec] = set()
         self._closed = False
 
-    def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        self._call(channel, first_sequence_number, elements)
-
     def close(self) -> None:
         self._closed = True
 
-    def _call(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
+    def send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         if self._closed or channel in self._ended:
             return
         peer = self._peers[channel.receiver]
@@ -158,7 +155,7 @@ class RemoteChannels:
 
     def _resend_later(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         def resend() -> None:
-            self._call(channel, first, elements)
+            self.send(channel, first, elements)
 
         timer = threading.Timer(RESEND_DELAY, lambda: self._post(resend))
         timer.daemon = True
@@ -212,7 +209,6 @@ class MasterLink:
         self._master = master
         self._role = role
         self._closed = False
-        self._sending: set[asyncio.Task[None]] = set()
         self.consumed = consumed
         self.channels: RemoteChannels | None = None
 
@@ -238,18 +234,13 @@ class MasterLink:
 
     def report(self, report: SubtaskReport) -> None:
         """Send a report; returns at once."""
-        self._loop.call_soon_threadsafe(self._begin, report)
+        self._loop.call_soon_threadsafe(lambda: spawn(self._loop, self._send(report)))
 
     def close(self) -> None:
         """Stop repeating reports and sending frames: the attempt is over."""
         self._closed = True
         if self.channels is not None:
             self.channels.close()
-
-    def _begin(self, report: SubtaskReport) -> None:
-        task = self._loop.create_task(self._send(report))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
 
     async def _send(self, report: SubtaskReport) -> None:
         def make() -> Any:
@@ -288,7 +279,6 @@ class RayMaster:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.handle: ActorHandle[Any] | None = None
         self._loop = loop
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def ask_master(self, reply: Reply[None]) -> None:
         """Call the JobMaster's method `answers`; before the first deployment no JobMaster is known."""
@@ -296,22 +286,17 @@ class RayMaster:
         if handle is None:
             self._loop.call_soon(reply, Away())
         else:
-            self._spawn(_reply(handle.answers.remote(), reply))
+            spawn(self._loop, _reply(handle.answers.remote(), reply))
 
     def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
-        self._spawn(_reply(_processor_time(place), reply))
+        spawn(self._loop, _reply(_processor_time(place), reply))
 
     def end_master(self, place: Place, why: str) -> None:
         logger.error("pid %d on node %s is killed: %s", place.pid, place.node_id[:8], why)
-        self._spawn(_end(place))
+        spawn(self._loop, _end(place))
 
     def fell_silent(self, place: Place, silence: Silence) -> None:
         logger.warning("the JobMaster (pid %d on node %s): %s", place.pid, place.node_id[:8], silence)
-
-    def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 async def _processor_time(place: Place) -> float:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 from ray.actor import ActorHandle
@@ -36,6 +36,7 @@ from penstock.actors.shared.process_residue import ProcessResidue
 from penstock.actors.shared.system_ports import (
     LoopTimers,
     SystemClock,
+    answered,
     collect_what_has_ended,
     spare_loaded_modules,
 )
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
     from penstock.actors.subtask.attempt import Attempt
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 #: Maximum seconds that a deployment waits for the key of a job's log lines.
 _KEY_TIMEOUT: Final = 5.0
@@ -100,7 +99,7 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
 
     async def leave(self, role: Role, stays: bool) -> bool:
         """Give the role back; return `True` if the process then waits for another role, otherwise it ends."""
-        left: bool | ProcessEnds = await self._answer(partial(self.leave_role, role, stays))
+        left: bool | ProcessEnds = await answered(partial(self.leave_role, role, stays))
         if isinstance(left, ProcessEnds):
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         if left:
@@ -111,24 +110,20 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         self, role: Role, descriptor: TaskDescriptor, master: ActorHandle[Any]
     ) -> SubtaskFailed | None:
         is_first = self.attempt is None
-        failed: SubtaskFailed | None = await self._answer(
-            partial(self.deploy_attempt, role, descriptor, master)
-        )
+        deploy = partial(self.deploy_attempt, role, descriptor, master)
+        failed: SubtaskFailed | None = await answered(deploy)
         if failed is None and not is_first:
             collect_what_has_ended()
         return failed
 
     async def run(self, role: Role, peers: Mapping[SubtaskId, RemotePeer]) -> SubtaskOutcome:
         """Run a deployed attempt to its end. This call stays open; it fails when the process dies."""
-        outcome: SubtaskOutcome = await self._answer(partial(self.run_attempt, role, peers))
+        outcome: SubtaskOutcome = await answered(partial(self.run_attempt, role, peers))
         self._machine.flush_output()
         return outcome
 
     async def stop(self, role: Role) -> None:
-        def begin(answer: Callable[[None], None]) -> None:
-            self.stop_attempt(role, partial(answer, None))
-
-        await self._answer(begin)
+        await answered(partial(self.stop_attempt, role))
 
     async def deliver(
         self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
@@ -136,18 +131,8 @@ class SubtaskActor(SubtaskRunner[ActorHandle[Any], Mapping[SubtaskId, RemotePeer
         """Receive a frame as `arguments_of` cuts it; the answer returns the sender's credit."""
         elements = elements_of(frame, pieces)
         take = partial(self.take_frame, token, attempt, channel, first, elements)
-        answer: DeliveryAnswer = await self._answer(take)
+        answer: DeliveryAnswer = await answered(take)
         return answer.value
-
-    def _answer(self, call: Callable[[Callable[[T], None]], None]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = self._loop.create_future()
-
-        def answer(given: T) -> None:
-            if not future.done():  # Ray may have cancelled the call
-                future.set_result(given)
-
-        call(answer)
-        return future
 
     async def _watch_lease(self) -> None:
         while True:

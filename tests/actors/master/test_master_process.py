@@ -9,6 +9,7 @@ import pytest
 
 from penstock.actors.master.cluster_calls import ClusterCalls
 from penstock.actors.master.master_process import MasterProcess
+from penstock.actors.shared.system_ports import TASKS
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[], MasterProcess
 
     def make() -> MasterProcess:
         made = object.__new__(MasterProcess)
-        made._loop, made._tasks, made._cluster = asyncio.get_running_loop(), set(), ClusterCalls()
+        made._loop, made._cluster = asyncio.get_running_loop(), ClusterCalls()
         return made
 
     return make, deaths
@@ -37,7 +38,7 @@ def test_a_process_that_can_not_begin_the_job_that_it_has_accepted_dies(
     async def scenario() -> None:
         made = make()
         made._ask("accept job words-1", lambda: True, 10.0, begin)
-        await asyncio.gather(*made._tasks)
+        await asyncio.gather(*TASKS)
 
     asyncio.run(scenario())
     assert deaths == ["it can't begin, end or take a job"]
@@ -55,7 +56,7 @@ def test_a_call_to_the_cluster_that_fails_has_no_answer(
     async def scenario() -> None:
         made = make()
         made._ask("count warm JobMasters", fail, 10.0, answers.append)
-        await asyncio.gather(*made._tasks)
+        await asyncio.gather(*TASKS)
 
     asyncio.run(scenario())
     assert (answers, deaths) == ([None], [])

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from penstock.actors.shared.system_ports import GuardedLoop, happened
+from penstock.actors.shared.system_ports import TASKS, GuardedLoop, answered, spawn
 
 
 def fail() -> None:
@@ -48,20 +48,20 @@ def test_a_failure_of_anything_else_is_told_and_ends_nothing(
         async def part() -> None:
             fail()
 
-        guarded = GuardedLoop(asyncio.get_running_loop(), "words-1")
-        guarded.spawn(part())
+        loop = asyncio.get_running_loop()
+        spawn(loop, part())
         await asyncio.sleep(0)
-        await happened(lambda done: asyncio.get_running_loop().call_soon(done))
+        await answered(loop.call_soon)
 
     asyncio.run(scenario())
     assert exits == []
-    assert "a part of the JobMaster of words-1 failed" in caplog.text
+    assert "a task of this process has failed" in caplog.text
+    assert "a bug of the scheduler" in caplog.text
 
 
 def test_a_part_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        guarded = GuardedLoop(asyncio.get_running_loop(), "words-1")
-        guarded.spawn(asyncio.sleep(300))
+        spawn(asyncio.get_running_loop(), asyncio.sleep(300))
         await asyncio.sleep(0)
         [part] = asyncio.all_tasks() - {asyncio.current_task()}
         part.cancel()
@@ -85,8 +85,7 @@ def test_a_part_that_nobody_else_holds_goes_on_and_is_let_go_at_its_end() -> Non
             await future
             ends.append(True)
 
-        guarded = GuardedLoop(loop, "words-1")
-        guarded.spawn(part())
+        spawn(loop, part())
         await asyncio.sleep(0)
         gc.collect()
         future = news[0]()
@@ -95,6 +94,6 @@ def test_a_part_that_nobody_else_holds_goes_on_and_is_let_go_at_its_end() -> Non
         for _ in range(3):
             await asyncio.sleep(0)
         assert ends == [True]
-        assert not guarded._tasks
+        assert not TASKS
 
     asyncio.run(scenario())

@@ -15,6 +15,7 @@ import ray
 from unsteady import Unsteady
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
+from penstock.actors.shared.system_ports import answered
 from penstock.actors.subtask.attempt import Attempt
 from penstock.actors.subtask.gateway import FirstArgument, RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
@@ -78,7 +79,7 @@ class Deployed:
         await self.actor.stop(self.role)
 
     async def give_back(self) -> bool:
-        return await self.actor._answer(lambda answer: self.actor.give_back(self.role, answer))
+        return await answered(lambda answer: self.actor.give_back(self.role, answer))
 
     @property
     def peer(self) -> RemotePeer:

@@ -15,6 +15,7 @@ import pytest
 import ray
 
 from penstock.actors.shared.node_processes import own_node, own_place
+from penstock.actors.shared.system_ports import TASKS
 from penstock.actors.subtask import gateway
 from penstock.actors.subtask.gateway import RayMaster
 from penstock.runtime.execution.heartbeat import HeartbeatLimits, MasterGuard, Silence
@@ -121,8 +122,8 @@ def done(act: Callable[[RayMaster], None]) -> None:
     async def scenario() -> None:
         master = RayMaster(asyncio.get_running_loop())
         act(master)
-        while master._tasks:
-            await asyncio.wait(set(master._tasks))
+        while TASKS:
+            await asyncio.wait(set(TASKS))
             await all_replies_have_come()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
@@ -240,6 +241,6 @@ def test_a_question_that_nobody_else_holds_is_answered_and_then_let_go() -> None
         answer.set_result(None)
         await all_replies_have_come()
         assert heard == [None]
-        assert not master._tasks
+        assert not TASKS
 
     asyncio.run(scenario())

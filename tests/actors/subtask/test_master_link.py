@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from unsteady import DEAD, Unsteady
 
+from penstock.actors.shared.system_ports import TASKS
 from penstock.actors.subtask.gateway import MasterLink
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.job_state import Declined, SubtaskReport
@@ -47,8 +48,8 @@ def sent(
         await asyncio.sleep(0)  # they begin
         if act is not None:
             act(link)
-        while link._sending:
-            await asyncio.wait(set(link._sending))
+        while TASKS:
+            await asyncio.wait(set(TASKS))
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
 

@@ -20,7 +20,7 @@ import pytest
 import ray
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
-from penstock.actors.shared.system_ports import collect_what_has_ended
+from penstock.actors.shared.system_ports import answered, collect_what_has_ended
 from penstock.actors.subtask import attempt as attempt_module
 from penstock.actors.subtask.attempt import Attempt
 from penstock.actors.subtask.subtask_actor import SubtaskActor
@@ -84,7 +84,7 @@ def attempt_of(actor: SubtaskActor) -> int:
 
 
 async def give_back(actor: SubtaskActor, role: Role) -> bool:
-    return await actor._answer(lambda answer: actor.give_back(role, answer))
+    return await answered(lambda answer: actor.give_back(role, answer))
 
 
 def run(scenario: Any) -> None:
