@@ -181,7 +181,7 @@ def _records() -> Records:
         value = registry.get(key) if is_read else b""
         if value is not None:
             values[key] = value
-    reports = {report.job_id: report for report in list_cluster()[0]}
+    reports = {job: report for job, report in list_cluster().items() if isinstance(report, JobReport)}
     return Records(values, reports, registry.living_actors())
 
 

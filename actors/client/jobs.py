@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
@@ -17,12 +18,7 @@ import ray
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.shared.archive import (
-    UnreadableReport,
-    list_cluster,
-    load_from_cluster,
-    load_from_storage,
-)
+from penstock.actors.shared.archive import list_cluster, load_from_cluster, load_from_storage
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import find_master, has_master, jobs_with_master
 from penstock.runtime.config.checks import Location, location
@@ -44,31 +40,35 @@ _READERS: Final = 16
 _LARGEST: Final = 64 * 1024 * 1024
 
 
-def archived_jobs(storage: Location) -> tuple[list[JobReport], list[UnreadableReport]]:
-    """The last reports of all ended jobs in a checkpoint storage, oldest job first.
+def archived_jobs(storage: Location) -> list[KnownJob]:
+    """All ended jobs with a report in a checkpoint storage, oldest first; unreadable ones come first.
 
-    An unreadable report is returned with its reason and hides no other report. Folders whose names can't be
-    job ids are skipped.
+    Folders whose names can't be job ids are skipped.
     """
     url = absolute_location("storage", storage)
     opened, folders = open_location(url, max_bytes=_LARGEST), list_folders(url)
     with ThreadPoolExecutor(_READERS) as pool:
-        found = list(pool.map(lambda folder: _found_in(opened, folder), filter(_is_job_id, folders)))
-    reports = [report for report in found if isinstance(report, JobReport)]
-    unreadable = [report for report in found if isinstance(report, UnreadableReport)]
-    return sorted(reports, key=lambda report: report.submitted_at), unreadable
+        found = list(pool.map(partial(_archived, opened), filter(_is_job_id, folders)))
+    return sorted((job for job in found if job is not None), key=_submitted_at)
 
 
-def archived_job(storage: Location, job_id: str) -> JobReport | None:
-    """The last report of a job; `None` when this storage has no report of it."""
-    return _report_in(open_location(absolute_location("storage", storage), max_bytes=_LARGEST), job_id)
+def archived_job(storage: Location, job_id: str) -> KnownJob | None:
+    """An ended job; `None` when this storage has no report of it."""
+    return _archived(open_location(absolute_location("storage", storage), max_bytes=_LARGEST), job_id)
 
 
-def _found_in(storage: ObjectStorage, job_id: str) -> JobReport | UnreadableReport | None:
+def _archived(storage: ObjectStorage, job_id: str) -> KnownJob | None:
     try:
-        return _report_in(storage, job_id)
+        report = load_from_storage(storage, job_id)
+    except ObjectNotFoundError:
+        return None
     except StorageError as error:
-        return UnreadableReport(job_id, str(error))
+        return KnownJob.unreadable(job_id, str(error))
+    return KnownJob(report, has_master=False, is_archived=True)
+
+
+def _submitted_at(job: KnownJob) -> float:
+    return job.report.submitted_at
 
 
 def _is_job_id(folder: str) -> bool:
@@ -76,13 +76,6 @@ def _is_job_id(folder: str) -> bool:
         return bool(check_job_id(folder))
     except ConfigurationError:
         return False
-
-
-def _report_in(storage: ObjectStorage, job_id: str) -> JobReport | None:
-    try:
-        return load_from_storage(storage, job_id)
-    except ObjectNotFoundError:
-        return None
 
 
 _ANSWER_TIMEOUT: Final = 5.0
@@ -200,7 +193,7 @@ def find_job(text: str, storage: Location | None = None) -> RayJobHandle:
 
 def known_jobs(storage: Location | None = None) -> list[KnownJob]:
     """All jobs that the joined cluster has seen, and ended ones with a report in `storage`, oldest first."""
-    return with_archived(cluster_jobs(), *(((), ()) if storage is None else archived_jobs(storage)))
+    return with_archived(cluster_jobs(), [] if storage is None else archived_jobs(storage))
 
 
 def cluster_jobs() -> list[KnownJob]:
@@ -208,22 +201,17 @@ def cluster_jobs() -> list[KnownJob]:
     return _known_to_cluster() if ray.is_initialized() else []
 
 
-def with_archived(
-    known: Iterable[KnownJob], archived: Iterable[JobReport], unreadable: Iterable[UnreadableReport] = ()
-) -> list[KnownJob]:
+def with_archived(known: Iterable[KnownJob], archived: Iterable[KnownJob]) -> list[KnownJob]:
     """Merge the jobs of a cluster and of a storage, oldest first; unreadable reports come first.
 
-    A stored report replaces the cluster's if the job is lost, or is unreadable and has no JobMaster.
+    A readable stored report replaces the cluster's if the job is lost, or is unreadable and has no JobMaster.
     """
     found = {job.report.job_id: job for job in known}
-    for report in archived:
-        in_cluster = found.get(report.job_id)
-        if in_cluster is None or in_cluster.is_lost or (in_cluster.problem and not in_cluster.has_master):
-            found[report.job_id] = KnownJob(report, has_master=False, is_archived=True)
-    for damaged in unreadable:
-        if damaged.job_id not in found:
-            found[damaged.job_id] = KnownJob.unreadable(damaged.job_id, damaged.reason)
-    return sorted(found.values(), key=lambda job: job.report.submitted_at)
+    for job in archived:
+        there = found.setdefault(job.report.job_id, job)
+        if not job.problem and (there.is_lost or (there.problem and not there.has_master)):
+            found[job.report.job_id] = job
+    return sorted(found.values(), key=_submitted_at)
 
 
 def choose(text: str, known: Iterable[KnownJob], storage: Location | None = None) -> KnownJob:
@@ -301,20 +289,12 @@ def _by_id(text: str, storage: Location | None) -> KnownJob | None:
         return None  # the list of all jobs says whether the job has a JobMaster
     if report is not None and (storage is None or report.status.is_terminal or has_master(text)):
         return KnownJob(report, has_master=True)
-    if storage is None:
-        return None
-    try:
-        check_job_id(text)
-    except ConfigurationError:
-        return None
-    archived = archived_job(storage, text)
-    return None if archived is None else KnownJob(archived, has_master=False, is_archived=True)
+    return archived_job(storage, text) if storage is not None and _is_job_id(text) else None
 
 
 def _known_to_cluster() -> list[KnownJob]:
-    masters = jobs_with_master()
-    listed, unreadable = list_cluster()
-    reports = {report.job_id: report for report in listed}
+    masters, listed = jobs_with_master(), list_cluster()
+    reports = {job_id: report for job_id, report in listed.items() if isinstance(report, JobReport)}
     running = {
         job_id for job_id in masters if job_id not in reports or not reports[job_id].status.is_terminal
     }
@@ -322,7 +302,7 @@ def _known_to_cluster() -> list[KnownJob]:
         reports[report.job_id] = report
     problems = {
         **dict.fromkeys(masters, "its JobMaster does not answer, and the cluster has no report of the job"),
-        **{report.job_id: report.reason for report in unreadable},
+        **{job_id: str(error) for job_id, error in listed.items() if job_id not in reports},
     }
     return [
         *(KnownJob(report, report.job_id in masters) for report in reports.values()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from penstock.actors.shared import registry
@@ -38,14 +38,6 @@ def report_from(data: dict[str, Any]) -> JobReport:
     return JobReport.from_dict(data)
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableReport:
-    """An entry for a report that can't be read; the other reports are still listed."""
-
-    job_id: str
-    reason: str
-
-
 def save_to_cluster(report: JobReport) -> None:
     registry.put(_PREFIX + report.job_id, json.dumps(_to_keep(report)).encode())
 
@@ -60,19 +52,19 @@ def load_from_cluster(job_id: str) -> JobReport | None:
     return None if data is None else _decoded(data, job_id, f"the cluster's report of job {job_id}")
 
 
-def list_cluster() -> tuple[list[JobReport], list[UnreadableReport]]:
-    """The last report of every job that this cluster has run, oldest first, and the unreadable ones."""
-    reports: list[JobReport] = []
-    unreadable: list[UnreadableReport] = []
+def list_cluster() -> dict[str, JobReport | CorruptSnapshotError]:
+    """The last report of every job that this cluster has run, or the reason why it can't be read."""
+    found: dict[str, JobReport | CorruptSnapshotError] = {}
     for key in registry.keys(_PREFIX):
         job_id = key.removeprefix(_PREFIX)
         try:
             report = load_from_cluster(job_id)
-            if report is not None:  # deleted meanwhile
-                reports.append(report)
         except CorruptSnapshotError as error:
-            unreadable.append(UnreadableReport(job_id, str(error)))
-    return sorted(reports, key=lambda report: report.submitted_at), unreadable
+            found[job_id] = error
+        else:
+            if report is not None:  # deleted meanwhile
+                found[job_id] = report
+    return found
 
 
 def remember_cancellation(job_id: str) -> None:

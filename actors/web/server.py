@@ -19,7 +19,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import KnownJob, archived_jobs, cluster_jobs, find_job, with_archived
-from penstock.actors.shared.archive import UnreadableReport
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web.access import Access, Problem
 from penstock.actors.web.answers import overview_of
@@ -78,7 +77,7 @@ class JobDirectory:
     def __init__(self, storage: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.storage = storage
         self._clock = clock
-        self._archived: tuple[list[JobReport], list[UnreadableReport]] = ([], [])
+        self._archived: list[KnownJob] = []
         self._listed_at: float | None = None
 
     def all(self) -> list[KnownJob]:
@@ -89,7 +88,7 @@ class JobDirectory:
         ):
             self._archived = archived_jobs(self.storage)
             self._listed_at = now
-        return with_archived(cluster_jobs(), *self._archived)
+        return with_archived(cluster_jobs(), self._archived)
 
     def find(self, job: str) -> RayJobHandle:
         """A job by its id, the beginning of its id, or its name."""

@@ -39,7 +39,6 @@ from penstock.actors.web.answers import (
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import (
     ConfigurationError,
-    CorruptSnapshotError,
     DeploymentError,
     JobCancelledError,
     JobFailedError,
@@ -104,7 +103,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 def test_all_reports_of_a_storage_are_listed_oldest_job_first(storage: Path) -> None:
-    assert [report.job_id for report in archived_jobs(storage)[0]] == ["words-1", "words-2", "clicks-3"]
+    assert [job.report.job_id for job in archived_jobs(storage)] == ["words-1", "words-2", "clicks-3"]
     assert [(each.report.job_id, each.state) for each in known_jobs(storage)] == [
         ("words-1", "finished"),
         ("words-2", "failed"),
@@ -115,7 +114,7 @@ def test_all_reports_of_a_storage_are_listed_oldest_job_first(storage: Path) -> 
 def test_one_report_is_read_by_its_job_id(storage: Path) -> None:
     found = archived_job(storage, "clicks-3")
     assert found is not None
-    assert found.status is JobStatus.CANCELLED
+    assert found.report.status is JobStatus.CANCELLED
     assert archived_job(storage, "running-4") is None
 
 
@@ -126,7 +125,7 @@ def test_an_archived_job_is_found_by_its_id_its_beginning_and_its_name(storage: 
 
 def test_an_error_names_the_file_of_a_damaged_report(storage: Path) -> None:
     (storage / "words-1" / "status.json").write_text("half a rep")
-    with pytest.raises(CorruptSnapshotError, match=r"words-1/status\.json is not a report of a job"):
+    with pytest.raises(StorageError, match=r"words-1/status\.json is not a report of a job"):
         find_job("words-1", storage)
 
 
@@ -239,9 +238,10 @@ def unreadable_places(storage: Path) -> dict[str, str]:
 def test_a_report_that_cannot_be_read_is_listed_with_its_reason_and_hides_no_other(storage: Path) -> None:
     expected = unreadable_places(storage)
     (storage / "lost+found").mkdir()
-    reports, unreadable = archived_jobs(storage)
-    assert [report.job_id for report in reports] == ["words-1", "words-2", "clicks-3"]
-    said = {each.job_id: each.reason for each in unreadable}
+    archived = archived_jobs(storage)
+    readable = [job.report.job_id for job in archived if not job.problem]
+    assert readable == ["words-1", "words-2", "clicks-3"]
+    said = {job.report.job_id: job.problem for job in archived if job.problem}
     assert said.keys() == expected.keys()
     assert {job_id: reason in said[job_id] for job_id, reason in expected.items()} == dict.fromkeys(
         expected, True
@@ -269,14 +269,14 @@ def test_a_folder_of_another_user_hides_no_job(storage: Path) -> None:
     for above in (storage, *storage.parents):
         if above.is_relative_to(tempfile.gettempdir()) and above != Path(tempfile.gettempdir()):
             above.chmod(above.stat().st_mode | 0o055)
-    assert len(archived_jobs(storage)[0]) == 3
+    assert len(archived_jobs(storage)) == 4
     os.seteuid(65_534)
     try:
-        reports, (theirs,) = archived_jobs(storage)
+        theirs, *others = archived_jobs(storage)
     finally:
         os.seteuid(0)
-    assert len(reports) == 3
-    assert (theirs.job_id, "Permission denied" in theirs.reason) == ("theirs-1", True)
+    assert [job.problem for job in others] == ["", "", ""]
+    assert (theirs.report.job_id, "Permission denied" in theirs.problem) == ("theirs-1", True)
 
 
 JSON_VALUES = (
