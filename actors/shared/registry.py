@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import msgpack
@@ -136,8 +136,7 @@ def jobs_with_master() -> set[str]:
 
 def keep_job(process: str, job: SubmittedJob | None) -> None:
     """Record the job that a process has accepted, in case Ray restarts it; `None` for no job."""
-    data = b"" if job is None else _packed(job)
-    put(_JOB_OF + process, data)
+    put(_JOB_OF + process, b"" if job is None else msgpack.packb(astuple(job)))
 
 
 def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
@@ -186,14 +185,8 @@ def living_masters() -> set[str]:
     return {process for name in living_actors() if (process := process_of_master(name)) is not None}
 
 
-def _packed(job: SubmittedJob) -> bytes:
-    data: bytes = msgpack.packb((job.job_id, job.name, job.submitted_at, job.chunks, job.submission))
-    return data
-
-
 def _unpacked(data: bytes) -> SubmittedJob:
-    job_id, name, submitted_at, chunks, *more = msgpack.unpackb(data)
-    return SubmittedJob(job_id, name, submitted_at, tuple(chunks), *more)
+    return SubmittedJob(*msgpack.unpackb(data, use_list=False))
 
 
 def start_actor(kind: type, name: str, *arguments: Any, **options: Any) -> Any:

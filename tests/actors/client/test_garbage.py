@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from dataclasses import astuple
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from penstock import JobStatus
@@ -17,7 +19,6 @@ from penstock.actors.client.garbage import (
     find_unknown,
     list_files,
 )
-from penstock.actors.shared import registry
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.output_capture import log_file_name, log_file_pattern
 from penstock.actors.shared.registry import SubmittedJob
@@ -32,7 +33,8 @@ def report(job_id: str, status: JobStatus = JobStatus.FINISHED, ended_at: float 
 
 
 def taken(job_id: str) -> bytes:
-    return registry._packed(SubmittedJob(job_id, job_id, 0.0, (b"graph",)))
+    data: bytes = msgpack.packb(astuple(SubmittedJob(job_id, job_id, 0.0, (b"graph",))))
+    return data
 
 
 def garbage_of(
