@@ -29,7 +29,7 @@ from typing import Any, Final
 from ray._private import state as ray_state
 from ray._private import worker as ray_worker
 
-from penstock.actors.shared.output_capture import RAY, LogFile, logs_folder, open_log_file, this_process
+from penstock.actors.shared.output_capture import RAY, LogFile, logs_folder, open_log_file
 from penstock.actors.shared.registry import process_of, process_of_master
 
 #: Gets every notice as INFO.
@@ -75,7 +75,8 @@ class NoticeFiles:
             for job_id, file in list(self._jobs.items()):
                 try:
                     if file is None:
-                        file = self._jobs[job_id] = self._open(job_id)
+                        key = self._keys[job_id]
+                        file = self._jobs[job_id] = open_log_file(self._folder(), job_id, RAY, None, key)
                     file.add("log", text.rstrip("\n") + "\n")
                 except (OSError, RuntimeError) as error:
                     del self._jobs[job_id]
@@ -86,10 +87,6 @@ class NoticeFiles:
         self._keys.pop(job_id, None)
         if file is not None:
             file.close()
-
-    def _open(self, job_id: str) -> LogFile:
-        key = self._keys.get(job_id, b"")
-        return open_log_file(self._folder(), job_id, RAY, None, this_process(), key)
 
 
 #: The files of this process.

@@ -34,7 +34,7 @@ from penstock.actors.shared.archive import (
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.node_processes import own_place
-from penstock.actors.shared.output_capture import capture_job_master
+from penstock.actors.shared.output_capture import JOB_MASTER, capture_output
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.actors.shared.system_ports import GuardedLoop, LoopTimers, SystemClock, answered, spawn
 from penstock.runtime.checkpoint.log.slots import Fenced
@@ -106,7 +106,7 @@ class JobRunner:
         process = JobMasterProcess(place.pid, place.node_id, place.started)
         self._reporter = JobReporter(job_id, job.name, job.submitted_at, process)
         self.requests = JobRequests(self._guarded.guard, self._prepared, self._ended, self._reporter.report)
-        self._output = capture_job_master(job_id, log_key)
+        self._output = capture_output(job_id, JOB_MASTER, None, log_key)
         self._graph: CurrentGraph | None = None
         self._config = JobConfig()
         self._earlier: JobReport | None = None

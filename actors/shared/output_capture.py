@@ -43,7 +43,6 @@ from ray.util.annotations import RayDeprecationWarning
 from penstock.actors.shared import registry
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.redaction import redacted
-from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import check_job_id, escape_name
 
 #: Stands for the vertex in the JobMaster's files; no escaped vertex has a `-`.
@@ -181,24 +180,19 @@ class LogFile:
             self._size = len(self._header)
 
 
-def open_log_file(
-    folder: Path, job_id: str, vertex: str, index: int | None, incarnation: str, key: bytes
-) -> LogFile:
-    """Open this process's file of a job, with the header that names the actor."""
+def open_log_file(folder: Path, job_id: str, vertex: str, index: int | None, key: bytes) -> LogFile:
+    """Open this process's file of a job, with the header that names the process and its role."""
+    node, pid = ray.get_runtime_context().get_node_id(), os.getpid()
+    incarnation = f"{node[:8]}-{pid}"
     header = {
         "job_id": job_id,
         "vertex": vertex,
         "index": index,
         "incarnation": incarnation,
-        "node_id": ray.get_runtime_context().get_node_id(),
-        "pid": os.getpid(),
+        "node_id": node,
+        "pid": pid,
     }
     return LogFile(folder / log_file_name(job_id, vertex, index, incarnation), header, key=key)
-
-
-def this_process() -> str:
-    """The incarnation in the files of a process that is not a subtask: its node and its process id."""
-    return f"{ray.get_runtime_context().get_node_id()[:8]}-{os.getpid()}"
 
 
 def own_file(path: str, flags: int) -> int:
@@ -326,21 +320,6 @@ def log_to_ray() -> None:
         root.setLevel(logging.INFO)
 
 
-def capture_job_master(job_id: str, key: bytes | None) -> OutputCapture | None:
-    """Capture this process's output as a JobMaster's; `None` outside of a Ray actor, or without a key."""
-    if not _is_actor():
-        return None
-    return _capture(job_id, JOB_MASTER, None, this_process(), key)
-
-
-def capture_subtask(job_id: str, subtask: SubtaskId, key: bytes | None) -> OutputCapture | None:
-    """Capture this process's output as a subtask's; `None` outside of a Ray actor, or without a key."""
-    if not _is_actor():
-        return None
-    process = ray.get_runtime_context().get_actor_id() or ""
-    return _capture(job_id, subtask.vertex, subtask.index, process[:12], key)
-
-
 def session_folder() -> str | None:
     """The folder of Ray's session on this node; `None` outside a cluster."""
     node = ray._private.worker._global_node
@@ -355,17 +334,16 @@ def logs_folder() -> Path:
     return Path(node.get_logs_dir_path())
 
 
-def _is_actor() -> bool:
-    return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+def capture_output(job_id: str, vertex: str, index: int | None, key: bytes | None) -> OutputCapture | None:
+    """Capture this process's output as a subtask's, or as a JobMaster's, which has no index.
 
-
-def _capture(
-    job_id: str, vertex: str, index: int | None, incarnation: str, key: bytes | None
-) -> OutputCapture | None:
-    if key is None:
+    Returns `None` outside of a Ray actor, and without a key.
+    """
+    is_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+    if key is None or not is_actor:
         return None
     try:
-        file = open_log_file(logs_folder(), job_id, vertex, index, incarnation, key)
+        file = open_log_file(logs_folder(), job_id, vertex, index, key)
     except OSError as error:
         logging.getLogger(__name__).warning("`penstock logs` shows no lines of this process: %s", error)
         return None

@@ -27,7 +27,7 @@ from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import (
     OutputCapture,
-    capture_subtask,
+    capture_output,
     log_key,
     log_to_ray,
     session_folder,
@@ -186,7 +186,8 @@ class RayHost:
         self._residue.note_modules()
 
     def role_taken(self, role: Role, *, is_prepared: bool) -> None:
-        self._output = capture_subtask(role.job_id, role.subtask, self.log_key)
+        subtask = role.subtask
+        self._output = capture_output(role.job_id, subtask.vertex, subtask.index, self.log_key)
         if not is_prepared:
             self._residue.role_taken()
 

@@ -26,13 +26,11 @@ from penstock.actors.shared.output_capture import (
     LogFile,
     OutputCapture,
     _Tee,
-    capture_job_master,
-    capture_subtask,
+    capture_output,
     log_file_name,
     log_file_pattern,
     sign,
 )
-from penstock.runtime.snapshot.ids import SubtaskId
 
 JOB, KEY = "words-1", b"0123456789abcdef"
 HEADER = {"job_id": JOB, "vertex": "count", "index": 0, "incarnation": "1", "node_id": "n", "pid": 1}
@@ -245,8 +243,8 @@ def test_logging_that_a_user_sets_up_again_is_captured_once_in_the_next_role(
 
 
 def test_nothing_is_captured_outside_of_an_actor() -> None:
-    assert capture_subtask(JOB, SubtaskId("count", 0), KEY) is None
-    assert capture_job_master(JOB, KEY) is None
+    assert capture_output(JOB, "count", 0, KEY) is None
+    assert capture_output(JOB, JOB_MASTER, None, KEY) is None
     assert not isinstance(sys.stdout, _Tee)
 
 
