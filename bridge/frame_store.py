@@ -19,13 +19,11 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO, Final
 
-from penstock.bridge.receive_buffer_messages import FrameData
+from penstock.bridge.receive_buffer_messages import DEFAULT_MAX_DISK_BYTES, FrameData
 from penstock.runtime.errors import PenstockError
 
 #: Bytes after which the next file is begun.
 FILE_SIZE: Final = 64 * 1024 * 1024
-#: Bytes that one receive buffer may hold in files.
-DEFAULT_MAX_DISK_BYTES: Final = 64 * 1024**3
 #: File number that stands for memory; files begin at 1.
 _MEMORY: Final = 0
 

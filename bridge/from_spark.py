@@ -18,9 +18,13 @@ from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.registry import find_actor, living_actors
 from penstock.bridge.arrow import arrow_schema_of
-from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES
-from penstock.bridge.receive_buffer import DEFAULT_WINDOW
-from penstock.bridge.receive_buffer_messages import ReceiveBufferStatistics, buffer_prefix
+from penstock.bridge.receive_buffer_messages import (
+    DEFAULT_MAX_DISK_BYTES,
+    DEFAULT_WINDOW,
+    BufferSettings,
+    ReceiveBufferStatistics,
+    buffer_prefix,
+)
 from penstock.bridge.session.session import is_alive, spark_error_text
 from penstock.bridge.spark_source import SparkSource
 from penstock.bridge.transfer_service import JobBuffers, TransferService
@@ -81,9 +85,8 @@ def from_spark(
     connect()
     schema = arrow_schema_of(df)
     transfer = TransferService(df.sparkSession, schema, lambda buffers: _serve(df, buffers))
-    source = SparkSource(
-        transfer.id, batch_format, window, max_disk_bytes=max_disk_bytes, arrow_schema=schema
-    )
+    buffers = BufferSettings(transfer.id, window, max_disk_bytes=max_disk_bytes)
+    source = SparkSource(buffers, batch_format, schema)
     stream: DataStream[Any] = env.from_source(id, source, **options)
     transfer.start()
     return stream

@@ -52,10 +52,15 @@ from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall
 from penstock.actors.shared.registry import find_master
 from penstock.actors.shared.snapshot_answers import CheckpointReply, SnapshotRefused
 from penstock.bridge.arrow import arrow_schema_of
-from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.from_spark import check_arguments
-from penstock.bridge.receive_buffer import DEFAULT_WINDOW
-from penstock.bridge.receive_buffer_messages import DIED, NO_PROGRAM, TransferError
+from penstock.bridge.receive_buffer_messages import (
+    DEFAULT_MAX_DISK_BYTES,
+    DEFAULT_WINDOW,
+    DIED,
+    NO_PROGRAM,
+    BufferSettings,
+    TransferError,
+)
 from penstock.bridge.session.session import is_alive, spark_error_text
 from penstock.bridge.spark_source import SparkSource
 from penstock.bridge.transfer_service import JobBuffers, QueryPositionError, TransferService, program_ends
@@ -260,10 +265,8 @@ def from_structured_streaming(
         induce=induce,
     )
     transfer = TransferService(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
-    source = SparkSource(
-        transfer.id, batch_format, DEFAULT_WINDOW, staged=True, max_disk_bytes=max_disk_bytes
-    )
-    stream: DataStream[Any] = env.from_source(id, source, **options)
+    buffers = BufferSettings(transfer.id, staged=True, max_disk_bytes=max_disk_bytes)
+    stream: DataStream[Any] = env.from_source(id, SparkSource(buffers, batch_format), **options)
     transfer.start()
     return stream
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -22,9 +21,14 @@ import ray
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.shared.actor_calls import answer_of
-from penstock.actors.shared.registry import find_actor
 from penstock.bridge.arrow import cut, row_size
-from penstock.bridge.receive_buffer_messages import Frame, PushOutcome, TransferError, different_rows
+from penstock.bridge.receive_buffer_messages import (
+    Frame,
+    PushOutcome,
+    TransferError,
+    different_rows,
+    find_buffer,
+)
 
 #: Maximum number of unacknowledged frames of a task.
 OUTSTANDING: Final = 4
@@ -85,15 +89,9 @@ class PushPartition:
 
     def _buffer(self, index: int) -> Any:
         try:
-            return _actor(self.buffers[index])
+            return find_buffer(self.buffers[index])
         except ValueError as error:
             raise _job_ended() from error
-
-
-@lru_cache(maxsize=256)
-def _actor(name: str) -> Any:
-    """Look up a receive buffer, once per Python worker, because names are never reused."""
-    return find_actor(name)
 
 
 class _Pusher:

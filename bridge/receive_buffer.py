@@ -37,12 +37,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import xxhash
 
 from penstock.bridge.frame_store import FrameLocation, FrameStore
 from penstock.bridge.receive_buffer_messages import (
+    DEFAULT_WINDOW,
     Chunk,
     EpochStage,
     Frame,
@@ -106,10 +106,6 @@ class ClosedEpochs:
         """The newest uncovered epoch that ends exactly before this position; `None` for none."""
         return max((epoch for epoch, end in self._ends if end == position), default=None)
 
-    def is_emitted(self, epoch: int) -> bool:
-        """Whether a checkpoint that starts now covers an epoch and knows its end."""
-        return epoch <= self.emitted
-
 
 @dataclass(slots=True)
 class PushedPartition:
@@ -146,10 +142,6 @@ class OpenEpoch:
 
 def given_up(epoch: int) -> str:
     return f"epoch {epoch} has been abandoned"
-
-
-#: Bytes that may wait for the reader before Spark has to wait.
-DEFAULT_WINDOW: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

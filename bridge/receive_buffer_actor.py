@@ -23,13 +23,14 @@ import ray
 
 from penstock.actors.shared.actor_calls import ANSWER, NoAnswerError, RepeatedCall, while_unavailable
 from penstock.actors.shared.registry import find_actor, has_master, is_living, start_actor
-from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES, FrameStore, NoRoomError
+from penstock.bridge.frame_store import FrameStore, NoRoomError
 from penstock.bridge.receive_buffer import ReceiveBuffer
 from penstock.bridge.receive_buffer_messages import (
     DIED,
     NO_PROGRAM,
     OTHER_BUFFER,
     UNREACHABLE_PROGRAM,
+    BufferSettings,
     Chunk,
     EpochStage,
     Frame,
@@ -39,6 +40,7 @@ from penstock.bridge.receive_buffer_messages import (
     TransferError,
     buffer_name,
     different_rows,
+    find_buffer,
     rendezvous_name,
 )
 
@@ -98,29 +100,15 @@ class PartitionAssignment:
 _BACKLOG_PATIENCE: Final = 2.0
 
 
-class BufferBacklogs:
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-        self._handles: dict[int, Any] = {}
-
-    async def ask(self, here: int, backlog: int) -> list[int]:
-        """The waiting bytes of each receive buffer, by index; `backlog` is the number for buffer `here`."""
-        backlogs = [backlog] * len(self._names)
-        others = [index for index in range(len(self._names)) if index != here]
-        for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):
-            backlogs[index] = answer
-        return backlogs
-
-    async def _of(self, index: int) -> int:
-        try:
-            if index not in self._handles:
-                self._handles[index] = find_actor(self._names[index])
-            backlog: int = await asyncio.wait_for(self._handles[index].backlog.remote(), _BACKLOG_PATIENCE)
-        except TimeoutError:
-            return sys.maxsize  # too busy to answer
-        except (ValueError, ray.exceptions.RayActorError):
-            return 0  # dead: the task that pushes there gets an error
-        return backlog
+async def _backlog_of(buffer: str) -> int:
+    """Bytes that wait in another receive buffer."""
+    try:
+        backlog: int = await asyncio.wait_for(find_buffer(buffer).backlog.remote(), _BACKLOG_PATIENCE)
+    except TimeoutError:
+        return sys.maxsize  # too busy to answer
+    except (ValueError, ray.exceptions.RayActorError):
+        return 0  # dead: the task that pushes there gets an error
+    return backlog
 
 
 logger = logging.getLogger(__name__)
@@ -201,36 +189,21 @@ MAX_PENDING_CALLS: Final = 100_000
 
 
 class ReceiveBufferActor:
-    """A receive buffer that can be called from every process of the cluster.
+    """A receive buffer that can be called from every process of the cluster."""
 
-    Args:
-        window: Maximum bytes that wait for the reader, and that are held in memory.
-    """
-
-    def __init__(
-        self,
-        job_id: str,
-        transfer: str,
-        index: int,
-        of: int,
-        window: int,
-        staged: bool,
-        max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
-    ) -> None:
+    def __init__(self, job_id: str, index: int, of: int, settings: BufferSettings) -> None:
         self._job_id = job_id
-        self._transfer = transfer
         self._index = index
         self._of = of
-        self._buffer = ReceiveBuffer(
-            index, FrameStore(memory=window, max_disk_bytes=max_disk_bytes), window, staged=staged
-        )
-        self._staged = staged
+        self._settings = settings
+        window = settings.window
+        store = FrameStore(memory=window, max_disk_bytes=settings.max_disk_bytes)
+        self._buffer = ReceiveBuffer(index, store, window, staged=settings.staged)
         #: Incarnation of this receive buffer; positions of another incarnation are invalid here.
         self._instance = secrets.token_hex(6)
         #: Another incarnation whose position the reader was restored from; empty without one.
         self._resumed = ""
         self._assignment = PartitionAssignment(of)
-        self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))
         self._changed = asyncio.Event()
         #: Wakes pushes that wait for room; `_changed` would wake them for every frame.
         self._room = asyncio.Event()
@@ -250,7 +223,7 @@ class ReceiveBufferActor:
         """
         emitted = -1 if epoch is None else epoch
         if instance not in ("", self._instance, self._resumed):
-            if not self._staged or epoch is None or self._registered:
+            if not self._settings.staged or epoch is None or self._registered:
                 await self.fail(OTHER_BUFFER)
             else:
                 self._resumed = instance
@@ -263,7 +236,7 @@ class ReceiveBufferActor:
 
     async def _register(self, epoch: int) -> None:
         def call() -> Any:
-            rendezvous = find_actor(rendezvous_name(self._transfer))
+            rendezvous = find_actor(rendezvous_name(self._settings.transfer))
             return rendezvous.register.remote(self._job_id, self._index, self._of, self._instance, epoch)
 
         refused = await registered(call)
@@ -280,8 +253,10 @@ class ReceiveBufferActor:
         known = self._assignment.assigned(epoch, partition)
         if known is not None:
             return known
-        backlogs = await self._backlogs.ask(self._index, self._buffer.unread_bytes)
-        return self._assignment.assign(epoch, partition, backlogs)
+        transfer = self._settings.transfer
+        others = (buffer_name(self._job_id, transfer, i) for i in range(1, self._of))
+        backlogs = await asyncio.gather(*map(_backlog_of, others))
+        return self._assignment.assign(epoch, partition, [self._buffer.unread_bytes, *backlogs])
 
     async def partition_done(self, epoch: int, partition: int) -> None:
         """Note that an attempt has pushed a whole partition; see `PartitionAssignment`."""
@@ -302,7 +277,7 @@ class ReceiveBufferActor:
             await self.fail(str(error))
             return PushOutcome.FAILED
         if outcome is PushOutcome.DIFFERENT:
-            if not self._staged:
+            if not self._settings.staged:
                 await self.fail(different_rows(frame.partition))
             return outcome
         self._notify()
@@ -319,18 +294,12 @@ class ReceiveBufferActor:
             epoch: The newest epoch whose end the reader knows.
             max_bytes: Limit, exceeded only by a larger first frame.
         """
-        deadline = time.monotonic() + patience
         buffer = self._buffer
-        while (
-            buffer.end <= position
-            and buffer.epochs.at(position) <= epoch
-            and not buffer.is_complete
-            and buffer.failure is None
-        ):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            await _wait_for(self._changed, left)
+
+        def has_news() -> bool:
+            return buffer.end > position or buffer.epochs.at(position) > epoch or buffer.is_complete
+
+        await self._happens(patience, has_news)
         if buffer.failure is not None:
             return buffer.failure
         try:
@@ -370,18 +339,23 @@ class ReceiveBufferActor:
 
     async def wait_until_emitted(self, epoch: int, patience: float) -> bool:
         """Wait up to `patience` seconds until the reader has emitted all rows of an epoch."""
-        return await self._within(patience, lambda: self._buffer.epochs.is_emitted(epoch))
+        return await self._within(patience, lambda: epoch <= self._buffer.epochs.emitted)
 
     async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
+        happens = await self._happens(patience, condition)
+        if not happens and self._buffer.failure is not None:
+            raise TransferError(self._buffer.failure)
+        return happens
+
+    async def _happens(self, patience: float, condition: Callable[[], bool]) -> bool:
+        """Wait for a condition or a failure, up to `patience` seconds; return whether the condition holds."""
         deadline = time.monotonic() + patience
-        while not condition():
-            if self._buffer.failure is not None:
-                raise TransferError(self._buffer.failure)
+        while not (happens := condition()) and self._buffer.failure is None:
             left = deadline - time.monotonic()
             if left <= 0:
-                return False
+                break
             await _wait_for(self._changed, left)
-        return True
+        return happens
 
     async def finish(self) -> None:
         self._buffer.finish()
@@ -405,7 +379,8 @@ class ReceiveBufferActor:
             self._room = asyncio.Event()
 
     async def _watch_others(self) -> None:
-        misses, others = 0, OtherReaders(self._transfer, self._job_id, self._of)
+        transfer = self._settings.transfer
+        misses, others = 0, OtherReaders(transfer, self._job_id, self._of)
         while True:
             await asyncio.sleep(_WATCH)
             misses = 0 if await _may_exist(has_master, self._job_id) else misses + 1
@@ -415,7 +390,7 @@ class ReceiveBufferActor:
                 ray.get_runtime_context().current_actor.leave.remote()
                 return
             waiting = self._registered and not self._buffer.is_complete and self._buffer.failure is None
-            if waiting and not await _may_exist(is_living, rendezvous_name(self._transfer)):
+            if waiting and not await _may_exist(is_living, rendezvous_name(transfer)):
                 await self.fail(NO_PROGRAM)
             if waiting and await others.are_missing():
                 await self.fail(OTHER_BUFFER)
@@ -426,26 +401,15 @@ async def _wait_for(event: asyncio.Event, seconds: float = _WATCH) -> None:
         await asyncio.wait_for(event.wait(), seconds)
 
 
-def receive_buffer_actor(
-    job_id: str,
-    transfer: str,
-    index: int,
-    of: int,
-    window: int,
-    staged: bool,
-    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
-) -> Any:
+def receive_buffer_actor(job_id: str, index: int, of: int, settings: BufferSettings) -> Any:
     """Find a receive buffer, or start it."""
     return start_actor(
         ReceiveBufferActor,
-        buffer_name(job_id, transfer, index),
+        buffer_name(job_id, settings.transfer, index),
         job_id,
-        transfer,
         index,
         of,
-        window,
-        staged,
-        max_disk_bytes,
+        settings,
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,

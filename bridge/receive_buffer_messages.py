@@ -5,14 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from penstock.actors.shared.registry import find_actor
 from penstock.runtime.errors import PenstockError
 
 #: An Arrow IPC stream. Ray sends a `pa.Buffer` without copying it.
 FrameData: TypeAlias = bytes | pa.Buffer
+
+
+#: Bytes that may wait for the reader before Spark has to wait.
+DEFAULT_WINDOW: Final = 64 * 1024 * 1024
+#: Bytes that one receive buffer may hold in files.
+DEFAULT_MAX_DISK_BYTES: Final = 64 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSettings:
+    """Settings of all receive buffers of a transfer.
+
+    Attributes:
+        transfer: Id of the transfer, by which they find the program with the Spark session.
+        window: Maximum bytes that wait for the reader, and that are held in memory.
+        staged: Whether frames of an epoch can be read only after it is closed.
+        max_disk_bytes: Maximum bytes in files.
+    """
+
+    transfer: str
+    window: int = DEFAULT_WINDOW
+    staged: bool = False
+    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +199,12 @@ def buffer_name(job_id: str, transfer: str, index: int) -> str:
 
 def buffer_prefix(job_id: str) -> str:
     return f"{_PREFIX}{job_id}:"
+
+
+@lru_cache(maxsize=256)
+def find_buffer(name: str) -> Any:
+    """A receive buffer; looked up once per process, because names are never reused."""
+    return find_actor(name)
 
 
 def rendezvous_name(transfer: str) -> str:

@@ -19,10 +19,8 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.shared.actor_calls import NoAnswerError, RepeatedCall, while_unavailable
-from penstock.bridge.frame_store import DEFAULT_MAX_DISK_BYTES
-from penstock.bridge.receive_buffer import DEFAULT_WINDOW
 from penstock.bridge.receive_buffer_actor import receive_buffer_actor
-from penstock.bridge.receive_buffer_messages import DIED, UNREACHABLE, Chunk, ReadFrame
+from penstock.bridge.receive_buffer_messages import DIED, UNREACHABLE, BufferSettings, Chunk, ReadFrame
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
 from penstock.runtime.operators.source import ConnectorContext, Polled
@@ -204,15 +202,12 @@ _LONGEST_PAUSE: Final = 0.016
 
 @dataclass(frozen=True)
 class SparkSource:
-    """The rows of a DataFrame; receive buffers find its program by the id `transfer`."""
+    """The rows of a DataFrame."""
 
     only_reads: ClassVar[bool] = True
 
-    transfer: str
+    buffers: BufferSettings
     batch_format: BatchFormat
-    window: int = DEFAULT_WINDOW
-    staged: bool = False
-    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
     arrow_schema: pa.Schema | None = None
 
     def splits(self, parallelism: int) -> Sequence[BufferSplit]:
@@ -230,16 +225,8 @@ class SparkReader:
         self._arrow = source.batch_format == "arrow"
         self._open: deque[BufferReader] = deque()
         for split in splits:
-            buffer = receive_buffer_actor(
-                context.job_id,
-                source.transfer,
-                split.index,
-                split.of,
-                source.window,
-                source.staged,
-                source.max_disk_bytes,
-            )
-            self._open.append(BufferReader(buffer, split, staged=source.staged))
+            buffer = receive_buffer_actor(context.job_id, split.index, split.of, source.buffers)
+            self._open.append(BufferReader(buffer, split, staged=source.buffers.staged))
         for reader in self._open:
             reader.wait_until_there()
         #: Positions by receive buffer at snapshots that are not known to be complete, oldest first.

@@ -89,7 +89,7 @@ def test_a_lost_report_that_a_micro_batch_is_emitted_is_repeated(buffer: Receive
     assert rows_of(reader, ROWS, polls=10) == list(range(ROWS))
     for _ in range(10):
         reader.report_emitted()
-    assert buffer.epochs.is_emitted(0)
+    assert buffer.epochs.emitted >= 0
     assert handle.calls.count(("emitted", 0)) == 3, "and then no more"
 
 

@@ -74,7 +74,7 @@ def test_the_end_reaches_every_buffer_or_is_an_error(two: list[ReceiveBuffer]) -
     assert all(buffer.is_complete for buffer in two)
     away = over(two, {"finish": 1_000})
     with pytest.raises(NoAnswerError, match=r"the receive buffers of job the-job: no answer"):
-        away._ask([away.handles[0].finish.remote], 0.01)
+        away.ask("finish", seconds=0.01)
 
 
 def test_a_failure_reaches_every_buffer_that_lives(two: list[ReceiveBuffer]) -> None:

@@ -19,7 +19,13 @@ from jobs.driving import PATIENCE, eventually
 from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.registry import NAMESPACE, master_name, set_master, start_actor
 from penstock.bridge.push_partition import encoded
-from penstock.bridge.receive_buffer_messages import Frame, PushOutcome, buffer_name, rendezvous_name
+from penstock.bridge.receive_buffer_messages import (
+    BufferSettings,
+    Frame,
+    PushOutcome,
+    buffer_name,
+    rendezvous_name,
+)
 from penstock.bridge.spark_source import BufferSplit, SparkReader, SparkSource
 from penstock.bridge.transfer_service import JobBuffers, Rendezvous, TransferRequest
 from penstock.runtime.operators.source import ConnectorContext
@@ -32,7 +38,7 @@ def test_a_reader_goes_on_behind_a_broken_connection_to_its_buffer() -> None:
     job = mastered()
     rendezvous = start_actor(Rendezvous, rendezvous_name("rows"), num_cpus=0)
     context = ConnectorContext(job, "job", "rows", 0, 1, 1, ManualClock())
-    reader = SparkReader(SparkSource("rows", "rows"), context, [BufferSplit(0, 1)])
+    reader = SparkReader(SparkSource(BufferSettings("rows"), "rows"), context, [BufferSplit(0, 1)])
     assert ray.get(rendezvous.request.remote(0, 0.0)) == TransferRequest(job, (-1,))
     assert not reader.poll(10).finished, "a read waits in the receive buffer"
     buffer = actor(buffer_name(job, "rows", 0))
