@@ -42,13 +42,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import ray
 
 from penstock.actors.client.cluster import connect
-from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall
+from penstock.actors.shared.actor_calls import ANSWER
 from penstock.actors.shared.registry import find_master
 from penstock.actors.shared.snapshot_answers import CheckpointReply, SnapshotRefused
 from penstock.bridge.arrow import arrow_schema_of
@@ -102,23 +101,13 @@ def wait_until_covered(buffers: JobBuffers, epoch: int, *, induce: bool) -> None
 
 
 def _are_covered(buffers: JobBuffers, epoch: int, patience: float) -> bool:
-    return all(
-        _buffer_answer(partial(buffer.wait_until_covered.remote, epoch, patience), buffers, patience)
-        for buffer in buffers.handles
-    )
-
-
-def _buffer_answer(call: Callable[[], Any], buffers: JobBuffers, patience: float) -> bool:
-    return RepeatedCall[bool](call, f"a receive buffer of job {buffers.job_id}").answer(patience + ANSWER)
+    return all(buffers.ask("wait_until_covered", epoch, patience, seconds=patience + ANSWER))
 
 
 def _request_checkpoint(buffers: JobBuffers, epoch: int) -> Any | None:
     """Request a checkpoint when all readers have emitted the epoch; `None` while there is no JobMaster."""
-    for buffer in buffers.handles:
-        while not _buffer_answer(
-            partial(buffer.wait_until_emitted.remote, epoch, _COVERED_LOOK), buffers, _COVERED_LOOK
-        ):
-            logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, buffers.job_id)
+    while not all(buffers.ask("wait_until_emitted", epoch, _COVERED_LOOK, seconds=_COVERED_LOOK + ANSWER)):
+        logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, buffers.job_id)
     try:
         master: Any = find_master(buffers.job_id)
     except ValueError:

@@ -121,13 +121,13 @@ class JobBuffers:
             QueryPositionError: The epoch does not follow the job's newest one.
             Exception: Spark's error, when its job fails.
         """
-        stages: list[EpochStage] = self._ask([partial(buffer.stage.remote, epoch) for buffer in self.handles])
+        stages: list[EpochStage] = self.ask("stage", epoch)
         self._check_place(epoch, stages)
         if EpochStage.CLOSED in stages:
             self._close(epoch)
             return False
         run = secrets.token_hex(4)
-        if not all(self._ask([partial(buffer.begin.remote, epoch, run) for buffer in self.handles])):
+        if not all(self.ask("begin", epoch, run)):
             return False
         push = PushPartition(self.address, self.names, self.schema, epoch, run)
         # `mapInArrow` looks columns up by name: it can't find a dotted name, or tell names apart by case.
@@ -140,7 +140,7 @@ class JobBuffers:
             partial(buffer.prepare.remote, epoch, run, counts)
             for buffer, counts in zip(self.handles, expected, strict=True)
         ]
-        _raise_problems(self._ask(calls))
+        _raise_problems(self._answers(calls, ANSWER))
         self._close(epoch)
         return True
 
@@ -148,7 +148,7 @@ class JobBuffers:
         if EpochStage.PAST in stages:
             raise went_back(epoch)
         if EpochStage.GAP in stages:
-            raise left_out(epoch, min(self._ask([buffer.newest.remote for buffer in self.handles])))
+            raise left_out(epoch, min(self.ask("newest")))
         if {EpochStage.CLOSED, EpochStage.OPEN} <= set(stages):
             raise inside_epoch(epoch)  # a job closes no buffer before all buffers have prepared
         if EpochStage.AHEAD in stages:
@@ -156,7 +156,7 @@ class JobBuffers:
 
     def _close(self, epoch: int) -> None:
         """Close an epoch that all receive buffers have prepared; some may have closed it already."""
-        _raise_problems(self._ask([partial(buffer.close.remote, epoch) for buffer in self.handles]))
+        _raise_problems(self.ask("close", epoch))
 
     def are_there(self) -> bool:
         """Return whether all receive buffers are alive; they end with their job.
@@ -164,7 +164,7 @@ class JobBuffers:
         A buffer that is silent, or that Ray can't reach, counts as alive; a later call raises the error.
         """
         try:
-            self._ask([buffer.statistics.remote for buffer in self.handles], _LOOK)
+            self.ask("statistics", seconds=_LOOK)
         except NoAnswerError as error:
             logger.warning(
                 "can't tell whether the receive buffers of job %s are alive: %s", self.job_id, error
@@ -175,7 +175,7 @@ class JobBuffers:
 
     def finish(self) -> None:
         """End the readers' input."""
-        self._ask([buffer.finish.remote for buffer in self.handles])
+        self.ask("finish")
 
     def fail(self, reason: str) -> None:
         """Fail the readers with this reason; skip dead receive buffers."""
@@ -187,8 +187,12 @@ class JobBuffers:
             if not program_ends.is_set() and not call.wait(deadline - time.monotonic()):
                 logger.warning("can't report to a receive buffer of job %s: %s", self.job_id, reason)
 
-    def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
-        """Return the answers to calls, which must be idempotent."""
+    def ask(self, method: str, *arguments: Any, seconds: float = ANSWER) -> list[Any]:
+        """Call a method of all receive buffers at once; it must be idempotent. Returns their answers."""
+        calls = [partial(getattr(buffer, method).remote, *arguments) for buffer in self.handles]
+        return self._answers(calls, seconds)
+
+    def _answers(self, calls: Sequence[Callable[[], Any]], seconds: float) -> list[Any]:
         repeated = [RepeatedCall[Any](call, self._who) for call in calls]
         deadline = time.monotonic() + seconds
         return [call.answer(max(0.0, deadline - time.monotonic())) for call in repeated]
