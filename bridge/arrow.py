@@ -178,14 +178,10 @@ class ReadableBatches:
     def __init__(
         self, schema: pa.Schema | None = None, of: str = _OF_SINK, *, rounds: bool | None = None
     ) -> None:
-        self._schema = None if schema is None else readable_schema(schema)
+        #: The schema of all batches; `None` before the first batch if no schema was given.
+        self.schema = None if schema is None else readable_schema(schema)
         self._rounds = schema is not None if rounds is None else rounds
         self._of = of
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """The schema of all batches; `None` before the first batch if no schema was given."""
-        return self._schema
 
     def convert(self, batch: Batch) -> pa.RecordBatch:
         """Convert one batch.
@@ -194,15 +190,15 @@ class ReadableBatches:
             BadRecordError: A value does not fit the schema without loss, or Spark can't read its type.
         """
         arrow = batch.batch if isinstance(batch, ArrowBatch) else self._of_rows(batch.rows)
-        if self._schema is None:
+        if self.schema is None:
             fields = readable_schema(arrow.schema)
-            self._schema = pa.schema([field.with_nullable(True) for field in fields])
-        if arrow.schema.equals(self._schema, check_metadata=True):
+            self.schema = pa.schema([field.with_nullable(True) for field in fields])
+        if arrow.schema.equals(self.schema, check_metadata=True):
             return self._without_hidden_nulls(arrow)
-        if set(arrow.schema.names) != set(self._schema.names):
+        if set(arrow.schema.names) != set(self.schema.names):
             raise BadRecordError(self._misfit(f"a batch has columns {arrow.schema.names}"))
         try:
-            return exact_batch(arrow, self._schema)
+            return exact_batch(arrow, self.schema)
         except (MisfitError, pa.ArrowException) as error:
             raise BadRecordError(self._misfit(str(error))) from error
 
@@ -221,7 +217,7 @@ class ReadableBatches:
                 f"column name to value; the row is {shown(odd)}. Map the rows before the sink"
             )
             raise BadRecordError(msg)
-        names = list(dict.fromkeys(chain.from_iterable(rows))) if self._schema is None else self._schema.names
+        names = list(dict.fromkeys(chain.from_iterable(rows))) if self.schema is None else self.schema.names
         has_all = set(names).issuperset
         unknown = next((row for row in rows if not has_all(row)), None)
         if unknown is not None:
@@ -234,11 +230,11 @@ class ReadableBatches:
         return pa.RecordBatch.from_arrays(columns, names)
 
     def _column(self, name: str, rows: Sequence[Any]) -> pa.Array:
-        kind = None if self._schema is None else self._schema.field(name).type
+        kind = None if self.schema is None else self.schema.field(name).type
         return exact_column([row.get(name) for row in rows], kind, name, rounds=self._rounds)
 
     def _misfit(self, what: str) -> str:
-        known = "" if self._schema is None else f" {shown(str(self._schema))}"
+        known = "" if self.schema is None else f" {shown(str(self.schema))}"
         of = self._of.replace("{known}", known)
         return f"{what}, which does not fit {of}"
 
@@ -385,10 +381,6 @@ def _schema_of(df: DataFrame) -> StructType:
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import StructType
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    spark_schema = StructType()
-    for field in schema:
-        spark_schema.add(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), field.nullable)
-    return spark_schema
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
