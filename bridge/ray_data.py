@@ -96,15 +96,13 @@ class DatasetSource:
     only_reads: ClassVar[bool] = True
 
     def __init__(
-        self, name: str, blocks: int, batch_format: BatchFormat, schema: pa.Schema | None = None
+        self, name: str, holder: Any, blocks: int, batch_format: BatchFormat, schema: pa.Schema | None
     ) -> None:
         self.name = name
         self.batch_format = batch_format
         self.schema = schema
         self._blocks = blocks
-        self._holder: Any = None
-
-    def keep(self, holder: Any) -> None:
+        #: The actor ends with its last handle, so the environment's graph holds one.
         self._holder = holder
 
     def splits(self, parallelism: int) -> Sequence[BlockSplit]:
@@ -228,13 +226,12 @@ def from_ray_dataset(
     holder = start_actor(DatasetHolder, DATASET_PREFIX + name, references, num_cpus=0)
     source = DatasetSource(
         name,
+        holder,
         len(references),
         batch_format,
         columns.remove_metadata() if isinstance(columns, pa.Schema) else None,
     )
     stream: DataStream[Any] = env.from_source(id, OnRequest(source), **options)
-    # The actor ends with its last handle, so the environment's graph must hold one.
-    source.keep(holder)
     return stream
 
 
