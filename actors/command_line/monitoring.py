@@ -42,37 +42,34 @@ def _quantile(share: float, histogram: str, *by: str) -> str:
     return f"histogram_quantile({share}, sum by ({labels}) ({_rate(f'job_{histogram}_bucket')}))"
 
 
+def _sum(counter: str, legend: str = "{{operator}}") -> tuple[str, str]:
+    return f"{_OF_OPERATOR}({_rate(counter)})", legend
+
+
+def _largest(gauge: str, by: str, legend: str) -> tuple[str, str]:
+    return f"max by ({by}) (ray_penstock_{gauge}{_JOBS})", legend
+
+
 def _share(counter: str) -> tuple[str, str]:
     by_subtask = f"sum by (job_name, operator, subtask) ({_rate(counter)})"
     return f"max by (job_name, operator) ({by_subtask})", "{{operator}}"
 
 
 PANELS: Final = (
-    Panel(
-        "Records in, by operator",
-        "short",
-        ((f"{_OF_OPERATOR}({_rate('records_in_total')})", "{{operator}}"),),
-    ),
-    Panel(
-        "Records out, by operator",
-        "short",
-        ((f"{_OF_OPERATOR}({_rate('records_out_total')})", "{{operator}}"),),
-    ),
+    Panel("Records in, by operator", "short", (_sum("records_in_total"),)),
+    Panel("Records out, by operator", "short", (_sum("records_out_total"),)),
     Panel("Busy, busiest subtask", "percentunit", (_share("busy_seconds_total"),)),
     Panel("Back-pressured, worst subtask", "percentunit", (_share("backpressured_seconds_total"),)),
     Panel("Idle, idlest subtask", "percentunit", (_share("idle_seconds_total"),)),
     Panel(
         "Bytes between operators",
         "Bps",
-        (
-            (f"{_OF_OPERATOR}({_rate('bytes_out_total')})", "{{operator}} out"),
-            (f"{_OF_OPERATOR}({_rate('bytes_in_total')})", "{{operator}} in"),
-        ),
+        (_sum("bytes_out_total", "{{operator}} out"), _sum("bytes_in_total", "{{operator}} in")),
     ),
     Panel(
         "Event time behind the clock",
         "s",
-        ((f"max by (job_name, operator) (ray_penstock_watermark_lag_seconds{_JOBS})", "{{operator}}"),),
+        (_largest("watermark_lag_seconds", "job_name, operator", "{{operator}}"),),
     ),
     Panel(
         "Latency from the sources to a sink",
@@ -95,8 +92,8 @@ PANELS: Final = (
         "Size of checkpoints",
         "bytes",
         (
-            (f"max by (job_name) (ray_penstock_job_checkpoint_size_bytes{_JOBS})", "all state"),
-            (f"max by (job_name) (ray_penstock_job_checkpoint_written_bytes{_JOBS})", "written"),
+            _largest("job_checkpoint_size_bytes", "job_name", "all state"),
+            _largest("job_checkpoint_written_bytes", "job_name", "written"),
         ),
     ),
     Panel(
