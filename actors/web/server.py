@@ -7,7 +7,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,15 +74,14 @@ _STORAGE_INTERVAL: Final = 30.0
 class JobDirectory:
     """All jobs of the joined cluster, if any, and of a storage. Thread-safe; the methods block."""
 
-    def __init__(self, storage: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, storage: str | None = None) -> None:
         self.storage = storage
-        self._clock = clock
         self._archived: list[KnownJob] = []
         self._listed_at: float | None = None
 
     def all(self) -> list[KnownJob]:
         """All jobs, oldest first."""
-        now = self._clock()
+        now = time.monotonic()
         if self.storage is not None and (
             self._listed_at is None or now - self._listed_at >= _STORAGE_INTERVAL
         ):
@@ -108,34 +107,28 @@ _FAILED: Final = (
 _KEPT: Final = 1_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RequestTrigger:
     """One request to a job.
 
     Attributes:
+        call: The call of the job's handle in a thread; cancelled when the server ends before it begins.
         asked: Text of the request; a repeated request must have the same text.
-        failure: Cause of the failure, or of the unknown outcome.
     """
 
-    job_id: str
+    call: Future[dict[str, Any]]
     asked: str = ""
-    is_done: bool = False
-    result: dict[str, Any] | None = None
-    failure: BaseException | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The status, and after the end the outcome, in the form of Flink's REST API."""
-        if not self.is_done:
+        if not self.call.done():
             return {"status": {"id": "IN_PROGRESS"}}
-        if self.failure is not None:
-            outcome = "failed" if isinstance(self.failure, _FAILED) else "unknown"
-            cause = {
-                "class": type(self.failure).__name__,
-                "message": _message(self.failure),
-                "outcome": outcome,
-            }
+        failure = CancelledError() if self.call.cancelled() else self.call.exception()
+        if failure is not None:
+            outcome = "failed" if isinstance(failure, _FAILED) else "unknown"
+            cause = {"class": type(failure).__name__, "message": _message(failure), "outcome": outcome}
             return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
-        return {"status": {"id": "COMPLETED"}, "operation": {"result": self.result or {}}}
+        return {"status": {"id": "COMPLETED"}, "operation": {"result": self.call.result()}}
 
 
 class RequestTriggers:
@@ -143,36 +136,20 @@ class RequestTriggers:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], RequestTrigger] = {}
-        self._running: set[asyncio.Task[None]] = set()
 
-    def begin(
-        self, job_id: str, call: Awaitable[dict[str, Any]], asked: str = "", trigger_id: str | None = None
+    def add(
+        self, job_id: str, call: Future[dict[str, Any]], asked: str = "", trigger_id: str | None = None
     ) -> str:
-        """Start to await a call; return the trigger id, which must be new among this job's requests."""
+        """Remember a call; return the trigger id, which must be new among this job's requests."""
         trigger_id = trigger_id or secrets.token_hex(16)
-        trigger = self._known[job_id, trigger_id] = RequestTrigger(job_id, asked)
-        task = asyncio.ensure_future(_await(trigger, call))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        ended = [known for known, trigger in self._known.items() if trigger.is_done]
+        self._known[job_id, trigger_id] = RequestTrigger(call, asked)
+        ended = [known for known, trigger in self._known.items() if trigger.call.done()]
         for old in ended[: max(0, len(ended) - _KEPT)]:
             del self._known[old]
         return trigger_id
 
     def get(self, job_id: str, trigger_id: str) -> RequestTrigger | None:
         return self._known.get((job_id, trigger_id))
-
-
-async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> None:
-    try:
-        trigger.result = await call
-    except asyncio.CancelledError as error:  # the server ends
-        trigger.failure = error
-        raise
-    except BaseException as error:  # any error means no success
-        trigger.failure = error
-    finally:
-        trigger.is_done = True
 
 
 def _message(failure: BaseException) -> str:
@@ -334,6 +311,6 @@ class WebServer:
         if known.status.is_terminal:
             stopped = "" if known.savepoint is None else f"; it was stopped with savepoint {known.savepoint}"
             raise Problem(409, f"job {known.job_id} has ended: {known.status.value}{stopped}")
-        made = self.in_thread(call, watcher.handle)
-        trigger_id = self.triggers.begin(watcher.handle.job_id, made, asked, chosen)
+        made = self._threads.submit(call, watcher.handle)
+        trigger_id = self.triggers.add(watcher.handle.job_id, made, asked, chosen)
         return {"request-id": trigger_id}
