@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from penstock.actors.client.cluster import UserInterface, open_interface
 from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.client.logs import LogLine, LogReader
-from penstock.actors.client.master_calls import (
-    Deadline,
-    MasterCalls,
-    request_deadline,
-)
+from penstock.actors.client.master_calls import Deadline, MasterCalls, request_deadline
 from penstock.actors.client.progress import Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess, failure_text
@@ -104,7 +101,7 @@ class RayJobHandle(NearestMembers):
         Args:
             fresh: Ask all subtasks for their counters; otherwise they may be two seconds old.
         """
-        return self._master.quick("status", lambda master: master.status.remote(self._job_id, fresh), _itself)
+        return self._master.quick("status", fresh, of_ended=_itself)
 
     def status(self) -> JobStatus:
         """The job's state right now."""
@@ -140,7 +137,7 @@ class RayJobHandle(NearestMembers):
 
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
-        self._master.quick("cancel", lambda master: master.cancel.remote(self._job_id), lambda report: None)
+        self._master.quick("cancel", of_ended=lambda report: None)
 
     @checked_keywords
     def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
@@ -163,10 +160,7 @@ class RayJobHandle(NearestMembers):
         """
         deadline = request_deadline("checkpoint", self._job_id, timeout)
         reply: CheckpointReply = self._master.ask(
-            lambda master: master.checkpoint.remote(self._job_id, full),
-            reply_of_report,
-            deadline,
-            request="a checkpoint",
+            "checkpoint", full, of_ended=reply_of_report, deadline=deadline, request="a checkpoint"
         )
         return taken(reply, self._job_id, CheckpointError)
 
@@ -202,9 +196,10 @@ class RayJobHandle(NearestMembers):
         target = None if savepoint is None else absolute_location("savepoint", savepoint)
         deadline = request_deadline("savepoint", self._job_id, timeout)
         answer: SavepointAnswer = self._master.ask(
-            lambda master: master.savepoint.remote(self._job_id, target),
-            answer_of_report,
-            deadline,
+            "savepoint",
+            target,
+            of_ended=answer_of_report,
+            deadline=deadline,
             request="a savepoint" if target is None else f"a savepoint in {target}",
         )
         return answer
@@ -237,9 +232,7 @@ class RayJobHandle(NearestMembers):
         target = None if savepoint is None else absolute_location("savepoint", savepoint)
         deadline = request_deadline("stop", self._job_id, timeout)
         answer = self._master.ask(
-            lambda master: master.stop.remote(self._job_id, drain, target),
-            lambda report: answer_of_report(report, drain=drain),
-            deadline,
+            "stop", drain, target, of_ended=partial(answer_of_report, drain=drain), deadline=deadline
         )
         return path_of(answer, self._job_id)
 
@@ -270,9 +263,10 @@ class RayJobHandle(NearestMembers):
         wanted = {**(parallelism or {}), **operators}
         deadline = request_deadline("rescale", self._job_id, timeout)
         answer: RescaleAnswer = self._master.ask(
-            lambda master: master.rescale.remote(self._job_id, wanted),
-            lambda report: RescaleRefused(f"the job has ended: {report.status.value}"),
-            deadline,
+            "rescale",
+            wanted,
+            of_ended=lambda report: RescaleRefused(f"the job has ended: {report.status.value}"),
+            deadline=deadline,
             request=f"a rescale to {wanted}",
         )
         if isinstance(answer, RescaleRefused):
@@ -282,7 +276,7 @@ class RayJobHandle(NearestMembers):
 
     def _wait_for_attempt_behind(self, attempt: int, deadline: Deadline) -> None:
         while True:
-            report = self._master.quick("status", self._status, _itself, within=deadline)
+            report = self._master.quick("status", of_ended=_itself, within=deadline)
             if report.status.is_terminal:
                 _result(report)
                 return
@@ -306,11 +300,7 @@ class RayJobHandle(NearestMembers):
         return found[-1] if found else None
 
     def _details(self, checkpoint_id: int | None) -> tuple[CheckpointDetails, ...]:
-        return self._master.quick(
-            "checkpoints",
-            lambda master: master.checkpoints.remote(self._job_id, checkpoint_id),
-            _ended_checkpoints,
-        )
+        return self._master.quick("checkpoints", checkpoint_id, of_ended=_ended_checkpoints)
 
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
@@ -384,15 +374,12 @@ class RayJobHandle(NearestMembers):
                 late = f"job {self._job_id} is still {report.status.value}"
                 raise deadline.error(late)
 
-    def _status(self, master: Any) -> Any:
-        return master.status.remote(self._job_id)
-
     def _wait_once(self, deadline: Deadline) -> JobReport:
         seconds, left = deadline.left(at_most=_POLL), deadline.left()
         return self._master.quick(
             "wait",
-            lambda master: master.wait_end.remote(self._job_id, seconds),
-            _itself,
+            seconds,
+            of_ended=_itself,
             timeout=None if left is None else left + _SILENCE,
         )
 

@@ -238,10 +238,9 @@ class MasterCalls:
 
     def quick(
         self,
-        name: str,
-        call: Callable[[Any], Any],
+        method: str,
+        *arguments: Any,
         of_ended: Callable[[JobReport], T],
-        *,
         timeout: float | None = ANSWER_TIMEOUT,
         within: Deadline | None = None,
     ) -> T:
@@ -256,15 +255,16 @@ class MasterCalls:
             "it is stuck, waits for its storage, or its machine is overloaded: "
             f"`penstock logs {job_id} --operator job-master` shows what it does"
         )
-        own = Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{name}`", advice)
-        return self.ask(call, of_ended, own if within is None else min(own, within, key=_seconds_left))
+        own = Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{method}`", advice)
+        deadline = own if within is None else min(own, within, key=_seconds_left)
+        return self.ask(method, *arguments, of_ended=of_ended, deadline=deadline)
 
     def ask(
         self,
-        call: Callable[[Any], Any],
+        method: str,
+        *arguments: Any,
         of_ended: Callable[[JobReport], T],
         deadline: Deadline,
-        *,
         request: str = "",
     ) -> T:
         """Call the JobMaster, repeatedly while it is restarted; an ended job's last report has the answer.
@@ -296,8 +296,11 @@ class MasterCalls:
             # After a `ValueError`, the job has no JobMaster, not even one that restarts.
             return _NAME_TIMEOUT if isinstance(error, ValueError) else _RETURN_TIMEOUT
 
+        def call() -> Any:
+            return getattr(find_master(self._job_id), method).remote(self._job_id, *arguments)
+
         absence = RetryDeadline(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)
-        repeated = RepeatedCall[T](lambda: call(self._find()), "the JobMaster", patience, absence=absence)
+        repeated = RepeatedCall[T](call, "the JobMaster", patience, absence=absence)
         guard = ClientGuard(self._job_id)
         while not repeated.wait(deadline.left(guard.interval)):
             if deadline.has_passed:
@@ -314,9 +317,6 @@ class MasterCalls:
             )
             raise DeploymentError(msg) from repeated.error
         return repeated.result()
-
-    def _find(self) -> Any:
-        return find_master(self._job_id)
 
 
 def _unknown(request: str, report: JobReport) -> RequestLostError:

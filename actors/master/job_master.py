@@ -51,7 +51,7 @@ class JobMaster:
         """The job's report; without `fresh` no subtask is asked for its counters."""
         return await self._process.runner.running(job_id).status(fresh)
 
-    async def wait_end(self, job_id: str, seconds: float) -> JobReport:
+    async def wait(self, job_id: str, seconds: float) -> JobReport:
         return await self._process.runner.running(job_id).wait_end(seconds)
 
     async def cancel(self, job_id: str) -> None:

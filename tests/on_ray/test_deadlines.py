@@ -53,8 +53,7 @@ def test_what_nobody_waits_for_any_more_happens_all_the_same(
     after_checkpoints(job, 1)
 
     def status() -> JobReport:
-        calls, job_id = MasterCalls(job.job_id), job.job_id
-        return calls.quick("status", lambda m: m.status.remote(job_id), lambda report: report, timeout=SHORT)
+        return MasterCalls(job.job_id).quick("status", of_ended=lambda report: report, timeout=SHORT)
 
     with (
         standing_still(job),

@@ -10,9 +10,8 @@ import ray
 from serving.acting import JOB
 from serving.reports import report_of
 
-from penstock.actors.client import job_handle, master_calls
+from penstock.actors.client import master_calls
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.master_calls import MasterCalls
 from penstock.runtime.errors import CheckpointError, RequestLostError, RescaleError, SavepointError
 from penstock.runtime.graph.executor import JobStatus
 
@@ -23,12 +22,11 @@ def handle(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Callable[[Exceptio
     ended = report_of(JOB, "words", tmp_path, JobStatus.FINISHED)
 
     def make(error: Exception) -> RayJobHandle:
-        class Dying(MasterCalls):
-            def _find(self) -> Any:
-                raise error
+        def dying(job_id: str) -> Any:
+            raise error
 
         monkeypatch.setattr(master_calls, "load_from_cluster", lambda job_id: ended)
-        monkeypatch.setattr(job_handle, "MasterCalls", Dying)
+        monkeypatch.setattr(master_calls, "find_master", dying)
         return RayJobHandle(JOB, "words")
 
     return make
