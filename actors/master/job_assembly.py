@@ -1,4 +1,4 @@
-"""Assembles the scheduler of a job with its fleet of processes on Ray."""
+"""Assembles the scheduler of a job over its fleet of processes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
-import ray
-
-from penstock.actors.master.cluster_calls import ClusterCalls
-from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.system_ports import (
     BackgroundRunner,
     GuardedLoop,
-    LoopTimers,
     SystemClock,
     UserThreads,
 )
@@ -26,11 +20,12 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.job_execution import JobExecution
+from penstock.runtime.execution.processes import Processes
 from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.ports import SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.snapshot.checkpoint_record import EarlierHistory
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -41,33 +36,13 @@ from penstock.runtime.time.durations import as_seconds
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RayFleet:
-    fleet: Fleet
-    processes: RayProcesses
-    timers: LoopTimers
-
-
-def assemble_fleet(
-    job_id: str,
-    graph: CurrentGraph,
-    config: JobConfig,
-    guarded: GuardedLoop,
-    cluster: ClusterCalls,
-    code: tuple[bytes, ...],
-) -> RayFleet:
-    """Make the fleet of a job; call it in the JobMaster's actor."""
-    timers = LoopTimers(guarded.loop, guarded.run)
-    processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, cluster, code)
-    fleet = Fleet(job_id, graph, config, processes, timers, new_token=lambda: secrets.token_hex(8))
-    return RayFleet(fleet, processes, timers)
-
-
 def assemble_scheduler(
     job_id: str,
     graph: CurrentGraph,
     config: JobConfig,
-    processes: RayFleet,
+    fleet: Fleet,
+    processes: Processes,
+    timers: TimerService,
     storage: SnapshotStorage,
     guarded: GuardedLoop,
     pool: ThreadPoolExecutor,
@@ -90,7 +65,7 @@ def assemble_scheduler(
         on_fenced: Called when another JobMaster has taken the job over.
         warn: Called in the event loop with a warning for the user.
     """
-    clock, timers, fleet = SystemClock(), processes.timers, processes.fleet
+    clock = SystemClock()
 
     place: StorageOpener = open_location
     if config.checkpointing is not None:
@@ -115,12 +90,12 @@ def assemble_scheduler(
         )
 
     runner = BackgroundRunner(pool, guarded.post)
-    deployer = Deployer(graph, config, fleet, processes.processes, timers, runner, describe)
+    deployer = Deployer(graph, config, fleet, processes, timers, runner, describe)
     execution = JobExecution(
         graph,
         fleet,
         deployer,
-        processes.processes,
+        processes,
         clock,
         timers,
         on_end=on_end,

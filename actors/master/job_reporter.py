@@ -150,9 +150,6 @@ class JobReporter:
         for warning in earlier.warnings:
             self.warn(warning)
 
-    def watched_by(self, watch: Watch) -> None:
-        self._watch = watch
-
     def fell_silent(self, member: Member, silence: Silence) -> None:
         where = f"pid {member.place.pid} on node {member.place.node_id[:8]}"
         logger.warning("job %s: %s (%s): %s", self._job_id, member.role.subtask, where, silence)
@@ -160,9 +157,8 @@ class JobReporter:
     def answers_again(self, member: Member) -> None:
         logger.warning("job %s: %s answers again", self._job_id, member.role.subtask)
 
-    def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
-        self._scheduler = scheduler
-        self._fleet = fleet
+    def observe(self, scheduler: JobScheduler, fleet: Fleet, watch: Watch) -> None:
+        self._scheduler, self._fleet, self._watch = scheduler, fleet, watch
 
     def failed_to_begin(self, error: BaseException) -> None:
         cause = FailureCause(error_text(error), recoverable=False)

@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import ray
 from ray.exceptions import RayError
 
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls, ClusterTimeoutError
-from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
+from penstock.actors.master.job_assembly import assemble_scheduler
 from penstock.actors.master.job_reporter import JobReporter
 from penstock.actors.master.job_requests import JobRequests
 from penstock.actors.master.job_telemetry import JobMetrics, traces_of
+from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.shared.archive import (
     is_to_be_cancelled,
     keep_beside_checkpoints,
@@ -110,16 +113,14 @@ class JobRunner:
         self._graph: CurrentGraph | None = None
         self._config = JobConfig()
         self._earlier: JobReport | None = None
-        self._processes: RayFleet | None = None
+        self._processes: RayProcesses | None = None
+        self._fleet: Fleet | None = None
         self._metrics = JobMetrics(job_id, job.name)
         self._traces = traces_of(job_id, job.name, self._reporter.warn)
         self._storage: SnapshotStorage = MemoryStorage()
+        self._timers = LoopTimers(self._loop, self._guarded.run)
         self._life = JobLifecycle(
-            self,
-            LoopTimers(self._loop, self._guarded.run),
-            is_restart=is_restart,
-            on_over=self._over,
-            on_fenced=on_fenced,
+            self, self._timers, is_restart=is_restart, on_over=self._over, on_fenced=on_fenced
         )
         self._loop.call_soon(self._guarded.run, self._life.start)
 
@@ -233,25 +234,30 @@ class JobRunner:
         self._answer(self._adopt(), answer)
 
     async def _adopt(self) -> Fleet:
-        graph = self._graph or await self._unpack()
-        processes = assemble_fleet(
-            self.job_id, graph, self._config, self._guarded, self._cluster, self._job.chunks
-        )
-        await processes.processes.find_left_behind()
-        self._processes = processes
-        await answered(processes.fleet.adopt)
-        return processes.fleet
+        graph, config = self._graph or await self._unpack(), self._config
+        master = ray.get_runtime_context().current_actor
+        chunks = self._job.chunks
+        processes = RayProcesses(self.job_id, config, master, self._guarded, self._cluster, chunks)
+        await processes.find_left_behind()
+        new_token = partial(secrets.token_hex, 8)
+        fleet = Fleet(self.job_id, graph, config, processes, self._timers, new_token=new_token)
+        self._processes, self._fleet = processes, fleet
+        await answered(fleet.adopt)
+        return fleet
 
     def start_scheduler(self, *, is_restart: bool) -> StartedJob | StartFailure:
-        graph, processes = self._graph, self._processes
+        graph, processes, fleet = self._graph, self._processes, self._fleet
         assert graph is not None, "the job is loaded first"
         assert processes is not None, "its processes are taken over first"
+        assert fleet is not None, "they are a fleet"
         try:
             scheduler = assemble_scheduler(
                 self.job_id,
                 graph,
                 self._config,
+                fleet,
                 processes,
+                self._timers,
                 self._storage,
                 self._guarded,
                 self._pool,
@@ -262,27 +268,20 @@ class JobRunner:
                 on_fenced=self._life.fenced,
                 warn=self._reporter.warn,
             )
-            watch = self._serve(scheduler, processes)
+            watch = self._serve(scheduler, fleet, processes)
             scheduler.start()
         except _USERS_ERRORS as error:  # users' classes are used here
             return StartFailure(error)
         return StartedJob(scheduler, watch)
 
-    def _serve(self, scheduler: JobScheduler, processes: RayFleet) -> Watch:
+    def _serve(self, scheduler: JobScheduler, fleet: Fleet, processes: RayProcesses) -> Watch:
         """Accept clients' requests from now on, and watch the subtasks."""
-        reporter = self._reporter
-        reporter.observe(scheduler, processes.fleet)
+        reporter, clock = self._reporter, SystemClock()
         self.requests.serve(scheduler, self._storage.url)
         watch = Watch(
-            processes.fleet,
-            processes.processes,
-            SystemClock(),
-            processes.timers,
-            self._config,
-            reporter.counted,
-            listener=reporter,
+            fleet, processes, clock, self._timers, self._config, reporter.counted, listener=reporter
         )
-        reporter.watched_by(watch)
+        reporter.observe(scheduler, fleet, watch)
         # An error of `_publish` is only logged, so leases are still renewed.
         watch.begin(lambda: spawn(self._loop, self._publish()))
         return watch

@@ -68,7 +68,7 @@ def reporter(scheduler: Scheduler | None = None, earlier: JobReport | None = Non
     made.describe(GRAPH, JobConfig())
     if scheduler is not None:
         fleet = SimpleNamespace(members={FIRST: member(12), SECOND: member(13)})
-        made.observe(cast("Any", scheduler), cast("Any", fleet))
+        made.observe(cast("Any", scheduler), cast("Any", fleet), cast("Any", SimpleNamespace(silent={})))
     return made
 
 

@@ -108,10 +108,10 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     Outside of Ray there are no processes to take over.
     """
 
-    def no_processes(*_: object) -> None:
+    async def no_processes(_: JobRunner) -> None:
         raise RayError
 
-    monkeypatch.setattr(job_runner, "assemble_fleet", no_processes)
+    monkeypatch.setattr(JobRunner, "_adopt", no_processes)
     monkeypatch.setattr(job_lifecycle, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
 
 
@@ -220,7 +220,7 @@ def test_a_users_class_that_exits_while_the_scheduler_is_made_fails_the_job(
         runner = runner_of_job(None, came_back=False)
 
         async def adopt() -> Any:
-            runner._processes = cast("Any", SimpleNamespace())
+            runner._processes = runner._fleet = cast("Any", SimpleNamespace())
             return SimpleNamespace(leave=lambda then: then())
 
         monkeypatch.setattr(runner, "_adopt", adopt)
