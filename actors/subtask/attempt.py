@@ -90,12 +90,12 @@ _MAX_IDLE = 5.0
 class TaskThread:
     """Runs one attempt of a subtask in a thread of its own; its futures belong to the actor's event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, build: BuildSubtask) -> None:
         self._loop = loop
+        self._build = build
         self._mailbox: SimpleQueue[Mail] = SimpleQueue()
         self._may_run = threading.Event()
         self._stopping = False
-        self._build: BuildSubtask | None = None
         #: Start time of the thread's present piece of work; `None` while the thread waits.
         self._busy_since: float | None = None
         self.subtask: Subtask | None = None
@@ -106,8 +106,7 @@ class TaskThread:
     def post(self, mail: Mail) -> None:
         self._mailbox.put(mail)
 
-    def deploy(self, build: BuildSubtask) -> None:
-        self._build = build
+    def deploy(self) -> None:
         self._thread.start()
 
     def start(self) -> None:
@@ -132,7 +131,6 @@ class TaskThread:
 
     def _main(self) -> None:
         try:
-            assert self._build is not None
             self._busy_since = time.monotonic()
             self.subtask = self._build()
         except BaseException as error:  # if uncaught, even SystemExit would silently end this thread only
@@ -208,7 +206,7 @@ class Attempt:
         self._metrics = metrics
         self._loop = loop
         self._link = MasterLink(loop, master, role, self._consumed)
-        self._thread = TaskThread(loop, str(descriptor.id))
+        self._thread = TaskThread(loop, str(descriptor.id), self._build)
         self._background = BackgroundRunner(pool, self._thread.post)
         self._stopped = False
 
@@ -220,7 +218,7 @@ class Attempt:
         self._thread.deployed.add_done_callback(deployed)
         self._thread.ended.add_done_callback(self._has_ended)
         try:
-            self._thread.deploy(self._build)
+            self._thread.deploy()
         except RuntimeError as error:  # the system can't start another thread
             on_built(describe_failure(error))
 

@@ -65,8 +65,8 @@ def sleeps_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "_MAX_IDLE", 300.0)
 
 
-def new_thread() -> TaskThread:
-    return TaskThread(asyncio.get_running_loop(), "count[0]")
+def new_thread(build: Callable[[], Any]) -> TaskThread:
+    return TaskThread(asyncio.get_running_loop(), "count[0]", build)
 
 
 def played(
@@ -76,8 +76,8 @@ def played(
     """Deploy and start a subtask, or do something else with it when it is deployed; with what it ended."""
 
     async def scenario() -> BaseException | None:
-        thread = new_thread()
-        thread.deploy(lambda: cast("Any", subtask))
+        thread = new_thread(lambda: cast("Any", subtask))
+        thread.deploy()
         await thread.deployed
         assert thread.subtask is cast("Any", subtask)
         if act is None:
@@ -103,8 +103,8 @@ def test_a_subtask_that_can_not_be_built_is_not_deployed_and_has_ended(error: Ba
         def build() -> Any:
             raise error
 
-        thread = new_thread()
-        thread.deploy(build)
+        thread = new_thread(build)
+        thread.deploy()
         with pytest.raises(ValueError if isinstance(error, ValueError) else PenstockError, match="no state"):
             await thread.deployed
         assert await thread.ended is None
@@ -118,8 +118,8 @@ def test_an_attempt_whose_subtask_was_not_built_can_be_stopped() -> None:
         def build() -> Any:
             raise ValueError("no state")
 
-        thread = new_thread()
-        thread.deploy(build)
+        thread = new_thread(build)
+        thread.deploy()
         with pytest.raises(ValueError, match="no state"):
             await thread.deployed
         before = asyncio.all_tasks()
@@ -258,8 +258,8 @@ def test_a_deployment_whose_call_was_cancelled_is_no_error(caplog: pytest.LogCap
         return subtask
 
     async def scenario() -> None:
-        thread = new_thread()
-        thread.deploy(build)
+        thread = new_thread(build)
+        thread.deploy()
         thread.deployed.cancel()
         release.set()
         thread.stop()
@@ -292,7 +292,7 @@ def test_a_thread_is_asked_what_it_does_only_while_it_works(monkeypatch: pytest.
     subtask = Played(lambda: cast("StepResult", stepping.work(IDLE)), IDLE)
 
     async def scenario() -> None:
-        thread = new_thread()
+        thread = new_thread(lambda: building.work(subtask))
 
         async def is_seen_in(gate: Gate) -> None:
             await asyncio.to_thread(gate.entered.wait, 20)
@@ -303,7 +303,7 @@ def test_a_thread_is_asked_what_it_does_only_while_it_works(monkeypatch: pytest.
 
         clock.advance(100.0)
         assert thread.long_call() is None
-        thread.deploy(lambda: building.work(subtask))
+        thread.deploy()
         await is_seen_in(building)
         await thread.deployed
         clock.advance(100.0)
