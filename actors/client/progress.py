@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from math import inf
 from types import TracebackType
@@ -169,7 +169,10 @@ class NotebookDisplay:
         self._handle: Any = None
 
     def show(self, line: str, status: JobStatus) -> None:
-        content = {"text/plain": line}
+        self.update({"text/plain": line})
+
+    def update(self, content: Mapping[str, str]) -> None:
+        """Show the content, by MIME type, instead of the last one."""
         if self._handle is None:
             self._handle = self._ipython.display(content, raw=True, display_id=True)
         else:
@@ -266,15 +269,10 @@ class LiveCard:
 
 def show_card(report: Callable[[], JobReport], link: Callable[[], str | None]) -> None:
     """Show a card in the running cell's output, and update it until the job ends."""
-    ipython: Any = importlib.import_module("IPython.display")
-    shown: list[Any] = []
+    output = NotebookDisplay()
 
     def update(page: str, line: str) -> None:
-        content = {"text/html": page, "text/plain": line}
-        if shown:
-            shown[0].update(content, raw=True)
-        else:
-            shown.append(ipython.display(content, raw=True, display_id=True))
+        output.update({"text/html": page, "text/plain": line})
 
     live = LiveCard(report, update, link)
     if not live.draw().status.is_terminal:

@@ -215,14 +215,11 @@ class JobReport(NearestMembers):
         Raises:
             ConfigurationError: The job has no such operator.
         """
-        if operator == JOB_MASTER:
-            return JOB_MASTER
-        for known in self.operators:
-            if known.id == operator:
-                return known.vertex
-        if operator == RAY:
-            return RAY
-        ids = [known.id for known in self.operators]
+        known = {operator.id: operator.vertex for operator in self.operators}
+        vertices = {RAY: RAY, **known, JOB_MASTER: JOB_MASTER}
+        if operator in vertices:
+            return vertices[operator]
+        ids = list(known)
         near = nearest_name(operator, [*ids, JOB_MASTER, RAY])
         all_ids = f"{', '.join(ids)}, and {JOB_MASTER} and {RAY}"
         msg = f"job {self.job_id} has no operator '{operator}'; it has: {all_ids}{near}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import linear_regression
 from typing import Any, Final
 
 from penstock.actors.shared.job_report import JobReport
@@ -162,11 +163,8 @@ def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
     known = [(s.at - now, s.lag) for s in samples if s.lag is not None and s.at >= now - _WINDOW]
     if len(known) < _FEWEST or -known[0][0] < _LEAST:
         return None
-    middle = sum(at for at, _ in known) / len(known)
-    average = sum(lag for _, lag in known) / len(known)
-    spread = sum((at - middle) ** 2 for at, _ in known)
-    slope = sum((at - middle) * (lag - average) for at, lag in known) / spread
-    lag = max(0.0, average - slope * middle)
+    slope, at_now = linear_regression(*zip(*known, strict=True))
+    lag = max(0.0, at_now)
     if abs(slope) < _SLOPE or (lag < _NO_LAG and slope < 0):
         return LagTrend(lag, slope, "stays")
     if slope > 0:
