@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -155,7 +154,7 @@ def job(job: str, *, storage: Location | None = None) -> RayJobHandle:
         DeploymentError: No Ray cluster can be joined, and no `storage` was given.
         StorageError: The storage can't be read.
     """
-    _join(storage)
+    join(storage)
     return find_job(job, storage)
 
 
@@ -170,17 +169,21 @@ def jobs(*, storage: Location | None = None) -> list[KnownJob]:
         DeploymentError: No Ray cluster can be joined, and no `storage` was given.
         StorageError: The storage can't be read.
     """
-    _join(storage)
+    join(storage)
     return known_jobs(storage)
 
 
-def _join(storage: Location | None) -> None:
-    if storage is None:
-        join_existing()
-    else:
+def join(storage: Location | None, address: str | None = None) -> DeploymentError | None:
+    """Join the cluster of `address`; without a cluster, return the error if only a storage was given."""
+    if storage is not None:
         location("storage", storage)
-        with suppress(DeploymentError):
-            join_existing()
+    try:
+        join_existing(address)
+    except DeploymentError as error:
+        if storage is None or address is not None:
+            raise
+        return error
+    return None
 
 
 def find_job(text: str, storage: Location | None = None) -> RayJobHandle:

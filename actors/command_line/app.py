@@ -18,14 +18,13 @@ import ray
 import typer
 
 from penstock.actors.client.garbage import collect
-from penstock.actors.client.jobs import known_jobs
+from penstock.actors.client.jobs import join, known_jobs
 from penstock.actors.client.logs import LogReader
 from penstock.actors.command_line.common import (
     AddressOption,
     JobArgument,
     JsonOption,
     StorageOption,
-    join,
     named_job,
     print_json,
     show,
@@ -63,7 +62,7 @@ def list_jobs(
 
     Lists jobs that the cluster has seen; with --storage also ended jobs whose report is in that storage.
     """
-    alone = join(address, storage)
+    alone = join(storage, address)
     if alone is not None:
         warn(f"{alone}. Listing the ended jobs in {storage}")
     known = known_jobs(storage)
@@ -160,7 +159,7 @@ def gc(
     Checkpoints and savepoints are never touched. `penstock status --storage` still shows the job.
     """
     seconds = _seconds(older_than)
-    join(address, None)
+    join(None, address)
     done = collect(seconds, time.time(), dry_run=dry_run)
     if as_json:
         print_json(to_plain(done))

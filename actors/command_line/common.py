@@ -9,10 +9,9 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console, RenderableType
 
-from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.jobs import find_job
-from penstock.runtime.errors import ConfigurationError, DeploymentError
+from penstock.actors.client.jobs import find_job, join
+from penstock.runtime.errors import ConfigurationError
 
 #: Columns of output to a file or pipe, so that nothing is cut.
 _WIDE: Final = 240
@@ -40,23 +39,9 @@ TimeoutOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-def join(address: str | None, storage: str | None) -> DeploymentError | None:
-    """Join the cluster of `--address`.
-
-    Without a cluster, returns the error if only `--storage` was given, and raises it otherwise.
-    """
-    try:
-        join_existing(address)
-    except DeploymentError as error:
-        if storage is None or address is not None:
-            raise
-        return error
-    return None
-
-
 def named_job(job: str, address: str | None, storage: str | None = None) -> RayJobHandle:
     """Return the handle of the job that a command's arguments name."""
-    join(address, storage)
+    join(storage, address)
     if not job.strip():
         msg = "JOB is empty: give a job's id, the beginning of one, or its name"
         raise ConfigurationError(msg)

@@ -14,7 +14,8 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.actors.command_line.common import AddressOption, StorageOption, join, warn
+from penstock.actors.client.jobs import join
+from penstock.actors.command_line.common import AddressOption, StorageOption, warn
 from penstock.actors.web.application import ServerOptions, serve
 from penstock.actors.web.routes import description
 from penstock.runtime.errors import ConfigurationError
@@ -68,7 +69,7 @@ def ui(
         print(json.dumps(description(), indent=2))
         return
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    alone = join(address, storage)
+    alone = join(storage, address)
     if alone is not None:
         warn(f"{alone}. Showing the ended jobs in {storage}")
     hosts, token = tuple(allow_host or ()), _token(token_file)
