@@ -19,18 +19,15 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from penstock.actors.client.logs import LogLine
-from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, Takeover
+from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
 from penstock.actors.shared.job_summaries import Bottleneck, EdgeSummary, VertexSummary
 from penstock.actors.web.samples import LagTrend, Sample
 from penstock.actors.web.server import Route
-from penstock.runtime.execution.heartbeat import Silence
-from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.graph_info import GraphInfo
 from penstock.runtime.job.failover import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState, RescaleRecord
+from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointMetrics, CheckpointRecord
 from penstock.runtime.state_processor.inspection import SnapshotSummary
-from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
 _NAME = re.compile(r"{([a-z]+)}")
 #: An attribute in a docstring, with its continuation lines.
@@ -206,10 +203,6 @@ _SUBTASK = _form(
     vertex=str,
     index=int,
     process=Process | None,
-    statistics=SubtaskStatistics | None,
-    silence=Silence | None,
-    long_call=LongCall | None,
-    rates=SubtaskRates | None,
 )
 
 _REPORT = _form(
@@ -218,9 +211,7 @@ _REPORT = _form(
     failure=_FAILURE | None,
     history=_many(StateTransition | _TAKEOVER),
     failures=_many(_FAILURE),
-    rescales=tuple[RescaleRecord, ...],
     subtasks=_many(_SUBTASK),
-    master=JobMasterProcess | None,
     vertices=tuple[VertexSummary, ...],
     edges=tuple[EdgeSummary, ...],
     bottleneck=_form(Bottleneck, text=str) | None,
