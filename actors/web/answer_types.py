@@ -290,27 +290,23 @@ class CheckpointBody(TypedDict):
     triggerId: NotRequired[TriggerKey | None]
 
 
-SavepointBody = TypedDict(
-    "SavepointBody",
-    {
-        "target-directory": NotRequired[str | None],
-        "cancel-job": NotRequired[bool],
-        "triggerId": NotRequired[TriggerKey | None],
-    },
-)
-_CLOSED(SavepointBody)
-SavepointBody.__doc__ = "A savepoint. `cancel-job` stops the job with it."
+_Place = TypedDict("_Place", {"target-directory": NotRequired[str | None]})
+_Cancels = TypedDict("_Cancels", {"cancel-job": NotRequired[bool]})
 
-StopBody = TypedDict(
-    "StopBody",
-    {
-        "target-directory": NotRequired[str | None],
-        "drain": NotRequired[bool],
-        "triggerId": NotRequired[TriggerKey | None],
-    },
-)
-_CLOSED(StopBody)
-StopBody.__doc__ = "A savepoint and the end of the job; `drain` advances event time to its end first."
+
+@_CLOSED
+class SavepointBody(_Place, _Cancels):
+    """A savepoint. `cancel-job` stops the job with it."""
+
+    triggerId: NotRequired[TriggerKey | None]
+
+
+@_CLOSED
+class StopBody(_Place):
+    """A savepoint and the end of the job; `drain` advances event time to its end first."""
+
+    drain: NotRequired[bool]
+    triggerId: NotRequired[TriggerKey | None]
 
 
 @_CLOSED
