@@ -126,11 +126,11 @@ class OwnMasters:
             if cluster != self._cluster:
                 self._processes, self._cluster = [], cluster
             known = self._processes[::-1]
-        living = registry.living_masters()
-        for process in known:
-            if process not in living:
-                self._forget(process)
-        return [process for process in known if process in living]
+        actors = registry.living_actors()
+        living = [process for process in known if master_name(process) in actors]
+        for process in set(known) - set(living):
+            self._forget(process)
+        return living
 
     def _forget(self, process: str) -> None:
         with self._lock:

@@ -30,7 +30,7 @@ from ray._private import state as ray_state
 from ray._private import worker as ray_worker
 
 from penstock.actors.shared.output_capture import RAY, LogFile, logs_folder, open_log_file
-from penstock.actors.shared.registry import process_of, process_of_master
+from penstock.actors.shared.registry import is_process_name
 
 #: Gets every notice as INFO.
 logger = logging.getLogger("penstock.ray")
@@ -166,8 +166,9 @@ def _is_of_penstock(notice: str) -> bool:
         return False
     for actor in actors:
         name, place = str(actor["Name"]), actor["Address"]
-        is_ours = process_of(name) is not None or process_of_master(name) is not None
         is_there = (str(actor["Pid"]), place["NodeID"]) == (pid, node)
-        if is_ours and is_there and place["Port"] in (0, int(port)):  # a restarting actor has port 0
+        if (
+            is_process_name(name) and is_there and place["Port"] in (0, int(port))
+        ):  # a restarting actor has port 0
             return True
     return False

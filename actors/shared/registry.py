@@ -56,18 +56,13 @@ def master_name(process: str) -> str:
     return _MASTER_PREFIX + process
 
 
-def process_of_master(actor_name: str) -> str | None:
-    """The process of a JobMaster's actor name; `None` for any other actor."""
-    return actor_name.removeprefix(_MASTER_PREFIX) if actor_name.startswith(_MASTER_PREFIX) else None
-
-
 def process_name(process: str) -> str:
     return _PROCESS_PREFIX + process
 
 
-def process_of(actor_name: str) -> str | None:
-    """The process of a subtask's actor name; `None` for any other actor."""
-    return actor_name.removeprefix(_PROCESS_PREFIX) if actor_name.startswith(_PROCESS_PREFIX) else None
+def is_process_name(actor_name: str) -> bool:
+    """Whether this actor is a process of JobMasters or of subtasks."""
+    return actor_name.startswith((_MASTER_PREFIX, _PROCESS_PREFIX))
 
 
 #: Namespace of all keys in Ray's key-value store.
@@ -179,10 +174,6 @@ def forget_process(process: str) -> None:
 def warm_masters() -> Sequence[str]:
     """The processes of JobMasters that wait for a job; some may have ended."""
     return sorted(key.removeprefix(_WARM) for key in keys(_WARM))
-
-
-def living_masters() -> set[str]:
-    return {process for name in living_actors() if (process := process_of_master(name)) is not None}
 
 
 def _unpacked(data: bytes) -> SubmittedJob:

@@ -24,7 +24,7 @@ from penstock.actors.shared.registry import (
     SubmittedJob,
     claim_master,
     has_master,
-    living_masters,
+    is_living,
     master_name,
     processes_of_job,
     warm_masters,
@@ -99,7 +99,8 @@ def warm_pids() -> list[tuple[str, int]]:
     """The JobMasters that wait for a job: their names and their processes."""
     handles = [
         (each, ray.get_actor(master_name(each), namespace=NAMESPACE))
-        for each in set(warm_masters()) & living_masters()
+        for each in warm_masters()
+        if is_living(master_name(each))
     ]
     return [(each, ray._private.state.actors(handle._actor_id.hex())["Pid"]) for each, handle in handles]
 
@@ -188,7 +189,7 @@ def test_a_warm_job_master_that_was_killed_or_frozen_is_replaced_and_repeats_no_
     frozen, other = next(each for each in warm_pids() if each[0] != killed)
     os.kill(other, signal.SIGSTOP)
     small()
-    eventually("the others end", lambda: living_masters().isdisjoint({killed, frozen}))
+    eventually("the others end", lambda: not any(map(is_living, map(master_name, (killed, frozen)))))
     for job in (first, second):
         assert job.status() is JobStatus.FINISHED
         assert job.statistics().attempt == 1
@@ -204,7 +205,7 @@ def test_a_job_that_its_program_has_taken_back_is_never_begun() -> None:
     taken = ray.get_actor(master_name(process), namespace=NAMESPACE).take.remote(late)
 
     assert ray.get(taken, timeout=60.0) is False
-    eventually("the end of the process", lambda: process not in living_masters())
+    eventually("the end of the process", lambda: not is_living(master_name(process)))
     assert not has_master(late.job_id)
     assert load_from_cluster(late.job_id) is None
 

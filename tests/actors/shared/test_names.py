@@ -1,12 +1,12 @@
-"""Names of actors are distinct and can be parsed."""
+"""Names of actors are distinct, and show which actors are processes of jobs."""
 
 from __future__ import annotations
 
-from penstock.actors.shared.registry import master_name, process_name, process_of, process_of_master
+from penstock.actors.shared.registry import is_process_name, master_name, process_name
 
 
-def test_an_actors_name_is_that_of_a_subtasks_process_or_of_a_job_masters_and_never_both() -> None:
-    for name in (process_name("9f04"), master_name("2a51"), "collector:7"):
-        assert sum(found is not None for found in (process_of(name), process_of_master(name))) <= 1
-    assert process_of(process_name("9f04")) == "9f04"
-    assert process_of_master(master_name("2a51")) == "2a51"
+def test_names_of_processes_are_told_from_others_and_from_each_other() -> None:
+    assert is_process_name(process_name("9f04"))
+    assert is_process_name(master_name("9f04"))
+    assert not is_process_name("collector:9f04")
+    assert process_name("9f04") != master_name("9f04")
