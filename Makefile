@@ -13,15 +13,17 @@ READY := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 # Processes share the test files: as many as there are cores, and one more on Ray, where tests wait for other processes.
-# Tests without processes of their own come first: they fail soonest. Those on Ray and with Spark follow each other,
-# because they share a cluster or a session; the files of the other folders come before them, as few tests that take
-# long make a bad end. The long simulations run beside them at the lowest priority: they take what those who wait leave.
+# Tests without processes of their own come first: they fail soonest. Then those on Ray and those with Spark run at the
+# same time, as both often wait: for kills to be noticed, for JVMs to start. The files of the other folders come before
+# theirs, as few tests that take long make a bad end. The long simulations run beside both at the lowest priority: they
+# take what those who wait leave. All together need 16 GB of memory.
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=2
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks
 # Their modules import Ray Data, Spark and much else, which each process would do for tests that it leaves out.
 WITHOUT_PROCESSES := --ignore=tests/on_ray --ignore=tests/on_spark
 SIMULATED := tests/simulation tests/pipelines tests/properties tests/runtime/testing tests/examples
-SIMULATIONS := $(VENV)/simulations.log
+# What runs beside the tests on Ray prints in one piece at its end.
+in_one_piece = $(if $(BESIDE_RAY),>$(VENV)/$(1).log 2>&1 || { cat $(VENV)/$(1).log; exit 1; }; cat $(VENV)/$(1).log)
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -29,7 +31,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
+.PHONY: browser prometheus soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark simulations simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -60,24 +62,17 @@ demo: $(READY)
 
 test: checked $(CLASSES)
 	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
-	+$(MAKE) --no-print-directory --jobs=2 simulations test-with-processes
+	+$(MAKE) --no-print-directory --jobs=3 BESIDE_RAY=yes test-on-ray test-with-spark simulations
 
-test-with-processes: $(READY)
-	+$(MAKE) --no-print-directory test-on-ray
-	+$(MAKE) --no-print-directory test-with-spark
-
-# What they print comes in one piece at their end.
 simulations: $(READY)
-	@nice -n 19 $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o timeout=900 -m simulation $(SIMULATED) >$(SIMULATIONS) 2>&1 \
-		|| { cat $(SIMULATIONS); exit 1; }
-	@cat $(SIMULATIONS)
+	nice -n 19 $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o timeout=900 -m simulation $(SIMULATED) $(call in_one_piece,simulations)
 
 # One stage of the tests. With LONG=--run-long also the long versions.
 test-on-ray: $(READY) compiled
 	$(BIN)/python -m pytest -q $(LONG) -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES) tests/on_ray
 
 test-with-spark: $(READY) compiled $(CLASSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q $(LONG) -n 2 $(BESIDE) -m spark $(WITH_PROCESSES) tests/on_spark
+	$(WITH_SPARK) $(BIN)/python -m pytest -q $(LONG) -n 2 $(BESIDE) -m spark $(WITH_PROCESSES) tests/on_spark $(call in_one_piece,with-spark)
 
 # Debian's Chromium, for the tests of the page. As root, or with sudo.
 browser:

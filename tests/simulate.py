@@ -71,7 +71,7 @@ def _run_one(seed: int, *, trace: bool) -> int:
 
 def _run_many(seeds: range, processes: int) -> int:
     begun = time.monotonic()
-    summary = summarise(_results(seeds, processes), _write)
+    summary = summarise(run_in_processes(seeds, processes), _write)
     seconds = time.monotonic() - begun
     _write(f"{len(seeds)} seeds in {seconds:.1f} s ({len(seeds) / max(seconds, 1e-9):.1f} seeds/s)")
     for line in summary.lines():
@@ -79,7 +79,8 @@ def _run_many(seeds: range, processes: int) -> int:
     return 1 if summary.failed else 0
 
 
-def _results(seeds: range, processes: int) -> Iterator[SimulationResult]:
+def run_in_processes(seeds: range, processes: int) -> Iterator[SimulationResult]:
+    """Run seeds in processes that are forked from this one."""
     # The cycle collector takes a fifth of a run. A process that ends soon needs none.
     at_once = max(1, processes) * _SEEDS_OF_A_PROCESS
     for first in range(0, len(seeds), at_once):

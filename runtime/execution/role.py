@@ -22,7 +22,7 @@ it, is refused; a stop never touches a newer attempt. So calls may arrive in any
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -41,7 +41,8 @@ class Role:
         return f"{self.subtask} of {self.job_id}, attempt {self.attempt}"
 
     def at(self, attempt: int) -> Role:
-        return replace(self, attempt=attempt)
+        # Each call from the JobMaster asks for it: `replace` takes ten times as long.
+        return Role(self.job_id, self.subtask, attempt, self.token)
 
     def is_same_taking(self, other: Role) -> bool:
         """Whether both roles have the same token; attempts may differ."""

@@ -1,4 +1,4 @@
-"""`Simulation`: runs one seed from its first move to the oracle's word; `run_seeds` runs many."""
+"""`Simulation`: runs one seed from its first move to the oracle's word; `summarise` adds up many."""
 
 from __future__ import annotations
 
@@ -304,19 +304,6 @@ def describe_failure(result: SimulationResult) -> list[str]:
         *problems,
         f"  see it again: {REPLAY.format(seed=result.seed)}",
     ]
-
-
-def run_seeds(seeds: Iterable[int], write: Callable[[str], None] = lambda line: None) -> Summary:
-    """Run many seeds, one after the other.
-
-    Args:
-        write: Takes a line for each failure.
-
-    Example:
-        >>> run_seeds(range(3)).lines()[-1]
-        '3 passed, 0 failed'
-    """
-    return summarise(map(run_seed, seeds), write)
 
 
 def summarise(results: Iterable[SimulationResult], write: Callable[[str], None]) -> Summary:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from simulate import main
+from simulate import main, run_in_processes
 from simulated_jobs.handover import StartFrom
 from simulated_jobs.scenario import HandlerMode, draw_scenario
 from simulated_jobs.shape import OperatorKind
-from simulated_jobs.simulation import Summary, run_seeds
+from simulated_jobs.simulation import Summary, summarise
 from simulated_jobs.timed import TimedKind
 
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
@@ -29,7 +29,7 @@ def part(number: int) -> tuple[Summary, tuple[str, ...]]:
     """Some of the seeds; every part is run once, for whichever test comes first."""
     lines: list[str] = []
     first = number * SEEDS_IN_A_PART
-    summary = run_seeds(range(first, first + SEEDS_IN_A_PART), lines.append)
+    summary = summarise(run_in_processes(range(first, first + SEEDS_IN_A_PART), 1), lines.append)
     return summary, tuple(lines)
 
 

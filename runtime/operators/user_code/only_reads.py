@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter, itemgetter
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any, Final
@@ -296,7 +296,7 @@ def _is_known_method(
 
 def _has_unsafe_argument(code: CodeType) -> bool:
     """Return whether a call has one of `_UNSAFE_ARGUMENTS`: `sorted(rows, key=kept.append)`."""
-    for step in dis.get_instructions(code):
+    for step in _disassembled(code):
         if step.opname == "KW_NAMES" and _UNSAFE_ARGUMENTS & set(code.co_consts[step.arg or 0]):
             return True
         # Since Python 3.13 the constant before the call has the names.
@@ -306,14 +306,20 @@ def _has_unsafe_argument(code: CodeType) -> bool:
     return False
 
 
+@lru_cache(maxsize=1_000)
+def _disassembled(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """Return all instructions; a function is examined again for each operator and after each restart."""
+    return tuple(dis.get_instructions(code))
+
+
 def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
     handled = _own_handlers(code)
-    return (step for step in dis.get_instructions(code) if step.offset < handled)
+    return (step for step in _disassembled(code) if step.offset < handled)
 
 
 def _own_handlers(code: CodeType) -> float:
     """Offset of the handler at a generator's end, where Python 3.12 converts a `StopIteration`."""
-    steps = list(dis.get_instructions(code))
+    steps = _disassembled(code)
     for place, step in enumerate(steps[:-1]):
         if step.opname == "CALL_INTRINSIC_1" and steps[place + 1].opname == "RERAISE":
             return step.offset
