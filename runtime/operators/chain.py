@@ -43,14 +43,7 @@ from penstock.runtime.operators.user_code.failure import (
     error_at,
     short_repr,
 )
-from penstock.runtime.record.elements import (
-    END_OF_TIME,
-    ArrowBatch,
-    Batch,
-    RowBatch,
-    StreamStatus,
-    Watermark,
-)
+from penstock.runtime.record.elements import END_OF_TIME, Batch, StreamStatus, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 T = TypeVar("T")
@@ -59,8 +52,11 @@ T = TypeVar("T")
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
 Emit: TypeAlias = Callable[[int, str | None, Batch], None]
 
+#: Passes through the operators in order with the batches.
+TimeElement: TypeAlias = Watermark | StreamStatus
+
 #: Called with a watermark or a status that has passed all operators.
-EmitTime: TypeAlias = Callable[[Watermark | StreamStatus], None]
+EmitTime: TypeAlias = Callable[[TimeElement], None]
 
 #: Work that can pause after any step: `next` resumes it, `close` abandons it.
 Work: TypeAlias = Generator[None, None, None]
@@ -73,7 +69,7 @@ class _Running(NamedTuple):
 
     operator: int
     outputs: Iterator[Output]
-    passing: Watermark | StreamStatus | None
+    passing: TimeElement | None
 
 
 #: A source and its location.
@@ -142,7 +138,7 @@ class OperatorChain:
             self._records[0] += rows
             yield from self._drive(0, lambda operator: operator.process(batch))
 
-    def process_time(self, passing: Watermark | StreamStatus) -> Work:
+    def process_time(self, passing: TimeElement) -> Work:
         """Pass a watermark or status to the operators in order, behind the outputs that it causes.
 
         An operator that makes its own watermarks forwards only the end of time.
@@ -274,7 +270,7 @@ class OperatorChain:
         self,
         start: int,
         begin: Callable[[Operator], Iterator[Output]],
-        passing: Watermark | StreamStatus | None = None,
+        passing: TimeElement | None = None,
     ) -> Work:
         """Pull all output of the generator that `begin` starts in operator `start` through the chain.
 
@@ -294,9 +290,9 @@ class OperatorChain:
                     stack.pop()
                     if time is not None:
                         self._pass_on(stack, index, time)
-                elif isinstance(output, Watermark | StreamStatus):
+                elif isinstance(output, TimeElement):
                     self._pass_on(stack, index, output, made_here=True)
-                elif index < self._last and isinstance(output, RowBatch | ArrowBatch):
+                elif index < self._last and isinstance(output, Batch):
                     if rows := len(output):
                         self._records[index + 1] += rows
                         self._push(stack, index + 1, methodcaller("process", output))
@@ -312,7 +308,7 @@ class OperatorChain:
         stack: list[_Running],
         index: int,
         begin: Callable[[Operator], Iterator[Output]],
-        passing: Watermark | StreamStatus | None = None,
+        passing: TimeElement | None = None,
     ) -> None:
         stack.append(_Running(index, self.call(index, begin, self.operators[index]), passing))
 
@@ -320,7 +316,7 @@ class OperatorChain:
         self,
         stack: list[_Running],
         index: int,
-        passing: Watermark | StreamStatus,
+        passing: TimeElement,
         *,
         made_here: bool = False,
     ) -> None:
@@ -338,7 +334,7 @@ class OperatorChain:
         """Emit a batch; the error of one that can't be sent names the operator that emitted it."""
         tag, batch = (output.tag, output.batch) if isinstance(output, Tagged) else (None, output)
         try:
-            if not isinstance(batch, RowBatch | ArrowBatch):
+            if not isinstance(batch, Batch):
                 msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
                 raise PenstockError(msg)
             if rows := len(batch):
@@ -358,7 +354,7 @@ class OperatorChain:
                 self.call(index, close)
 
 
-def _process_time(passing: Watermark | StreamStatus, operator: Operator) -> Iterator[Output]:
+def _process_time(passing: TimeElement, operator: Operator) -> Iterator[Output]:
     if isinstance(passing, Watermark):
         return operator.process_watermark(passing)
     return operator.process_status(passing)

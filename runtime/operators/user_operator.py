@@ -34,7 +34,7 @@ from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor, short_repr
 from penstock.runtime.operators.user_code.function_class import check_has_run
 from penstock.runtime.operators.user_code.result_collector import isolated, reading
-from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
 from penstock.runtime.state.stable_hash import types_of_keys
@@ -201,7 +201,7 @@ class UserOperator(Operator):
             if isinstance(output, Watermark) and self.makes_watermarks:
                 yield output
                 continue
-            if not isinstance(output, RowBatch | ArrowBatch):
+            if not isinstance(output, Batch):
                 raise PenstockError(_no_batch(name, output, makes_watermarks=self.makes_watermarks))
             if len(output):
                 yield isolated(output) if self.isolates else output
@@ -264,7 +264,7 @@ class UserOperator(Operator):
 def _iterable(name: str, result: Any) -> Iterable[Any]:
     if result is None:
         return ()
-    if isinstance(result, RowBatch | ArrowBatch) or not hasattr(result, "__iter__"):
+    if isinstance(result, Batch) or not hasattr(result, "__iter__"):
         msg = f"{name} returned {short_repr(result)} of type {type(result).__name__}; yield batches instead"
         raise PenstockError(msg)
     outputs: Iterable[Any] = result
