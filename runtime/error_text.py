@@ -92,12 +92,12 @@ def fit_text(text: str, most: int) -> str:
     text = shortened(redacted(shortened(text, _SEEN_FOR_SECRETS * most)), most)
     if text.isprintable():
         return text
-    return shortened(_UNFIT.sub(_escaped, text), most)
+    return shortened(escaped(text, _UNFIT), most)
 
 
-def escaped(text: str) -> str:
+def escaped(text: str, unfit: re.Pattern[str] = _OBEYED) -> str:
     """Escape the characters that a terminal obeys instead of showing."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    return unfit.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shortened(text: str, most: int) -> str:
@@ -113,10 +113,6 @@ def shortened(text: str, most: int) -> str:
     tail = kept - head
     note = f"\n... ({len(text) - kept:,} characters left out) ...\n"
     return f"{text[:head]}{note}{text[len(text) - tail :]}"
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
 
 
 def _class_name(error: BaseException) -> str:
