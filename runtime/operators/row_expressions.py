@@ -34,7 +34,7 @@ from penstock.runtime.operators.expressions import (
     fields_of,
     shown,
 )
-from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.failure import no_dict, short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows, values_of_column
@@ -316,8 +316,4 @@ def _as_list(name: str, answers: Sequence[_Answer], rows: int) -> list[Any]:
 def _refuse_others(rows: Sequence[Any], kind: str) -> None:
     for row in rows:
         if not isinstance(row, dict):
-            msg = (
-                f"{kind} needs Arrow batches or rows that are dicts, and got {short_repr(row)} "
-                f"of type {type(row).__name__}; use a function, or call map before it"
-            )
-            raise ExpressionError(msg)
+            raise ExpressionError(no_dict(kind, row, "use a function, or call map before it"))

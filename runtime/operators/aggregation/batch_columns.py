@@ -17,7 +17,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.functions.function_operator import only_column_tables
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
-from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.failure import no_dict, short_repr
 from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
 from penstock.runtime.record.column_key import ColumnKey, only_column
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
@@ -111,11 +111,8 @@ class BatchColumns:
             values = [row.get(name) for row in rows]
         except AttributeError:
             wrong = next(row for row in rows if not isinstance(row, dict))
-            msg = (
-                f"aggregate needs Arrow batches or rows that are dicts, and got {short_repr(wrong)} of type "
-                f"{type(wrong).__name__}; put a map before key_by that makes dicts"
-            )
-            raise PenstockError(msg) from None
+            advice = "put a map before key_by that makes dicts"
+            raise PenstockError(no_dict("aggregate", wrong, advice)) from None
         if name in self._counted:
             values = [None if value is None else True for value in values]
         return RowColumn.of(values, _type_in_state)

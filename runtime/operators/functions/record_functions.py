@@ -17,7 +17,7 @@ from penstock.runtime.operators.functions.function_operator import (
     rows_of,
 )
 from penstock.runtime.operators.operator import OperatorContext, Output, Tagged
-from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.failure import no_dict, short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE, Emission, ResultCollector
 from penstock.runtime.record.arrow_types import NoColumnTypeError
@@ -268,11 +268,7 @@ def arrow_parts(
     rows: Sequence[Any] = batch.rows
     for row in rows:
         if not isinstance(row, dict):
-            msg = (
-                f"{wanted} needs Arrow batches or rows that are dicts, and got {short_repr(row)} "
-                f"of type {type(row).__name__}; put a map before it, or use {instead}"
-            )
-            raise PenstockError(msg)
+            raise PenstockError(no_dict(wanted, row, f"put a map before it, or use {instead}"))
     stamps = None if batch.timestamps is None else pa.array(batch.timestamps, pa.int64())
     if schema is not None:
         yield ArrowBatch(_columns_of(rows, schema, wanted), stamps)

@@ -136,6 +136,12 @@ def short_repr(value: Any) -> str:
     return fit if len(fit) <= RECORD_LIMIT else fit[: RECORD_LIMIT - 3] + "..."
 
 
+def no_dict(wanted: str, record: Any, advice: str) -> str:
+    """Message of a record that can't become a row of columns."""
+    what = f"{short_repr(record)} of type {type(record).__name__}"
+    return f"{wanted} needs Arrow batches or rows that are dicts, and got {what}; {advice}"
+
+
 def failing_line(trace: TracebackType | None) -> UserLocation | None:
     """The user's line of a traceback; `None` if it has only frames of Penstock."""
     found: UserLocation | None = None
