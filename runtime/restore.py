@@ -222,19 +222,15 @@ def kept_after_the_end(state: OperatorSubtaskState, *, is_sink: bool) -> Operato
 
 
 def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState]) -> frozenset[int]:
-    by_operator: dict[str, frozenset[int]] = {}
-    for spec in vertex.operators:
-        state = operators.get(spec.id)
-        if state is None:
-            by_operator[spec.id] = frozenset()
-        elif state.is_fully_finished:
-            by_operator[spec.id] = frozenset(range(vertex.parallelism))
-        elif state.parallelism == vertex.parallelism:
-            by_operator[spec.id] = state.finished
-        else:
-            by_operator[spec.id] = frozenset()
+    all_indices, no_indices = frozenset(range(vertex.parallelism)), frozenset[int]()
+    by_operator = dict.fromkeys((spec.id for spec in vertex.operators), no_indices)
+    for operator in by_operator:
+        state = operators.get(operator)
+        if state is not None and state.is_fully_finished:
+            by_operator[operator] = all_indices
+        elif state is not None and state.parallelism == vertex.parallelism:
+            by_operator[operator] = state.finished
     kinds = set(by_operator.values())
-    all_indices = frozenset(range(vertex.parallelism))
     if len(kinds) > 1 and all_indices in kinds:
         done = [operator for operator, indices in by_operator.items() if indices == all_indices]
         others = [operator for operator, indices in by_operator.items() if indices != all_indices]
