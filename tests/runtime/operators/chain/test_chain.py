@@ -278,3 +278,30 @@ def test_statistics_count_what_each_operator_took_and_gave(open_chain):
     counted = running.chain.statistics()
     assert [(s.records_in, s.records_out) for s in counted.values()] == [(3, 2), (2, 5)]
     assert list(counted) == ["op0", "op1"]
+
+
+class Hollow(Recorder):
+    """Yields only empty batches."""
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        self.note("batch")
+        yield RowBatch([])
+        yield Tagged("side", RowBatch([]))
+
+
+def test_no_operator_receives_an_empty_batch_and_none_leaves_the_chain() -> None:
+    log: list[str] = []
+    emitted: list[object] = []
+    operators = [Hollow("first", log), Hollow("second", log)]
+    chain = OperatorChain(
+        [(OperatorLocation(o.name, 0, 1), o) for o in operators],
+        lambda *emission: emitted.append(emission),
+        emitted.append,
+    )
+    chain.open(contexts(chain))
+    for batch in (RowBatch([]), RowBatch([1, 2])):
+        for _ in chain.process(batch):
+            pass
+    assert log[2:] == ["first batch"]
+    assert emitted == []
+    assert [(s.records_in, s.records_out) for s in chain.statistics().values()] == [(2, 0), (0, 0)]
