@@ -21,8 +21,7 @@ import builtins
 import dis
 import inspect
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -312,18 +311,13 @@ def _disassembled(code: CodeType) -> tuple[dis.Instruction, ...]:
     return tuple(dis.get_instructions(code))
 
 
-def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
-    handled = _own_handlers(code)
-    return (step for step in _disassembled(code) if step.offset < handled)
-
-
-def _own_handlers(code: CodeType) -> float:
-    """Offset of the handler at a generator's end, where Python 3.12 converts a `StopIteration`."""
+def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """All up to the handler at a generator's end, where Python 3.12 converts a `StopIteration`."""
     steps = _disassembled(code)
     for place, step in enumerate(steps[:-1]):
         if step.opname == "CALL_INTRINSIC_1" and steps[place + 1].opname == "RERAISE":
-            return step.offset
-    return math.inf
+            return steps[:place]
+    return steps
 
 
 def _is_method(step: dis.Instruction) -> bool:
@@ -346,9 +340,7 @@ def _is_safe_callee(value: Any, seen: set[Any]) -> bool:
     if isinstance(value, type):
         if value.__module__ == "builtins":
             return value.__name__ in _BUILTINS
-        if value in _VALUES:
-            return True
-        return _is_plain_record(value)
+        return value in _VALUES or _is_plain_record(value)
     if isinstance(value, BuiltinFunctionType):
         is_builtin = value.__module__ == "builtins" and value.__name__ in _BUILTINS
         return is_builtin and getattr(value, "__self__", builtins) is builtins
