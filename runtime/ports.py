@@ -7,7 +7,7 @@ real implementations, `penstock.runtime.testing` has deterministic ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -145,10 +145,8 @@ class SpillFile(Protocol):
     def close(self) -> None: ...
 
 
-class SpillFileOpener(Protocol):
-    def __call__(self) -> SpillFile:
-        """Make a new, empty file."""
-        ...
+#: Makes a new, empty file.
+SpillFileOpener: TypeAlias = Callable[[], SpillFile]
 
 
 @runtime_checkable
