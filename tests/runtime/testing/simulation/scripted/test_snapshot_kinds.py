@@ -219,7 +219,7 @@ CHECKS: dict[str, Callable[[Taken], bool]] = {
     "with another `of_type` of a state": lambda t: t.starts(what="another type"),
     "with a wider `of_type` of a state, such as a base class": lambda t: t.starts(what="a wider type"),
     "with another size, slide, offset or kind of windows, while some are open": goes_on_with_other_windows,
-    "whole in its own folder": is_whole,
+    "complete in its own folder": is_whole,
     "its folder can be moved": partial(moves, whole_storage=False),
     "its whole storage can be moved": partial(moves, whole_storage=True),
     "names files of earlier snapshots (incremental)": names_earlier_files,
