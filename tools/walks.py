@@ -110,7 +110,7 @@ WALKS: Final = (
         9,
         (
             Leg("penstock.actors.web.server:WebServer.begin", "savepoint"),
-            Leg("penstock.actors.client.master_calls:MasterCalls._find", "savepoint.<locals>.take"),
+            Leg("penstock.actors.shared.actor_calls:RepeatedCall._call", "savepoint.<locals>.take"),
             Leg(f"{_COORDINATOR}:CheckpointCoordinator.trigger", "JobMaster.savepoint"),
         ),
     ),
