@@ -48,6 +48,8 @@ class SecondJob:
     is_moved: bool = False
 
 
+#: Greater than the number of every attempt.
+_NO_ATTEMPT: Final = 1 << 62
 #: Where a savepoint is after its user has moved it.
 _MOVED: Final = "moved/by-its-user"
 
@@ -107,6 +109,8 @@ class Handover:
         snapshot = read_metadata(self._storage, left[-2 if is_older else -1].metadata)
         if is_older:
             self._system.take_back_to(snapshot.checkpoint_id)
+            # An attempt of the first job may still run where it does not hear of the end of its job.
+            self._system.fence(self._first.id, _NO_ATTEMPT)
         self._count(snapshot, is_older=is_older)
         url = self._url(snapshot, is_moved=wanted.is_moved)
         parallelism = self._parallelism(job, snapshot, wanted.parallelism)

@@ -170,7 +170,7 @@ class ExternalSystem:
 
         A user who starts a job from an older checkpoint does that with the world outside. Output that became
         visible with this checkpoint or a later one is staged again. If the checkpoint covers it, a job that
-        starts from there commits it again.
+        starts from there commits it again. The user also shuts the first job out (`fence`).
         """
         later = [key for key, covered_by in self._covered_by.items() if covered_by >= checkpoint_id]
         for key in later:
