@@ -126,7 +126,7 @@ _ANSWER: Final = 30.0
 
 
 def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
-    """Counters of every receive buffer between Spark and this job, by index.
+    """Counters of every receive buffer between Spark and this job, in the order of the buffers' names.
 
     The receive buffers live as long as the job; afterwards the list is empty.
 

@@ -92,7 +92,7 @@ def ui(
 
 
 def page_that_leads_to(login: str, folder: Path) -> Path:
-    """Write a page that redirects to `login`, because every user of a machine can read command lines."""
+    """Write a page that redirects to `login`; in a browser's command line, every user could read `login`."""
     page = folder / "penstock.html"
     page.touch(0o600, exist_ok=False)
     at = escape(login)

@@ -124,7 +124,7 @@ class SamplesAnswer(TypedDict):
 
 
 class LogAnswer(TypedDict):
-    """Lines of the log, and in `next` the `offset` of the request for the lines after them."""
+    """Lines of the log; `next` is the `offset` that requests the lines after them."""
 
     lines: list[LogLineForm]
     next: int

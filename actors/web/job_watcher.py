@@ -187,7 +187,7 @@ class JobWatcher:
         """Return a current report; after two seconds without one, the newest known.
 
         Raises:
-            PenstockError: No report is known: the poll failed, or was not answered within two seconds.
+            PenstockError, RayError: No report is known: the poll failed, or took more than two seconds.
         """
         is_new = self._answered_at is not None and time.monotonic() - self._answered_at < _NEW
         if not self.has_ended and not is_new:

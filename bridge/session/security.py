@@ -205,7 +205,7 @@ def new_credentials() -> bytes:
 
 
 def _counted(text: bytes) -> bytes:
-    """Text behind its length; Hadoop encodes lengths up to 127 in one byte."""
+    """Text after its length; Hadoop encodes lengths up to 127 in one byte."""
     return bytes([len(text)]) + text
 
 

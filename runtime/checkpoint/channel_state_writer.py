@@ -12,9 +12,9 @@ incomplete result, or keep data of an ended checkpoint. The model is Flink's `Ch
 `BarrierSender` sends barriers and captures the elements that they overtake in the outputs of a subtask. An
 unaligned barrier overtakes at once, and completes the sender's part of the in-flight data. An aligned barrier
 keeps its position. If its timeout expires before it was sent, it moves to the front, and the overtaken
-elements are captured. The checkpoint is acknowledged only then. The sender must never capture an element
-that was sent before the barrier, because the receiver captures it. The model is Flink's aligned checkpoint
-timeout on the output side (FLINK-27251).
+elements are captured. Until it is sent or moves, the checkpoint is not acknowledged. The sender must never
+capture an element that was sent before the barrier, because the receiver captures it. The model is Flink's
+aligned checkpoint timeout on the output side (FLINK-27251).
 
 The file holds the encoded elements of each channel in order. A channel is identified by its exchange (the
 operators that it connects) and the indexes of its two subtasks. This stays valid at another
@@ -240,7 +240,8 @@ class AsyncChannelStateWriter:
                 with suppress(StorageError):
                     files.remove_written()
                 raise
-            # Sets `is_written`, reads `is_aborted`. `_abandon` does the reverse, so one removes the file.
+            # First sets `is_written`, then reads `is_aborted`; `_abandon` does so in reverse. So at least
+            # one of them removes the file.
             collected.is_written = True
             if collected.is_aborted:
                 files.remove_written()

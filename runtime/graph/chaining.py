@@ -23,7 +23,7 @@ may use in part or not at all. The operators, their ids and their states stay as
 The pass follows the steps after a source while each output has exactly one reader:
 
 * Filters by expressions are pushed up to the first step that computes columns or assigns timestamps. A filter
-  behind that step drops only rows that have already moved the watermark.
+  after that step drops only rows that have already moved the watermark.
 * Columns are pushed only if the walk reaches a step that passes on no others: `select`, or an aggregation.
   All columns that the steps up to it read are needed.
 
@@ -92,7 +92,7 @@ class _Walk:
 
 
 def _pushed_down(number: int, graph: StreamGraph) -> StreamNode:
-    """The node, with a source that reads only what the steps behind it need."""
+    """The node, with a source that reads only what the steps after it need."""
     node = graph.node(number)
     source, strategy = node.operator.source, node.operator.watermarks
     if not isinstance(source, ReadsInPart):
@@ -156,7 +156,7 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
             walk.reads([] if strategy.timestamp_column is None else [strategy.timestamp_column])
             walk.pushes_filters = False
         case _, (key, aggregation, *_) if operator is WindowCombineOperator:
-            # This operator passes on late records unchanged; the windows behind it may read them.
+            # This operator passes on late records unchanged; the windows after it may read them.
             walk.reads([*key.names, *aggregation.inputs])
         case _, (key, aggregation, *_) if operator in _AGGREGATIONS:
             walk.reads([*key.names, *aggregation.inputs])

@@ -164,7 +164,7 @@ class JobLedger:
         self._known_attempt = known_attempt
         #: Checkpoints whose damage was found when they were restored, with a description.
         self._damaged: dict[int, str] = {}
-        #: The savepoint that the job was stopped with, as far as this process has seen it.
+        #: The savepoint that the job was stopped with; `None` if this process has not seen it.
         self._stopped_with: CompletedCheckpoint | None = None
         #: A warning of an attempt that was never deployed.
         self._unsaid = ""
@@ -280,7 +280,7 @@ class JobLedger:
     ) -> EndedBefore | LostToOther | None:
         """Write the end of the job, unless its end is in the log already.
 
-        Returns `EndedBefore` if the job ended before this JobMaster has begun an attempt.
+        Returns `EndedBefore` if the job had ended before this JobMaster began an attempt.
 
         Raises:
             StorageError: The end could not be written.

@@ -1,7 +1,7 @@
 """Operators, sources, sinks, windows, and the chain that drives them.
 
 - `operator` is the base of all operators, which reach state and time only through their context. `source` and
-  `sinks` have the interfaces of users' connectors, `metrics` counters of functions.
+  `sinks` have the interfaces of users' connectors; `metrics` has the counters of functions.
 - `functions/`, `windows/`, `aggregation/`, `expression_operators`, `source_operator`, `sinks`, `event_time`:
   one kind of operator each. `user_operator` runs users' own. `coordinator_host` runs coordinators;
   `coordinators` has their base. `source_coordinator` runs the enumerator of a source.

@@ -10,13 +10,13 @@ an explicit stack and do not call each other. So
   Only the chain resumes generators.
 
 A watermark uses the same stack. When an operator has fired its timers, the next operator gets the watermark;
-behind the last one it leaves the chain. So a watermark that an operator makes between two batches keeps its
+after the last one it leaves the chain. So a watermark that an operator makes between two batches keeps its
 place among them. A status (idle or active) goes the same way, and ends at an operator that makes watermarks.
 An operator with many timers to fire may hold the watermark and continue in `flush`, which comes before any
 other input. Nothing overtakes the watermark, and a checkpoint may be taken meanwhile.
 
 Side outputs of all operators receive the watermarks that leave the chain. They get no watermark that a later
-operator holds. So an operator that makes watermarks is never chained behind one whose side output is read and
+operator holds. So an operator that makes watermarks is never chained after one whose side output is read and
 has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
@@ -77,7 +77,7 @@ LocatedSource: TypeAlias = tuple[OperatorLocation, SourceOperator]
 
 
 class OperatorChain:
-    """A line of operators behind a source or channels; each one's main output is the next one's input.
+    """A line of operators after a source or channels; each one's main output is the next one's input.
 
     Args:
         operators: Location (its `operator` is the id) and operator, in order; may be empty.
@@ -139,7 +139,7 @@ class OperatorChain:
             yield from self._drive(0, lambda operator: operator.process(batch))
 
     def process_time(self, passing: TimeElement) -> Work:
-        """Pass a watermark or status to the operators in order, behind the outputs that it causes.
+        """Pass a watermark or status to the operators in order, after the outputs that it causes.
 
         An operator that makes its own watermarks forwards only the end of time.
         """
@@ -149,7 +149,7 @@ class OperatorChain:
         yield from self._drive(0, partial(_process_time, passing), passing)
 
     def end_of_data(self) -> Work:
-        """End the input of the operators in order; the last outputs of each pass those behind it first."""
+        """End the input of the operators in order; the last outputs of each pass those after it first."""
         for index in range(len(self.operators)):
             yield from self._drive(index, lambda operator: operator.end_of_data())
 

@@ -10,7 +10,7 @@ Two rules ensure that.
 
 *From the coordinator to a subtask.* The valve holds events between the coordinator's part and the barriers of
 the sources. That is not long enough: a barrier reaches a subtask later. So each event carries the checkpoint
-behind which it was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
+after which it was sent. The subtask holds it until it has taken its part of that checkpoint, or never will
 (`task/subtask_checkpoints.py`). Events that were sent before the coordinator's part have arrived before any
 source is triggered (`OperatorCoordinatorHolder`).
 
@@ -80,7 +80,7 @@ class EventOfCoordinator:
 
     Attributes:
         after: The newest checkpoint for which the coordinator had taken its part since the subtask began; -1
-            for none. The event belongs behind this checkpoint.
+            for none. The event belongs after this checkpoint.
         must_arrive: Whether a subtask that has finished must run again for this event.
     """
 

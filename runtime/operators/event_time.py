@@ -7,7 +7,7 @@ and `WatermarkProgress`.
 input of one subtask, or one split of a source. Bounded out-of-orderness uses only the newest timestamp of a
 batch. A user's generator receives each record; rows of an Arrow batch come as dicts.
 
-Watermarks are emitted behind batches, and when time has passed (`tick`). Idleness and the interval of
+Watermarks are emitted after batches, and when time has passed (`tick`). Idleness and the interval of
 `on_periodic` are measured on a clock that stands still under back pressure. Otherwise a slow receiver would
 make its senders idle, and their records late.
 

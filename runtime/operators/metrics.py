@@ -4,7 +4,7 @@ A histogram has bounded memory, and histograms of several subtasks are merged wi
 counts values in fixed exponential buckets, as OpenTelemetry's and Prometheus' exponential histograms do.
 There are eight buckets per doubling: the bounds are powers of the eighth root of two, the same in every
 process. Merging adds counts. A quantile is the middle of its bucket, which is at most 4.5 % away from the
-value. Values under 2**-50 in size count as zero, and values over 2**50 as 2**50. So there are at most 1,601
+value. Values under 2**-50 in size count as zero, and values over 2**50 as 2**50. So there are at most 1,603
 buckets, of which only non-empty ones are kept.
 
 The task changes metrics and another thread reads them. A reader copies a dict in one step of the interpreter,
@@ -195,7 +195,7 @@ class HistogramStatistics:
         )
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Return the number of values up to each power of two, from below the minimum to above the maximum.
+        """Return the number of values up to each power of two, from around the minimum to around the maximum.
 
         Example:
             >>> histogram = Histogram()

@@ -205,7 +205,7 @@ class FollowsCheckpoints(Protocol):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Release records read before this checkpoint's snapshot: they are never read again.
 
-        A completed checkpoint covers the state of a restored reader, too.
+        After a restore, this includes the records that the restored state counts as read.
         """
         ...
 

@@ -276,7 +276,7 @@ def _decode_types(names: object) -> Types:
 
 
 def _decode_saved_states(states: object) -> tuple[SavedState, ...]:
-    # Later versions may add fields behind a state's kind and declaration.
+    # Later versions may add fields after a state's kind and declaration.
     every = sorted((text(name), items(saved)) for name, saved in mapping(states).items())
     return tuple(_decode_saved_state(name, *saved[:4]) for name, saved in every)
 

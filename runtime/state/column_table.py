@@ -1,7 +1,7 @@
 """`ColumnTable`: keyed state of one name in columns, one slot a key; `StateTable` has rows instead.
 
 The operator finds the slots of a batch's keys, changes the columns in place, and reports the changed slots. A
-key may have *extra* parts behind the others, such as the start of a window, that do not decide its key group.
+key may have *extra* parts after the others, such as the start of a window, that do not decide its key group.
 Keys and values may have several types in one column (`typed_columns.py`). Arrays are read from slots whose
 keys have one type in each column; `alike` groups slots in this way.
 

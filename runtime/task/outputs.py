@@ -167,7 +167,7 @@ class SubtaskOutputs:
 
 
 class _Encoder:
-    """Encodes the records of one operator, and names it in errors: any call may close a buffer."""
+    """Encodes the records of one operator. Errors name the operator, because any call may encode a buffer."""
 
     def __init__(self, codec: BatchCodec, location: OperatorLocation) -> None:
         self._codec = codec

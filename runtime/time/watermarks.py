@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class WatermarkOutput:
-    """Receives the watermarks of one generator; they are sent behind the batch that is being processed.
+    """Receives the watermarks of one generator; they are sent after the batch that is being processed.
 
     Attributes:
         reached: The highest watermark so far, in microseconds; `None` before the first one.

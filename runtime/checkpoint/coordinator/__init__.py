@@ -10,7 +10,7 @@
 - `operator_states`: the state of a completed checkpoint, also of finished subtasks.
 - `aborts`: aborted checkpoints.
 - `failures`: the decision whether failed checkpoints fail the job.
-- `parts`: the collaborators that starts, completions and aborts share.
+- `parts`: the collaborators shared by starts, completions and aborts.
 - `files`: files of completed checkpoints, and deletion.
 - `history`: checkpoints for display.
 

@@ -16,7 +16,7 @@ Why no id is given twice. The file of an id is created only if absent, and holds
 unique by the decision log.
 
 1. An old attempt writes the id, *then* reads the log. A newer attempt writes into the log, *then* lists the
-   ids and begins behind the highest. So the old one is refused, or the newer one begins behind its id,
+   ids and begins above the highest. So the old one is refused, or the newer one begins above its id,
    even if files were deleted meanwhile.
 2. An attempt that finds the file of an older attempt takes the next id. One that finds the file of a newer
    attempt is fenced.

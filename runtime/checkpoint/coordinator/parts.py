@@ -1,4 +1,4 @@
-"""The collaborators that starts, completions and aborts share, and the attempt that they serve."""
+"""The collaborators shared by starts, completions and aborts, and the attempt that these serve."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ServedAttempt:
     next_id: int = 1
 
     def begin(self, number: int, highest_id: int) -> None:
-        """Serve another attempt, with ids behind `highest_id`."""
+        """Serve another attempt, with ids above `highest_id`."""
         self.number = number
         self.next_id = max(self.next_id, highest_id + 1)
 
@@ -69,7 +69,7 @@ class ServedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorParts:
-    """The collaborators that starts, completions and aborts of a job's checkpoints share.
+    """The collaborators shared by the starts, completions and aborts of a job's checkpoints.
 
     Attributes:
         pending: The running checkpoints by id.

@@ -12,8 +12,8 @@ Why it is right:
 2. *One writer per attempt.* An attempt begins only when the storage has confirmed the put. A writer without
    an answer, or whose slot is taken, tries again with a larger number. So only one writer writes an attempt's
    records.
-3. *Fencing.* The first record of another writer behind a running attempt is an `AttemptBegun`, in the slot
-   that the old writer claims next. The old writer does not get the slot, reads it, and is `Fenced`.
+3. *Fencing.* The first record of another writer after those of a running attempt is an `AttemptBegun`, in
+   the slot that the old writer claims next. The old writer does not get the slot, reads it, and is `Fenced`.
 4. *Lost answers.* A put that seems to fail may have happened, or may happen later. The writer puts the same
    bytes again; it owns a slot that holds its own record. Without an answer it raises `OutcomeUnknownError`.
    Its next record contends for the *same* slot, so the record in doubt gets the slot now or never.
@@ -23,19 +23,19 @@ Why it is right:
    rules prevent that:
    a) Slots of `AttemptBegun` are never deleted, and by 3 an old writer claims such a slot. The exception is a
       slot in doubt: it may have held the writer's own record and been deleted since. So a writer that gets a
-      slot in doubt, or finds its own record in a slot, looks for a compaction behind it. If there is one, the
+      slot in doubt, or finds its own record in a slot, looks for a compaction after it. If there is one, the
       writer is fenced.
    b) A writer that *begins* may claim any deleted slot. After its put it reads the compaction that its replay
-      began with, and the hint. If the compaction is there and the hint names no later one, no slot behind the
+      began with, and the hint. If the compaction is there and the hint names no later one, no slot after the
       compaction was deleted. Otherwise its record has no effect or is fenced, and it begins again. A writer
       that *compacts* checks the same before it writes the hint. Its put may have happened twice, the second
       time after the slot was deleted.
    c) Only slots before the *last but one* compaction are deleted, so a reader can finish while another
       writer compacts.
    d) Older compactions are deleted first, from the oldest to the newest, each in a call of its own. So a
-      compaction that can be read, and was put once, proves that no slot behind it was deleted.
+      compaction that can be read, and was put once, proves that no slot after it was deleted.
 6. *Power cuts.* A put without an answer may leave a truncated slot. A writer that finds it as the newest slot
-   continues behind it, and its record names the slots that it passes (see `reader`). Such slots are never
+   continues after it, and its record names the slots that it passes (see `reader`). Such slots are never
    deleted, because a paused writer may still claim them.
 
 One slot per attempt stays for ever, about 100 bytes. If it were deleted, a writer that was paused since then
@@ -107,7 +107,7 @@ class DecisionLog:
         monotonic: Seconds of a monotonic clock, for the age of the job.
         writer: A unique token, by which a writer recognises an attempt that it began without an answer.
         submission: A token that only the writers of one submission of the job have.
-        allow_damaged: Whether to begin behind damaged records, and lose their decisions; see `reader`.
+        allow_damaged: Whether to begin after damaged records, and lose their decisions; see `reader`.
 
     Attributes:
         view: The log as far as this writer knows it.
@@ -267,7 +267,7 @@ class DecisionLog:
     def newer_attempt(self) -> int | None:
         """A newer attempt that another writer has begun; `None` without one.
 
-        By rule 3, the attempt's record is in the slot that this writer claims next, or behind its records.
+        By rule 3, the attempt's record is in the slot that this writer claims next, or after its records.
         The method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find
         the attempt that this writer begins.
         """
@@ -363,7 +363,7 @@ class DecisionLog:
         return None
 
     def _past(self, slot: int, record: LogRecord, data: bytes) -> Claim | None:
-        """The answer for a slot in doubt when a newer attempt has compacted the log behind it, else `None`.
+        """The answer for a slot in doubt when a newer attempt has compacted the log after it, else `None`.
 
         No `AttemptBegun` has the slot, so it held a record of this writer, which may have been deleted. If
         this writer can have put no other record there, the slot held the record in doubt.

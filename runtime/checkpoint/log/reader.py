@@ -12,7 +12,7 @@ b) Only slots before the last but one compaction are deleted. Compactions are de
    oldest to the newest, each in a call of its own.
 c) There are no gaps.
 
-By b, *while a compaction can be read, no slot behind it has been deleted*. The reader reads forwards to a
+By b, *while a compaction can be read, no slot after it has been deleted*. The reader reads forwards to a
 missing slot e, and reads its compaction *last*. If the compaction is there, e was never written, and by c
 neither was any later slot. Without a hint the reader begins at slot 0, and looks for the hint last. If there
 still is none, nothing was deleted, by a. Otherwise it begins again.
@@ -142,7 +142,7 @@ class DecisionLogReader:
         return self._entry(slot).record
 
     def is_intact(self, view: LogView) -> bool:
-        """Whether no slot at or behind the end of `view` has been deleted up to now.
+        """Whether no slot at or after the end of `view` has been deleted up to now.
 
         Returns `False` if another writer may have compacted since. A readable compaction alone proves
         nothing: a paused writer may have put it again.
@@ -160,7 +160,7 @@ class DecisionLogReader:
         return hinted is None or hinted <= max(view.compacted_at, view.hinted)
 
     def compacted_behind(self, slot: int) -> LogView | None:
-        """The log if it has a compaction behind `slot`, which may have deleted that slot; else `None`."""
+        """The log if it has a compaction after `slot`, which may have deleted that slot; else `None`."""
         view = self.replay()
         return view if view.compacted_at is not None and view.compacted_at > slot else None
 
@@ -253,7 +253,7 @@ class DecisionLogReader:
         return self._view(LogView.at_compaction(record, compaction), found)
 
     def _compaction_behind(self, slot: int) -> int | None:
-        """The newest compaction behind a slot that is listed and can be read; `None` without one."""
+        """The newest compaction after a slot that is listed and can be read; `None` without one."""
         passed: set[int] = set()
         for listed in reversed(self._slots()):
             if listed <= slot:

@@ -136,7 +136,7 @@ class DataStream(RecordOperations[T_co]):
     ) -> DataStream[T_co]:
         """Give each record a timestamp, and let event time advance with the timestamps.
 
-        `KeyedStream.window` needs event time. Call this before records are redistributed: behind an exchange
+        `KeyedStream.window` needs event time. Call this before records are redistributed: after an exchange
         they may be further out of order than the strategy expects.
 
         Args:

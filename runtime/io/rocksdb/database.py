@@ -150,7 +150,7 @@ class Database:
     def rows(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows from `first` up to `end`, exclusive.
 
-        Without the bound RocksDB would walk over all deleted rows behind `end` up to a live one.
+        Without the bound RocksDB would walk over all deleted rows after `end` up to a live one.
         """
         options = self._read_options()
         if end is not None:

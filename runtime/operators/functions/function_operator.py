@@ -30,7 +30,7 @@ from penstock.runtime.user_location import function_location
 
 
 class FunctionOperator(Operator):
-    """Counts records, tracks the current record, and refuses functions whose results can't be valid.
+    """Tracks the current record, and refuses functions whose results can't be valid.
 
     A subclass must not call the user's function through `map(function, rows)`. A `StopIteration` that the
     function raises would end `map` silently and lose the rest of the batch. A comprehension propagates it.

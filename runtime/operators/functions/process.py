@@ -82,7 +82,7 @@ class _FunctionObjectOperator(FunctionOperator):
         self._cursor.done()
 
     def _with_side(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Emit side outputs before a watermark and behind all other outputs."""
+        """Emit side outputs before a watermark and after all other outputs."""
         for output in outputs:
             if isinstance(output, Watermark):
                 yield from self._side.take()

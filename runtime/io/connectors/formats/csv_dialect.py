@@ -1,7 +1,7 @@
 """`CsvDialect`: the CSV dialect for `csv.reader` and for Arrow, and the types of columns.
 
 `quoting_of` determines whether a block ends between two rows, and whether Arrow and Python read it alike.
-Arrow and Python differ only outside RFC 4180: quotes within an unquoted field, text behind a closing quote,
+Arrow and Python differ only outside RFC 4180: quotes within an unquoted field, text after a closing quote,
 a carriage return that ends no line. Where all quotes are in allowed places, every second quote closes a field
 or begins a doubled quote. So the number of quotes shows whether the block ends within a field.
 

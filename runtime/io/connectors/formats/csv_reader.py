@@ -6,7 +6,7 @@ number of consumed lines locates the end of the row. The lines of the current po
 a poll, they are read again row by row to find the bad row.
 
 **Typed columns.** Arrow parses blocks of about the requested number of rows. A block ends between two rows
-(`csv_dialect.py`), so the position is the byte behind it. Rows and batches have the same values, because rows
+(`csv_dialect.py`), so the position is the byte after it. Rows and batches have the same values, because rows
 come from batches. A block that Arrow can't read goes through `CsvReader`: `csv.reader` finds its rows, a few
 hundred at a time, and Arrow converts them. If that fails, each row is converted alone, which finds the bad
 ones. Then the rest of the block is tried as a whole again.

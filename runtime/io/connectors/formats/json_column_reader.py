@@ -1,6 +1,6 @@
 """JSON lines as columns: Arrow batches of objects, one per line.
 
-Arrow parses blocks of whole lines with about the requested number of rows; the position is the byte behind a
+Arrow parses blocks of whole lines with about the requested number of rows; the position is the byte after a
 block. Arrow's parser ignores line ends. So the lines of a block must begin with `{` and end with `}`, and
 there must be as many lines as objects. A block that fails these checks is halved repeatedly to find the bad
 lines.
@@ -44,7 +44,7 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _BLANK: Final = b" \t\r\n"
 #: Largest integer up to which a float keeps all integers.
 _EXACT: Final = 1 << 53
-#: A time zone behind a time of day.
+#: A time zone after a time of day.
 _ZONE_OF_TIME: Final = re.compile(r"[:T ]\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$")
 _ZONE: Final = re.compile(rb'[:T ]\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)"')
 

@@ -3,7 +3,7 @@ r"""Reads the lines of a byte range in blocks of whole lines.
 Bytes are cut only after a newline, so a character of several bytes is never split. A block can be decoded and
 split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and nothing
 else (UTF-8, Latin-1 and similar ones; UTF-16 is recoded first). A line that begins in the range is read to
-its end, even far behind the range.
+its end, even far beyond the range.
 """
 
 from __future__ import annotations

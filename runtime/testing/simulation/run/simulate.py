@@ -94,8 +94,8 @@ def simulate(
         interleavings: Runs without failures, which come first.
         rescale: Whether operators are rescaled during runs.
         faults: Additional faults by name, such as `"zombies"`. `docs/testing.md` lists them. With
-            `"damaged_files"` and `"lost_files"` a job may also fail, if it names the file. With `allow_older`
-            its sinks may then repeat rows; no row may be missing.
+            `"damaged_files"` and `"lost_files"` a job may also fail, if its error names the file. With
+            `allow_older` its sinks may then repeat rows; no row may be missing.
         most_moves: Maximum steps and messages of a job after its last failure.
         check: Whether a run that goes wrong raises an error; otherwise it is only in the report.
 
