@@ -60,7 +60,7 @@ class ClosedEpochs:
         newest: The newest closed epoch; -1 for none.
         covered: The newest epoch that a completed checkpoint covers; -1 for none.
         emitted: The newest epoch that the reader has emitted; decreases after a restore.
-        begins: Whether no epoch is closed yet, and the reader was not restored at the end of one.
+        begins: Whether no epoch is closed yet, and the reader has not resumed another job's snapshot.
 
     Example:
         >>> epochs = ClosedEpochs()

@@ -170,7 +170,7 @@ class GuardedLoop:
 
 
 def answered(begin: Callable[[Callable[..., None]], None]) -> asyncio.Future[Any]:
-    """Begin an operation, and return a future of what it calls back with; `None` without a value."""
+    """Begin an operation; return a future of the value that it calls back with, `None` if it has none."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answer(given: Any = None) -> None:

@@ -226,7 +226,7 @@ class Attempt:
         """Start the steps of the subtask.
 
         Senders that were started earlier may have sent frames before this call. The thread keeps them until
-        now: an unaligned barrier acts on arrival and is sent to receivers, which are not known before.
+        now, because an unaligned barrier is forwarded on arrival, and only this call names the receivers.
         """
         self._link.channels = RemoteChannels(
             peers, self._thread.post, self._frame_consumed, self._receiver_gone

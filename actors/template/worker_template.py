@@ -12,7 +12,7 @@ A forked worker is like any other because:
 - It forks only for a worker with the same environment variables, interpreter and flags. Ray itself starts
   workers that have a runtime environment of their own.
 - The worker gets the streams, folder, process group, priority, limits and blocked signals of its `entry`.
-- The allocator has one arena in both; see `entry`.
+- The allocator has one arena in every worker, forked or not; see `entry`.
 - Random numbers of Python and numpy are seeded anew.
 - Without a template, or when the template does not answer, `entry` becomes Ray's own program.
 

@@ -16,8 +16,8 @@ scheduler backend does not override `applicationId`. So executors and driver wou
 They have no setters, so this is done by reflection.
 
 **RayDP's gateway.** RayDP's master controls its JVM through a Py4J port on loopback without authentication:
-each process that connects runs code as its user. `protect_gateway` opens a port that requires a token, and
-closes the other one.
+any process that connects can run code as the user of the JVM. `protect_gateway` opens a port that requires a
+token, and closes the other one.
 
 **Files.** The umask decides the mode of Spark's folders for spilled and shuffled data, so usually other users
 can read them. The folder around them has mode 0700. Its path is the same on all nodes, because Spark has one
@@ -55,7 +55,7 @@ JVM_SETTINGS: Final = (
     "spark.ray.raydp_app_master.extraJavaOptions",
 )
 
-#: Spark's `spark.redaction.regex`, and the keys of other stores.
+#: Spark's `spark.redaction.regex`, and names of the keys of object stores.
 _SECRET_NAME: Final = re.compile(
     r"secret|passw|passphrase|token|(?:access|account|api|encryption|private|shared)[._-]?key|[.]sas[.]",
     re.IGNORECASE,

@@ -49,7 +49,7 @@ class CheckpointListener(Protocol):
 
 
 def always_ready() -> bool:
-    """Return true, for a task that never runs a handler inside a call."""
+    """Return true, for a task that has no started work to finish before a checkpoint."""
     return True
 
 
@@ -194,8 +194,8 @@ class CheckpointBarrierHandler(ABC):
     def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
         """Call the listener, which may call this handler, so the handler's state must be up to date.
 
-        `started_at` is the monotonic time of the first barrier. With `is_aligned`, channels were blocked
-        since.
+        `started_at` is the monotonic time of the first barrier. With `is_aligned`, channels have been blocked
+        since then.
         """
         since_first = self._clock.monotonic() - started_at
         self._alignment_duration = since_first if is_aligned else 0.0

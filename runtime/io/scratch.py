@@ -152,7 +152,7 @@ class ScratchFolder:
             lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
             self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
             fcntl.flock(lock, fcntl.LOCK_EX)
-            new.rename(self.path / _LOCK)  # other owners see no lock that is still free
+            new.rename(self.path / _LOCK)  # only now, so other owners never find it free
         except OSError as error:
             owner = "RocksDB" if kind == _STATE else kind
             msg = f"there is no scratch space for {owner} in {root}: {error}. {remedy}"

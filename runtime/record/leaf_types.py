@@ -8,11 +8,11 @@ in every checkpoint that was ever written. So a number never changes and never g
 kind takes the next free number.
 
 **Columns of datetimes** in one zone are 64-bit microseconds, made and read at C speed. Python subtracts
-datetimes with the same zone object by their wall time, and adds a duration to the wall time too. So with an
-epoch in that zone no result here depends on the zone's rules.
+datetimes with the same zone object by their wall time, and adds a duration to the wall time too. The epoch
+here is in that zone, so no result depends on the zone's rules.
 
-**Numpy scalars and arrays** are their dtype and their raw bytes. Only dtypes that their description restores
-exactly are written this way. All others (sub-arrays with metadata, variable-width strings, foreign dtypes)
+**Numpy scalars and arrays** are their dtype and their raw bytes. Only a dtype whose description restores it
+exactly is written this way. All others (sub-arrays with metadata, variable-width strings, foreign dtypes)
 are pickled. Bytes are never read as objects: a dtype that holds references is refused before numpy sees the
 data.
 """
@@ -49,7 +49,7 @@ class ExtensionCode:
 
     In the comments, `module` is `penstock` for a class of Penstock, whose name is in `stable_names.py`.
 
-    Plain integers and no enum: they are looked up for every value.
+    Plain integers, not an enum, because they are looked up for every value.
     """
 
     PICKLE: Final = 1  # raw pickle
@@ -322,7 +322,7 @@ def _sized_dtype(native: Any) -> np.dtype[Any]:
 
 
 def scalar_to_native(value: np.generic) -> Any:
-    # Text that ends in NULs would lose them as raw memory, and by numpy's own conversions.
+    # As raw memory, and in numpy's own conversions, text would lose NULs at its end.
     if isinstance(value, np.str_):
         return ["U", str.__getitem__(value, slice(None))]
     if isinstance(value, np.bytes_):

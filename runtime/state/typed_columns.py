@@ -7,9 +7,9 @@ only one type, and then there is only one column.
 In a block of a snapshot the column of the first type has the plain name. The others have names such as
 `total:sum|double`. Readers don't depend on which type is the first.
 
-`GrowingColumn` has values of one Arrow type. Arrow arrays can't be changed, so the values are in numpy
-arrays. Numbers, booleans and times have a mask of the slots with a value. Other types (text, bytes, decimals,
-lists) are Python objects, and `None` is null.
+`GrowingColumn` has values of one Arrow type. Arrow arrays can't be changed, so the values are in a numpy
+array, beside a mask of the slots with a value. Types other than numbers, booleans and times (text, bytes,
+decimals, lists) are Python objects, and a null is also `None`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _longer(array: NDArray[Any], capacity: int) -> NDArray[Any]:
     return longer
 
 
-#: Maximum number of types of one column; dicts of rows may have a new one each time.
+#: Maximum number of types of one column; each dict in a row may have a new one.
 _MOST: Final = 256
 #: Separator of a column's name and a type.
 _AS: Final = "|"
@@ -254,7 +254,7 @@ class TypedColumns:
         return same
 
     def settle(self, slots: Slots, column: pa.Array) -> None:
-        """Store equal values with the type of `column` if it has precedence, whichever type came first."""
+        """Give slots with equal values the type of `column` if it has precedence, whichever came first."""
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
         own = self.of(column.type)

@@ -11,8 +11,8 @@ other ways would run code that the data chooses, and are refused then:
   such types before Arrow sees them. A few of Arrow's own types run no code. To learn the types' names, the
   schema is first read with the mark replaced, so that every column has a plain type.
 
-Arrow reads the bounds of a column from the data. `validate` of a batch checks the lengths of its buffers, and
-in full also every offset, index and text. Only the full check keeps a reader inside the buffers.
+Arrow reads the bounds of a column from the data. `validate` of a batch checks the lengths of its buffers.
+With `full=True` it also checks every offset, index and text. Only that keeps a reader inside the buffers.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _MOST_EMPTY_ROWS: Final = 1 << 20
 
 
 def write_batch(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
-    """Encode a batch as an Arrow IPC stream; raises `CodecError` for a type that may run code."""
+    """Encode a batch as an Arrow IPC stream; without `any_type` refuse types that may run code."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

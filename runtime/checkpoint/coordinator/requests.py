@@ -46,7 +46,7 @@ class CheckpointRequest:
         full: Writes all state again; names no earlier checkpoint's files, except for finished subtasks.
         drain: Advances event time to its end before a synchronous savepoint (Flink's
             `advanceToEndOfEventTime`).
-        target: URL of the folder in which a savepoint gets a folder; `None` for the job's checkpoint storage.
+        target: URL of the savepoint's parent folder; `None` for the job's checkpoint storage.
         tried: Id of the request's last checkpoint, which was aborted; subtasks may have received its barrier.
     """
 
@@ -186,7 +186,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True, slots=True)
 class RequestNote:
-    """A line for the job's log. A dropped request is a warning: a periodic one has no caller to answer."""
+    """A line for the job's log; a warning for a dropped request, since a periodic one has no caller."""
 
     text: str
     is_warning: bool = False

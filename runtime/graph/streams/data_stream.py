@@ -88,8 +88,8 @@ class DataStream(RecordOperations[T_co]):
     remain without a reader as long as the graph has a sink.
 
     All methods raise `GraphError`, which names the user's line, for invalid arguments. Their `options` are
-    those of `OperatorOptions`: `parallelism`, `num_cpus`, `num_gpus`, `resources`, `start_new_chain` and
-    `disable_chaining`. Operators without state get a generated `id` if the user gives none.
+    those of `OperatorOptions`, such as `parallelism`, `num_cpus` and `disable_chaining`. Operators without
+    state get a generated `id` if the user gives none.
     """
 
     @property
@@ -244,7 +244,7 @@ class DataStream(RecordOperations[T_co]):
             **options: See `OperatorOptions`.
 
         Returns:
-            A stream for each predicate, by its name, and `"rest"` with the records of no predicate.
+            A stream for each predicate, by its name, and `"rest"` with the records that match none.
 
         Example:
             >>> from penstock import CollectSink, GeneratorSource, StreamEnvironment

@@ -7,5 +7,5 @@
   dropped.
 - `errors`, `arrow_batches`: parts that several connectors share.
 
-`penstock.runtime.operators.source` describes the interfaces for a source or sink of your own.
+`source` and `sinks` of `penstock.runtime.operators` describe the interfaces for your own sources and sinks.
 """

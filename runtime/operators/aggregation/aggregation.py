@@ -54,7 +54,7 @@ OF: Final = ":"
 
 
 class Results(NamedTuple):
-    """Results of some slots; `places` are the indexes of these slots."""
+    """Results of some of the requested slots; `places` are their indexes among these."""
 
     places: NDArray[np.int64]
     keys: pa.RecordBatch
@@ -121,7 +121,7 @@ class Aggregation:
 
     @property
     def pair_columns(self) -> Mapping[str, str]:
-        """Column of the value in the table of pairs of key and value, by the results that need such pairs."""
+        """For each result that needs pairs of key and value: the value's column in the table of pairs."""
         return {name: f.column + OF for name, f in self._by_row.items() if f.of_new_pairs}
 
     def and_also(self, functions: Mapping[str, AnyAggregate]) -> Aggregation:
@@ -362,7 +362,7 @@ class Aggregation:
 
 
 def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:
-    """Columns with the values of further types, by the name of the column for all types."""
+    """Columns of further types, such as `total:sum|double`, by their plain name (`total:sum`)."""
     found: dict[str, list[pa.Array]] = {}
     for label, array in columns.items():
         name = plain_name(label, array.type)

@@ -192,7 +192,7 @@ class CsvEncoder(_LineEncoder):
                 return [row[name] for name in self._columns]
             missing = [name for name in self._columns if name not in row]
             unknown = [name for name in row if name not in self._columns]
-            problem = f"misses {missing} and has {unknown} too much"
+            problem = f"lacks the keys {missing} and has the extra keys {unknown}"
         elif isinstance(row, (tuple, list)):
             if len(row) == self._width:
                 return row

@@ -65,7 +65,7 @@ def _cut(target: Target) -> None:
 
 
 def _at_process(strike: Callable[[Target, SimulatedProcess], None], *, uploads: bool = False) -> Strike:
-    """Let a strike choose its process; see `Target.victim`."""
+    """Make a strike at one process, which `Target.victim` chooses."""
 
     def strike_one(target: Target) -> None:
         victim = target.victim(uploads=uploads)

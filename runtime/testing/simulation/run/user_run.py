@@ -135,7 +135,7 @@ class UserRun(RunFigures):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the job has started from an older checkpoint, so that its sinks repeat rows."""
+        """Whether the job has started from an older checkpoint, so its sinks may repeat rows."""
         return FaultKind.FELL_BACK in self.happened
 
 
