@@ -15,8 +15,8 @@ scheduler backend does not override `applicationId`. So executors and driver wou
 `use_id_of_executors` puts the executors' id into the driver's block server and client before the first query.
 They have no setters, so this is done by reflection.
 
-**RayDP's gateway.** RayDP's master controls its JVM through a Py4J port on loopback without authentication:
-any process that connects can run code as the user of the JVM. `protect_gateway` opens a port that requires a
+**RayDP's gateway.** RayDP's master controls its JVM through a Py4J port on loopback without authentication.
+Any process that connects can run code as the user of the JVM. `protect_gateway` opens a port that requires a
 token, and closes the other one.
 
 **Files.** The umask decides the mode of Spark's folders for spilled and shuffled data, so usually other users
