@@ -60,7 +60,8 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py $(if $(KEEP),--keep)
 
-test: checked $(CLASSES)
+test: $(READY)
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled $(CLASSES)
 	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
 	+$(MAKE) --no-print-directory --jobs=3 BESIDE_RAY=yes test-on-ray test-with-spark simulations
 

@@ -60,10 +60,10 @@ def loaded_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def type_errors(program: str, folder: Path) -> str:
-    """The messages of a strict type checker about a user's program."""
-    file = folder / "program.py"
-    file.write_text(program)
+def type_errors(programs: dict[str, str], folder: Path) -> str:
+    """The messages of a strict type checker about users' programs, by name."""
+    for name, program in programs.items():
+        (folder / name).write_text(program)
     command = [
         sys.executable,
         "-m",
@@ -73,7 +73,7 @@ def type_errors(program: str, folder: Path) -> str:
         "",
         "--cache-dir",
         str(folder),
-        str(file),
+        *programs,
     ]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False).stdout
 
@@ -169,10 +169,11 @@ def test_a_misspelt_name_is_answered_with_the_nearest(module: ModuleType, misspe
 
 
 def test_a_strict_type_checker_accepts_a_program_and_finds_a_wrong_name_in_it(tmp_path: Path) -> None:
-    said = type_errors(PROGRAM, tmp_path)
-    assert said.startswith("Success"), said
     wrong = PROGRAM.replace("StreamEnvironment\n", "StreamEnviroment\n", 1).replace("every=5", "evry=5")
-    said = type_errors(wrong, tmp_path)
+    said = type_errors({"program.py": PROGRAM, "wrong.py": wrong}, tmp_path)
+    *lines, found = said.splitlines()
+    assert {line.partition(":")[0] for line in lines} == {"wrong.py"}, said
+    assert found.endswith("in 1 file (checked 2 source files)"), said
     assert 'Module "penstock" has no attribute "StreamEnviroment"' in said
     assert 'Unexpected keyword argument "evry"' in said
 

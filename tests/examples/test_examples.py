@@ -55,6 +55,7 @@ def text(tmp_path: Path) -> Path:
 
 
 @pytest.mark.ray
+@pytest.mark.long  # test_kept_demo.py runs it every time, with --keep
 def test_the_demo_is_exact(run_example_alone: RunExample) -> None:
     run = run_example_alone("demo.py", "--megabytes", 0.5)
 

@@ -86,8 +86,14 @@ if wait:
     print("ended as", job.wait({_PATIENCE}).status.value)
 """
 
-#: A user's script: commands in one program.
-SCRIPT = 'python -m jobs.commands "$(cat told.json)" > "$1/said"'
+#: A user's script: commands in one program, then the job again from the savepoint that it was stopped with.
+SCRIPT = """
+python -m jobs.commands "$(cat told.json)" > "$1/said" &&
+penstock restore "$1"/stopped/* python program.py "$1"
+"""
+
+#: A restore from the only savepoint of a folder.
+RESTORE = 'penstock restore "$1"/* "$2" program.py "$3" wait'
 
 #: Runs commands one after the other on the node that has a resource; prints what each has said.
 ON_NODE = """
@@ -191,11 +197,8 @@ def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
     ]
     (project / "told.json").write_text(json.dumps(first_commands))
     (project / "commands.sh").write_text(SCRIPT)
-    several = cluster.submit(project, "sh", "commands.sh", tmp_path, outside=tmp_path)
-    assert several.returncode == 0, several.stdout
+    second_id = started_by(cluster.submit(project, "sh", "commands.sh", tmp_path, outside=tmp_path))
     (stopped,) = (tmp_path / "stopped").iterdir()
-    restore = ["penstock", "restore", stopped, "python", "program.py", tmp_path]
-    second_id = started_by(cluster.submit(project, *restore, outside=tmp_path))
 
     # Its agent would unpack what is submitted once more, into the same folder.
     with second_node(cluster, "second"):
@@ -206,12 +209,12 @@ def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
             *told_of(second_id, tmp_path),
             ["stop", second_id, str(tmp_path / "stopped-2")],
         ]
-        (said,) = second.run_programs([sys.executable, "-m", "jobs.commands", json.dumps(commands)])
-        status, saved_again, *told_again, stopped_again = outputs(said)
-        (tmp_path / "go").touch()
-        (ended,) = second.run_programs(
-            ["penstock", "restore", stopped_again, sys.executable, "program.py", str(tmp_path), "wait"]
+        said, _, ended = second.run_programs(
+            [sys.executable, "-m", "jobs.commands", json.dumps(commands)],
+            ["touch", str(tmp_path / "go")],
+            ["sh", "-c", RESTORE, "sh", str(tmp_path / "stopped-2"), sys.executable, str(tmp_path)],
         )
+        status, saved_again, *told_again, stopped_again = outputs(said)
 
     saved, *told, where_stopped = outputs((tmp_path / "said").read_text())
     assert str(tmp_path / "saved") in saved
@@ -219,6 +222,7 @@ def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
     assert_told(told)
     assert second.node_id not in nodes_of(status), "the job runs on the other node"
     assert Path(saved_again, "metadata").exists()
+    assert Path(stopped_again, "metadata").exists()
     assert_told(told_again)
     assert ended.endswith("ended as finished")
     assert_exactly_once(tmp_path / "out", lines(COUNT))

@@ -80,6 +80,8 @@ def test_the_page_of_the_demo_is_there_while_it_runs_and_stays_until_it_is_inter
     assert not any("SIGKILL" in line for line in said)
     kept = read_to(demo, r"the page stays at (http://\S+) until Ctrl-C", said)
     assert "exactly once\n" in said
+    for told in ("reduce(add)", "SIGKILL of count[", "recovered", "1 restart(s)", "0 missing, 0 too many"):
+        assert told in "".join(said)
     assert login.startswith(kept)
     assert answers(kept), "after the job"
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_snapshots import changed, closed, harmful_pickle, opened, relocated
+from deep import DEEP
 from simulated_jobs.scripted_job import ScriptedJob
 from strange_elements import NAME, LoadsPickles, put_in_flight
 
@@ -36,7 +37,7 @@ from penstock.runtime.snapshot.storage import MemoryStorage
 
 pytestmark = pytest.mark.simulation
 
-MUTANTS = 2_000
+MUTANTS = 1_000 * DEEP
 PARTS = 8
 #: Changed are a checkpoint, one with data in flight, the note of a savepoint whose files are elsewhere, or a
 #: checkpoint of RocksDB.

@@ -311,7 +311,7 @@ def any_aggregate(of_key: tuple[str, ...], value: str) -> Callable[[DataStream[A
     return aggregate
 
 
-@pytest.mark.parametrize("seed", range(6 * DEEP))
+@pytest.mark.parametrize("seed", range(3 * DEEP))
 def test_rows_and_columns_of_any_types_end_with_the_same_values(seed: int) -> None:
     draws = Random(seed)
     of_key = ("a", "b")[: draws.randrange(1, 3)]

@@ -13,8 +13,15 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("mode", [HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT], ids=lambda m: m.value)
-@pytest.mark.parametrize("parallelism", [1, 5, 20])
+@pytest.mark.parametrize(
+    ("parallelism", "mode"),
+    [
+        pytest.param(parallelism, mode, id=f"{parallelism}-{mode.value}", marks=[pytest.mark.long] * is_long)
+        for mode in (HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT)
+        for parallelism in (1, 5, 20)
+        for is_long in [parallelism == 20 and mode is HandlerMode.ALIGNED_TIMEOUT]
+    ],
+)
 def test_five_failures_leave_nothing_lost_twice_or_out_of_order(parallelism: int, mode: HandlerMode) -> None:
     result = Simulation(stress_scenario(1, parallelism, mode)).run()
     assert result.problems == ()

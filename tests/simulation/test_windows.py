@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deep import DEEP
 from jobs.all_windows import FUNCTIONS, SLIDES, Numbers, add_all_windows, expected_rows
 
 from penstock import Checkpointing, CollectSink, HeapState, RocksDB, StreamEnvironment
@@ -21,7 +22,7 @@ from penstock.testing import simulate
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
 COUNT = 60
-SEEDS = 14
+SEEDS = 8 * DEEP
 
 
 class Results(dict[str, InMemoryCollector]):

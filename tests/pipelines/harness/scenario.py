@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Any, Final
 
+from deep import DEEP
 from pipelines.harness.pipeline import Pipeline
 
 from penstock import RocksDB
@@ -110,14 +112,18 @@ def backends_of(pipeline: Pipeline) -> list[str]:
     return ["heap"] if pipeline.is_in_columns else list(BACKENDS)
 
 
+#: Runs of a sample.
+SOME: Final = 3 if DEEP == 1 else len(MODES)
+
+
 def some(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
-    """A sample: every course once and every mode once, one of the runs on each backend but the heap."""
+    """A sample: runs of different courses and modes, one of them on each backend but the heap."""
     draws = random.Random(f"{pipeline.name} {seed}")
     modes, backends, courses = list(MODES), backends_of(pipeline), list(Course)
     # The heap stays first: a run on disk takes three times as long.
     for each in (modes, courses):
         draws.shuffle(each)
-    for number, (course, mode) in enumerate(zip(courses, modes, strict=True)):
+    for number, (course, mode) in enumerate(islice(zip(courses, modes, strict=True), SOME)):
         wanted = next(it for it in (course, Course.STOPPED, Course.PLAIN) if is_possible(pipeline, it, mode))
         backend = backends[-1 - number] if number < len(backends) - 1 else backends[0]
         yield Scenario(wanted, mode, backend, draws.randrange(1 << 32))

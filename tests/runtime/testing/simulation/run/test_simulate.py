@@ -39,7 +39,7 @@ from penstock.windows import TumblingEventTimeWindows
 
 COUNT = 40
 #: Enough for every fault that seeds draw.
-SEEDS = 30 * DEEP
+SEEDS = 15 * DEEP
 
 Built = tuple[StreamEnvironment, Any]
 
@@ -175,7 +175,7 @@ def windowed() -> Built:
 
 @pytest.mark.simulation
 def test_windows_come_out_once_and_whole() -> None:
-    assert simulate(windowed, output=rows, seeds=range(14 * DEEP), interleavings=2).passed
+    assert simulate(windowed, output=rows, seeds=range(5 * DEEP), interleavings=2).passed
 
 
 def windowed_with_pauses(**settings: Any) -> Built:
@@ -195,7 +195,7 @@ def windowed_with_pauses(**settings: Any) -> Built:
 @pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
 def test_windows_of_streams_that_pause_come_out_once_and_whole(settings: dict[str, Any]) -> None:
     build = partial(windowed_with_pauses, **settings)
-    assert simulate(build, output=rows, seeds=range(10 * DEEP), interleavings=2).passed
+    assert simulate(build, output=rows, seeds=range(6 * DEEP), interleavings=2).passed
 
 
 def of_ordered_files(form: Any) -> Built:
@@ -256,7 +256,7 @@ def of_sources_that_wait_for_each_other(**settings: Any) -> Built:
 @pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
 def test_sources_that_wait_for_each_other_come_to_their_end(settings: dict[str, Any]) -> None:
     build = partial(of_sources_that_wait_for_each_other, **settings)
-    assert simulate(build, output=rows, seeds=range(8 * DEEP), interleavings=2).passed
+    assert simulate(build, output=rows, seeds=range(5 * DEEP), interleavings=2).passed
 
 
 def from_files_to_files() -> tuple[StreamEnvironment, tempfile.TemporaryDirectory[str]]:
