@@ -29,7 +29,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.names import checked_keywords
-from penstock.runtime.time.durations import Duration
+from penstock.runtime.time.durations import Duration, seconds_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,6 +160,8 @@ def to_spark(
         PenstockError: The results have no rows and no schema, the job has no such sink, or Spark is
             stopped.
     """
+    if timeout is not None:
+        seconds_in("timeout", timeout)
     if not is_alive(spark):
         msg = "to_spark: the Spark session is stopped, so it can read no results; start one first"
         raise PenstockError(msg)

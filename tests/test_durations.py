@@ -66,11 +66,13 @@ class Asked(Exception):
 class NoCluster:
     """In place of a handle's calls and of an executor: raises what it is asked for."""
 
-    def ask(self, call: Any, of_ended: Any, deadline: Any, *, request: str = "") -> Any:
+    def ask(self, method: str, *arguments: Any, of_ended: Any, deadline: Any, request: str = "") -> Any:
         raise Asked(round(deadline.left()))
 
-    def quick(self, name: str, call: Any, of_ended: Any, *, timeout: Any = None, within: Any = None) -> Any:
-        raise Asked(name, timeout is not None)
+    def quick(
+        self, method: str, *arguments: Any, of_ended: Any, timeout: Any = None, within: Any = None
+    ) -> Any:
+        raise Asked(method, timeout is not None)
 
     def rows(self, job: Any, config: Any, limit: Any, timeout: Any) -> Any:
         raise Asked(as_seconds(timeout))

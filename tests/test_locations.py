@@ -46,7 +46,7 @@ NO_PLACES = {
 class NoCluster:
     """In place of a handle's calls and of an executor: raises what it is asked for."""
 
-    def ask(self, call: Any, of_ended: Any, deadline: Any, *, request: str = "") -> Any:
+    def ask(self, method: str, *arguments: Any, of_ended: Any, deadline: Any, request: str = "") -> Any:
         raise Asked(request)
 
     def submit(self, job: Any, config: Any) -> Any:
@@ -67,7 +67,7 @@ def handle() -> Any:
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def refuse(address: str | None) -> None:
         raise penstock.DeploymentError
 
     monkeypatch.setattr(jobs, "join_existing", refuse)
