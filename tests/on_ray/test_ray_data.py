@@ -123,7 +123,7 @@ def test_a_job_whose_results_are_released_fails_without_restarts(tmp_path: Path)
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
     env = environment(tmp_path)
-    with pytest.raises(GraphError, match=r"list is no ray\.data\.Dataset"):
+    with pytest.raises(GraphError, match=r"list is not a ray\.data\.Dataset"):
         from_ray_dataset(env, [1, 2])  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="must be 'arrow' or 'rows', not 'pandas'"):
         from_ray_dataset(env, ray_data.range(1), batch_format="pandas")  # type: ignore[arg-type]
