@@ -36,7 +36,9 @@ _SHIFT: Final = _LAST + 1
 MOST_METRICS: Final = 1_000
 
 #: Counters of Penstock's own operators.
-BUILT_IN: Final = frozenset({"committed", "late_records", "timers", "uncommitted", "windows"})
+BUILT_IN: Final = frozenset(
+    {"committed", "late_records", "timers", "uncommitted", "waiting_records", "windows"}
+)
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 

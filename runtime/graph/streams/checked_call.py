@@ -15,6 +15,7 @@ from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.names import nearest_name, problem_with_name
+from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.user_location import user_location
 
 _ID_HINT: Final = "; the id comes first and stays the same when the program changes: state is found under it"
@@ -54,6 +55,15 @@ def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
     if not isinstance(value, kind):
         article = "an" if kind.__name__.startswith(("A", "E", "I", "O")) else "a"
         refuse(f"{call}: {value!r:.80} is not {article} {kind.__name__}{hint}")
+
+
+def need_tag(call: str, tag: object) -> str:
+    """Return the name of a side output's tag; refuse other values, and tags without a name."""
+    if not isinstance(tag, OutputTag):
+        refuse(f'{call} needs an OutputTag("name"), not {tag!r:.80}')
+    if not tag.name:
+        refuse(f'{call}: the tag has no name; write OutputTag("name")')
+    return tag.name
 
 
 class WrongStreamError(GraphError, AttributeError):

@@ -15,10 +15,12 @@ from penstock.runtime.graph.streams.checked_call import (
     checked_with_options,
     need_function,
     need_object,
+    need_tag,
 )
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.functions.keyed_folds import (
     AggregateFunction,
     KeyedAggregateFunctionOperator,
@@ -26,7 +28,9 @@ from penstock.runtime.operators.functions.keyed_folds import (
 )
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
+from penstock.runtime.operators.functions.time_order import SortedByTimeOperator, by_arrival
 from penstock.runtime.operators.operator import Operator
+from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
@@ -139,6 +143,45 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             options,
             keyed=True,
             function=function,
+        )
+
+    @checked_with_options
+    def sorted_by_time(
+        self,
+        id: str,
+        order: Callable[[T], Any] | None = None,
+        *,
+        late_tag: OutputTag[T] | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T]:
+        """Emit the records of each key in the order of their timestamps.
+
+        A record waits in state until a watermark reaches its timestamp. A record that arrives after that is
+        late and counted. It goes to the side output `late_records`, or is dropped if none reads it.
+
+        Args:
+            id: The operator's id; a restore finds the operator's state by this id.
+            order: Orders records of equal timestamps: takes a record and returns a comparable value. Where
+                values are equal, and by default, records keep their order of arrival.
+            late_tag: Tag of your own for the side output of late records.
+            **options: See `OperatorOptions`.
+
+        Example:
+            >>> from penstock.testing import OperatorHarness
+            >>> def in_order(words):
+            ...     return words.key_by(len).sorted_by_time("in order", order=str)
+            >>> with OperatorHarness.of(in_order) as harness:
+            ...     pushed = harness.push(["c", "b", "a", "d"], timestamps=[2, 1, 1, 9])
+            ...     harness.push_watermark(5)
+            ['a', 'b', 'c']
+        """
+        if order is not None:
+            need_function("sorted_by_time: order", order)
+        tag = LATE_RECORDS if late_tag is None else need_tag("sorted_by_time: late_tag", late_tag)
+        factory = partial(SortedByTimeOperator, self._key_selector, order or by_arrival, tag)
+        what = "" if order is None else function_name(order)
+        return self._builder.add(
+            "sorted_by_time", what, factory, self._inputs, id, options, keyed=True, side_outputs=(tag,)
         )
 
     @checked_with_options

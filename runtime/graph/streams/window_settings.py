@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.streams.checked_call import refusals, refuse
+from penstock.runtime.graph.streams.checked_call import need_tag, refusals, refuse
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.user_code.function_class import OutputTag
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
 from penstock.runtime.operators.windows.triggers import (
@@ -29,7 +29,7 @@ from penstock.runtime.operators.windows.triggers import (
     part_of_other_time,
     positive,
 )
-from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowOperator
+from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import FoldedContents, WindowContents
 from penstock.runtime.time.durations import Duration, micros_in
 from penstock.runtime.time.windows import AlignedWindows, GlobalWindows, RecordWindowAssigner, WindowAssigner
@@ -109,11 +109,7 @@ class WindowSettings:
             return replace(self, lateness=micros_in("lateness", lateness, at_least=0))
 
     def with_late_tag(self, tag: object) -> WindowSettings:
-        if not isinstance(tag, OutputTag):
-            refuse(f'side_output_late_data needs an OutputTag("name"), not {tag!r:.80}')
-        if not tag.name:
-            refuse('side_output_late_data: the tag has no name; write OutputTag("late")')
-        return replace(self, late_tag=tag.name)
+        return replace(self, late_tag=need_tag("side_output_late_data", tag))
 
     def factory(self, call: str, key_selector: Callable[[Any], Any], make: MakeContents) -> OperatorFactory:
         trigger = self.own_trigger

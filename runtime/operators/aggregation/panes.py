@@ -39,9 +39,9 @@ from numpy.typing import NDArray
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.keyed_aggregate import Combiner
 from penstock.runtime.operators.expressions import rows_where
+from penstock.runtime.operators.functions.event_time_operator import REACHED, no_timestamps
 from penstock.runtime.operators.held_watermark import ReachedWatermark
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.windows.window import REACHED, no_timestamps
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.time.windows import (

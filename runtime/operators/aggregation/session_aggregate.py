@@ -44,8 +44,9 @@ from penstock.runtime.operators.aggregation.column_aggregate import distinct, fi
 from penstock.runtime.operators.aggregation.functions import Max, Min
 from penstock.runtime.operators.aggregation.panes import PANE, Moments, moments_in, moments_of
 from penstock.runtime.operators.aggregation.window_aggregate import START, Columns, ColumnWindowOperator
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.operator import Output
-from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowShape
+from penstock.runtime.operators.windows.window import WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.state.column_table import ColumnTable

@@ -40,9 +40,10 @@ from penstock.runtime.operators.aggregation.panes import (
     partials_by_pane,
 )
 from penstock.runtime.operators.expressions import rows_where
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS, REACHED
 from penstock.runtime.operators.held_watermark import ReachedWatermark
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
-from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE, WindowShape
+from penstock.runtime.operators.windows.window import SHAPE, WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
 from penstock.runtime.state.typed_columns import Slots

@@ -38,19 +38,14 @@ from itertools import repeat
 from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError, StateMismatchError
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS, REACHED, no_timestamps
 from penstock.runtime.operators.functions.function_operator import only_table, rows_of
 from penstock.runtime.operators.held_watermark import some_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.user_code.result_collector import iterator_of
 from penstock.runtime.operators.windows.trigger import CurrentTrigger, Trigger, TriggerResult
 from penstock.runtime.operators.windows.triggers import Evictor, TimestampedValue, parts_of
-from penstock.runtime.operators.windows.window import (
-    LATE_RECORDS,
-    REACHED,
-    SHAPE,
-    RowWindowOperator,
-    no_timestamps,
-)
+from penstock.runtime.operators.windows.window import SHAPE, RowWindowOperator
 from penstock.runtime.operators.windows.window_contents import WindowContents
 from penstock.runtime.operators.windows.window_state import (
     CONTENTS,

@@ -21,7 +21,6 @@ their records, or with a wrong start.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from datetime import timedelta
@@ -29,19 +28,17 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, ClassVar, Final, NamedTuple
 
-from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.operators.functions.function_operator import (
-    KeyedFunctionOperator,
-    check_function,
-    only_table,
-    rows_of,
+from penstock.runtime.errors import StateMismatchError
+from penstock.runtime.operators.functions.event_time_operator import (
+    LATE_RECORDS,
+    KeyedEventTimeOperator,
+    no_timestamps,
 )
-from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
-from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
-from penstock.runtime.operators.user_code.result_collector import ResultCollector
+from penstock.runtime.operators.functions.function_operator import check_function, only_table, rows_of
+from penstock.runtime.operators.held_watermark import some_of
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
-from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
@@ -147,40 +144,21 @@ class WindowEnds:
 #: Name of the state table that holds the windows of each key.
 WINDOW_STATE: Final = "windows"
 
-#: Tag of the side output of records that arrived after all of their windows had fired.
-LATE_RECORDS: Final = "late_records"
-
-#: Names of the list states that hold the reached event time, and the shape of the windows.
-REACHED: Final = "watermark"
+#: Name of the list state that holds the shape of the windows.
 SHAPE: Final = "shape"
 
 
-def no_timestamps() -> PenstockError:
-    return PenstockError(
-        "the records have no timestamps, so they are in no window; call "
-        "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
-        "not return one batch as long as its input: only one that does keeps the timestamps"
-    )
-
-
-class RowWindowOperator(KeyedFunctionOperator):
+class RowWindowOperator(KeyedEventTimeOperator):
     """Folds records by key and window; a watermark waits until the windows that it ends have fired."""
 
     kind: ClassVar[str] = "window"
-
-    _clock: Clock
-    _collector: ResultCollector
-    _reached: ReachedWatermark
-    _hold: HeldWatermark
 
     def __init__(
         self, key_selector: Callable[[Any], Any], contents: Callable[[], WindowContents], late_tag: str
     ) -> None:
         self._contents = contents()
         self.takes_generators = isinstance(self._contents, ListedContents)
-        super().__init__(key_selector, self._contents.function)
-        self._late_tag = late_tag
-        self._late = 0
+        super().__init__(key_selector, self._contents.function, late_tag)
         #: Timestamp of the results of the window that fires.
         self._stamp: int | None = None
 
@@ -188,48 +166,12 @@ class RowWindowOperator(KeyedFunctionOperator):
         super().open(context)
         for function in self._contents.other_functions:
             check_function(self.kind, function)
-        self._clock = context.connector.clock
-        self._collector = self._collector_of(context)
         self._contents.isolates = self.isolates
-        self._reached = ReachedWatermark(context, REACHED)
-        self._hold = HeldWatermark(self._reached, self._next_end, self._fire)
 
     @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
         contents = self._contents
         return contents.function, contents.result_function, *contents.other_functions
-
-    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        return self._hold.advance(watermark)
-
-    def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        return self._hold.release()
-
-    @property
-    def holds_watermark(self) -> bool:
-        return self._hold.is_holding
-
-    @property
-    def flush_at(self) -> float | None:
-        return 0.0 if self._hold.is_due else None
-
-    def flush(self) -> Iterator[Output]:
-        return self._hold.flush() if self._hold.is_due else iter(())
-
-    @abstractmethod
-    def _next_end(self) -> int | None:
-        """Event time at which the next window fires."""
-
-    @abstractmethod
-    def _fire(self, until: int, everything: bool) -> Iterator[Output]:
-        """Fire windows up to an event time: all of them, or the part that `some_of` returns."""
-
-    def _late_output(self, rows: list[Any], stamps: list[int] | None) -> Tagged:
-        self._late += len(rows)
-        return Tagged(self._late_tag, RowBatch(rows, stamps))
-
-    def built_in_counts(self) -> Mapping[str, int]:
-        return {LATE_RECORDS: self._late}
 
 
 class WindowOperator(RowWindowOperator):
@@ -286,7 +228,7 @@ class WindowOperator(RowWindowOperator):
             yield self._late_output([row for row, _ in late], [stamp for _, stamp in late])
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
+        return {**super().snapshot(checkpoint_id), SHAPE: self._shape.state()}
 
     def _add(
         self, keys: list[Any], rows: RowBatch, entries: MutableMapping[Any, Any]

@@ -16,7 +16,9 @@ from penstock import FunctionContext, KeyedProcessFunction, ProcessFunction, Run
 from penstock.connectors import SinkContext
 from penstock.operators import GaugeStatistics, Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.functions.process import TIMERS
+from penstock.runtime.operators.functions.time_order import WAITING_RECORDS
 from penstock.runtime.operators.metrics import (
     BUILT_IN,
     MOST_METRICS,
@@ -27,7 +29,6 @@ from penstock.runtime.operators.metrics import (
     OperatorStatistics,
 )
 from penstock.runtime.operators.windows.triggered_window import OPEN_WINDOWS
-from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.snapshot.plain_values import from_plain, to_plain
 from penstock.testing import OperatorHarness
 
@@ -203,7 +204,7 @@ def test_names_are_those_that_prometheus_takes(name: Any, message: str) -> None:
 
 
 def test_numbers_of_penstock_s_own_operators_are_no_metrics_of_the_user() -> None:
-    assert {LATE_RECORDS, OPEN_WINDOWS, TIMERS, "committed", "uncommitted"} == BUILT_IN
+    assert {LATE_RECORDS, OPEN_WINDOWS, TIMERS, WAITING_RECORDS, "committed", "uncommitted"} == BUILT_IN
     statistics = OperatorStatistics(extra={"late_records": 1, "odd": 2})
     assert statistics.counters == {"odd": 2}
 

@@ -17,7 +17,7 @@ from penstock.aggregates import ApproxCountDistinct, Count, CountDistinct, First
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator, joined
-from penstock.runtime.operators.windows.window import LATE_RECORDS
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Batch, RowBatch
 from penstock.runtime.state.key_groups import key_group_of, key_group_range

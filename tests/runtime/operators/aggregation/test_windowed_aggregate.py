@@ -16,7 +16,7 @@ from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_p
 from penstock.runtime.operators.aggregation.keyed_aggregate import PATIENCE
 from penstock.runtime.operators.aggregation.panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
-from penstock.runtime.operators.windows.window import LATE_RECORDS
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import (
     END_OF_TIME,

@@ -10,7 +10,8 @@ import pytest
 from left_behind import rows_left
 from window_setup import SLIDING, TEN, add, applied, first, pushed, summed, tell
 
-from penstock.runtime.operators.windows.window import LATE_RECORDS, WINDOW_STATE, WindowOperator
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
+from penstock.runtime.operators.windows.window import WINDOW_STATE, WindowOperator
 from penstock.runtime.operators.windows.window_contents import ReducedContents, WindowContents
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from window_setup import SLIDING, TEN, UNEVEN, applied, pushed, summed
 
-from penstock.runtime.operators.windows.window import LATE_RECORDS, WINDOW_STATE
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
+from penstock.runtime.operators.windows.window import WINDOW_STATE
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.windows import WindowAssigner

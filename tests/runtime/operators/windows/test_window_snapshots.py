@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from window_setup import applied, pushed, summed, tell
 
-from penstock.runtime.operators.windows.window import LATE_RECORDS
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from window_setup import SLIDING, TEN, applied, pushed, summed, tell
 
 from penstock.runtime.operators import held_watermark
+from penstock.runtime.operators.functions.event_time_operator import LATE_RECORDS
 from penstock.runtime.operators.held_watermark import MOST_FIRED
-from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
