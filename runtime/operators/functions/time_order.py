@@ -7,7 +7,7 @@ is released. `TimeOrderedOperator` is the base of all operators that need their 
 order decides, and then the order of arrival. Keys are released moment by moment, so all records of a subtask
 leave in the order of their timestamps, too.
 
-*State.* `RecordBuffer` puts each record into an entry of a nested table: its key, and its timestamp with its
+*State.* `RecordBuffer` has an entry of a nested table for each record. Its second part is the timestamp with a
 number among the key's records of that timestamp. So a checkpoint writes the records that came or left since
 the last one. An index in memory orders the moments. It is built from the table when the operator opens, so no
 snapshot holds it and it can't disagree with the table. A key leaves the state with its last record.

@@ -1,6 +1,6 @@
 """`key_by(...).window(...)`: records of a key folded by windows of event time.
 
-`RowWindowOperator` is the base of windows over rows: contents, late records, and the held watermark.
+`RowWindowOperator` is the base of windows over rows, which have contents.
 `WindowOperator` has windows of one size, each of which fires once. `triggered_window` has all other windows.
 
 All windows of a key are one entry of keyed state, `{start: contents}`. An index in memory (`WindowEnds`)
