@@ -169,7 +169,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         Example:
             >>> from penstock.testing import OperatorHarness
             >>> def in_order(words):
-            ...     return words.key_by(len).sorted_by_time("in order", order=str)
+            ...     return words.key_by(len).sorted_by_time("in-order", order=str)
             >>> with OperatorHarness.of(in_order) as harness:
             ...     pushed = harness.push(["c", "b", "a", "d"], timestamps=[2, 1, 1, 9])
             ...     harness.push_watermark(5)
