@@ -7,8 +7,8 @@ is released. `TimeOrderedOperator` is the base of all operators that need their 
 order decides, and then the order of arrival. Keys are released moment by moment, so all records of a subtask
 leave in the order of their timestamps, too.
 
-*State.* `RecordBuffer` has an entry of a nested table for each record. Its second part is the timestamp with a
-number among the key's records of that timestamp. So a checkpoint writes the records that came or left since
+*State.* `RecordBuffer` has an entry of a nested table for each record. Its second part is the timestamp with
+a number among the key's records of that timestamp. So a checkpoint writes the records that came or left since
 the last one. An index in memory orders the moments. It is built from the table when the operator opens, so no
 snapshot holds it and it can't disagree with the table. A key leaves the state with its last record.
 
@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from penstock.runtime.operators.functions.event_time_operator import (
     LATE_RECORDS,
@@ -42,6 +42,9 @@ from penstock.runtime.user_location import function_location
 #: Name of the state table of the records that wait, and of their number in the statistics.
 WAITING_RECORDS: Final = "waiting_records"
 
+#: Timestamp, key and records that are released together.
+Released: TypeAlias = tuple[int, Any, list[Any]]
+
 _NO_ORDER: Final = "they have no order of time"
 
 
@@ -52,10 +55,10 @@ class RecordBuffer:
         >>> buffer = RecordBuffer(StateTable("records", nested=True))
         >>> for key, at, record in [("ann", 20, "b"), ("bob", 10, "x"), ("ann", 10, "a"), ("ann", 20, "c")]:
         ...     buffer.add(key, at, record)
-        >>> list(buffer.due(15)), buffer.next_at
-        ([(10, 'bob', ['x']), (10, 'ann', ['a'])], 20)
-        >>> list(buffer.due(20)), len(buffer)
-        ([(20, 'ann', ['b', 'c'])], 0)
+        >>> buffer.pop(15), buffer.pop(15), buffer.pop(15), buffer.next_at
+        ((10, 'bob', ['x']), (10, 'ann', ['a']), None, 20)
+        >>> buffer.pop(20), len(buffer)
+        ((20, 'ann', ['b', 'c']), 0)
     """
 
     def __init__(self, table: StateTable) -> None:
@@ -102,22 +105,23 @@ class RecordBuffer:
         records[at, number] = record
         self._changed.put_new((key, (at, number)), record)
 
-    def due(self, until: int) -> Iterator[tuple[int, Any, list[Any]]]:
-        """Remove the records up to a timestamp; yields timestamp, key and the key's records of it."""
+    def pop(self, until: int) -> Released | None:
+        """Remove the records of one key at the earliest timestamp, if that is not after `until`."""
         left = self._left
-        while left or (self._heap and self._heap[0] <= until):
-            if not left:
-                self._released_at = heappop(self._heap)
-                left.extend(self._counts.pop(self._released_at).items())
-            at, (key, count) = self._released_at, left.popleft()
-            records = self._entries[key]
-            released = [records.pop((at, number)) for number in range(count)]
-            if not records:
-                del self._entries[key]
-            self._size -= count
-            for number in range(count):
-                self._changed.remove((key, (at, number)))
-            yield at, key, released
+        if not left:
+            if not self._heap or self._heap[0] > until:
+                return None
+            self._released_at = heappop(self._heap)
+            left.extend(self._counts.pop(self._released_at).items())
+        at, (key, count) = self._released_at, left.popleft()
+        records = self._entries[key]
+        released = [records.pop((at, number)) for number in range(count)]
+        if not records:
+            del self._entries[key]
+        self._size -= count
+        for number in range(count):
+            self._changed.remove((key, (at, number)))
+        return at, key, released
 
 
 def by_arrival(record: object) -> int:
@@ -217,12 +221,15 @@ class TimeOrderedOperator(KeyedEventTimeOperator):
         return self._buffer.next_at
 
     def _fire(self, until: int, everything: bool) -> Iterator[Output]:
-        due = some_of(self._buffer.due(until), self._clock.monotonic, everything=everything)
-        return self._release(due)
+        due = iter(lambda: self._next_due(until), None)
+        return self._release(some_of(due, self._clock.monotonic, everything=everything))
+
+    def _next_due(self, until: int) -> Released | None:
+        return self._buffer.pop(until)
 
     @abstractmethod
-    def _release(self, due: Iterable[tuple[int, Any, list[Any]]]) -> Iterator[Output]:
-        """Emit the results of released records; `due` yields timestamp, key and records."""
+    def _release(self, due: Iterable[Released]) -> Iterator[Output]:
+        """Emit the results of released records."""
 
     def built_in_counts(self) -> Mapping[str, int]:
         # Statistics are read before the operator opens, too.
@@ -249,10 +256,10 @@ class SortedByTimeOperator(TimeOrderedOperator):
         # A record leaves the state when it is emitted, and order functions receive copies.
         self._collector = ResultCollector(self._clock.monotonic, Emission.NEVER)
 
-    def _release(self, due: Iterable[tuple[int, Any, list[Any]]]) -> Iterator[Output]:
+    def _release(self, due: Iterable[Released]) -> Iterator[Output]:
         return self._collector.collect(self._released(due), iter(lambda: self._stamp, None))
 
-    def _released(self, due: Iterable[tuple[int, Any, list[Any]]]) -> Iterator[list[Any]]:
+    def _released(self, due: Iterable[Released]) -> Iterator[list[Any]]:
         for at, _, records in due:
             self._stamp = at
             yield self._ordered(records)
