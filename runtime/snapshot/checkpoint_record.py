@@ -1,8 +1,8 @@
 """Checkpoints for display: metrics, records, counters, reasons of failure.
 
 The statistics of a completed checkpoint (counters of the job and metrics of each subtask) are in its
-metadata. So they need no storage call of their own, and exist as long as the checkpoint, also for a new
-JobMaster.
+metadata. So reading them needs no storage call of its own. They exist as long as the checkpoint, and a new
+JobMaster reads them, too.
 
 Metrics are packed into 15 to 36 bytes per subtask: in columns, with whole microseconds. They are unpacked
 only for display.
@@ -82,7 +82,7 @@ _WHAT: Final = "the metrics of a checkpoint's subtasks"
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpointStatistics:
-    """Statistics of a checkpoint.
+    """Counters of the job when a checkpoint completed, and metrics of its subtasks.
 
     Attributes:
         triggered: Checkpoints of the job that had started when this one completed, including this one.
@@ -198,7 +198,7 @@ class CheckpointFailureReason(Enum):
     CHECKPOINT_DECLINED_SUBSUMED = "checkpoint_declined_subsumed"
     CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "checkpoint_declined_on_cancellation_barrier"
     CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED = "checkpoint_declined_alignment_limit_exceeded"
-    #: Not in Flink, where such a task fails.
+    #: Not in Flink: there the task fails instead.
     CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED = "checkpoint_declined_alignment_not_stored"
     CHECKPOINT_DECLINED_INPUT_END_OF_STREAM = "checkpoint_declined_input_end_of_stream"
     CHECKPOINT_COORDINATOR_SHUTDOWN = "checkpoint_coordinator_shutdown"
@@ -283,7 +283,7 @@ class CoordinatorStatistics:
         refused: Number of requests that were refused.
         pending: Number of running checkpoints.
         queued: Number of waiting requests.
-        failures_in_a_row: Counted failures since the last success.
+        failures_in_a_row: Failures since the last success that count towards `tolerable_failures`.
         stale_messages: Messages of other attempts that were ignored.
         late_messages: Acknowledgements of ended checkpoints.
         deleted_files: Number of deleted files, which no checkpoint needed.

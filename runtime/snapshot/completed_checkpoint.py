@@ -101,7 +101,7 @@ def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
 class OperatorRestore:
     """The state that one operator of one subtask starts from; `lists` has encoded values.
 
-    Snapshots keep the `unasked` parts of lists until the operator requests the list.
+    `unasked` has this subtask's part of each list; snapshots hold it until the operator requests the list.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
@@ -115,7 +115,7 @@ class OperatorRestore:
 class ChannelRestore:
     """The in-flight data that one subtask starts with.
 
-    After a change of the graph, the handles have all in-flight data of the exchanges to this subtask, which
+    If `is_rescaled`, the handles hold all in-flight data of the exchanges to this subtask, and the subtask
     takes its part.
     """
 

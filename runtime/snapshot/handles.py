@@ -104,7 +104,7 @@ class SavedTime:
 
     Attributes:
         event: The watermark; `None` before the first one.
-        expired: The latest stamp of expired entries by table; only for RocksDB, whose files may hold some.
+        expired: Latest stamp of expired entries, by table. Only RocksDB's files may still hold such entries.
     """
 
     event: int | None
@@ -123,8 +123,8 @@ class KeyedStateHandle:
         files: Base first, newest changes last.
         types: Names of states with a declared type, each with the type's name.
         states: The states that functions have used, without those of Penstock's operators.
-        names: Names of the files in RocksDB's folder; only for RocksDB, whose files are opened together and
-            whose `entries` is an estimate.
+        names: Names of the files in RocksDB's folder; empty for other backends. RocksDB opens these files
+            together, and estimates `entries`.
         time: Time of the snapshot; `None` when no state has a TTL.
     """
 

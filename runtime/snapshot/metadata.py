@@ -1,7 +1,7 @@
 """The files of a checkpoint: its metadata and its states.
 
-A small state is inline, any other in a file of its own (`StateFiles`). Values of a list state are encoded one
-by one, so that the list can be redistributed.
+A small state is stored inline. A larger one has a file of its own (`StateFiles`). Values of a list state are
+encoded one by one, so that the list can be redistributed.
 
 The metadata names every file with its size and checksum, so a read finds damage and names the damaged file.
 Files in the same folder are named relative to the metadata. So a savepoint's folder can be moved, or opened
@@ -91,8 +91,8 @@ def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
 
 def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
     msg = (
-        f"{storage.url}/{path} is part of a snapshot but is not there; put it back, and see that nothing but "
-        "Penstock deletes files there (a bucket's lifecycle rule, a cleaner of temporary files)"
+        f"{storage.url}/{path} is part of a snapshot but does not exist; put the file back, and check that "
+        "no bucket's lifecycle rule or cleaner of temporary files deletes files of Penstock"
     )
     return CorruptSnapshotError(msg)
 
@@ -261,12 +261,12 @@ def _decode_operator(
     decoded = {}
     for index, *parts in map(items, items(subtasks)):
         if whole(index) not in indices or index in decoded:
-            msg = f"subtask {index} of {parallelism}, or named twice"
+            msg = f"subtask {index} is named twice, or the parallelism {parallelism} has no such subtask"
             raise ValueError(msg)
         decoded[index] = _decode_subtask(parts, folder, declared, states)
     left = frozenset(map(whole, items(finished.get(operator_id, []))))
     if not left.issubset(indices):
-        msg = f"finished subtasks {sorted(left)} of {parallelism}"
+        msg = f"subtasks {sorted(left)} have finished, of only {parallelism}"
         raise ValueError(msg)
     return OperatorState(operator_id, parallelism, max_parallelism, decoded, left)
 
@@ -334,7 +334,7 @@ def _decode_keyed(
     handles: object, folder: str, types: Types = (), states: tuple[SavedState, ...] = ()
 ) -> tuple[KeyedStateHandle, ...]:
     decoded = []
-    # Snapshots from before an item was added to the end of a list lack it; tests/compatibility has some.
+    # Newer versions add items to the end of a list. Older snapshots lack them; tests/compatibility has some.
     for first, last, entries, files, *more in map(items, items(handles)):
         if whole(first) > MOST_SUBTASKS or whole(last, -1) >= MOST_SUBTASKS:
             msg = f"key groups {first} to {last} of {MOST_SUBTASKS}"

@@ -12,8 +12,8 @@ Names of metadata and state files contain the attempt, so a superseded attempt t
 overwrites its successor's files. Files of snapshots are deleted only if `may_delete` allows it, because
 savepoints and other jobs' files have other owners. Other files in these folders belong to no job, and stay.
 
-The file in `ids` prevents a later JobMaster from reusing an id. So no externally induced source takes a
-new checkpoint at an old mark.
+The file in `ids` prevents a later JobMaster from reusing an id. Otherwise an externally induced source might
+take a new checkpoint at the mark of an old one.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class SnapshotPaths:
     def shared_file(
         self, *, checkpoint_id: int, attempt: int, operator_id: str, subtask: int, number: int
     ) -> str:
-        """A file of state, which later checkpoints may name again.
+        """A state file that later checkpoints may name again.
 
         Example:
             >>> place = {"checkpoint_id": 7, "attempt": 2, "operator_id": "a-b", "subtask": 0, "number": 1}

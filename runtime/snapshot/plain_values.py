@@ -1,7 +1,7 @@
 """Dataclasses as plain values for JSON, and back with every type checked.
 
 A dataclass becomes a dict of its fields, an enum its value, a tuple a list, and a `SubtaskId` a pair. Reading
-ignores unknown names, and gives a field that is missing its default. So a newer version may add fields.
+ignores unknown names, and uses the defaults of missing fields. So a newer version may add fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from penstock.runtime.snapshot.ids import SubtaskId
 
-#: Key of a field's metadata: the name of the field in plain values, when it differs.
+#: Metadata key of a field that has another name in plain values; the metadata holds that name.
 PLAIN_NAME: Final = "plain_name"
 
 #: The largest float; larger numbers, infinity and NaN have no form in JSON.
@@ -81,7 +81,7 @@ def from_plain(kind: Any, value: Any, where: str = "") -> Any:
             return kind(value)
     elif _is_of(kind, value):
         return value
-    msg = f"{where or 'it'} is {value!r:.60}, not a valid {getattr(kind, '__name__', kind)}"
+    msg = f"{where or 'the value'} is {value!r:.60}, not a valid {getattr(kind, '__name__', kind)}"
     raise TypeError(msg)
 
 
