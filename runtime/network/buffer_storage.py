@@ -1,12 +1,13 @@
 """Storage for elements of blocked channels whose senders continue: in memory, beyond that in files.
 
 While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
-the sequence is rolled over: it is handed out element by element, before any new element. If that begins and
-ends another alignment, the newer sequence comes first and the interrupted one continues afterwards. Each
-channel stays in order, because the newer elements preceded the rest of the interrupted sequence.
+the sequence is rolled over: it is handed out element by element, before any new element. These elements may
+begin and end another alignment. Then the newer sequence comes first, and the interrupted one continues
+afterwards. Each channel stays in order, because the newer elements preceded the rest of the interrupted
+sequence.
 
-An element that can't be spilled stays in memory, so none is ever lost. `take_failure` then says why, and the
-owner ends the alignment.
+An element that can't be spilled stays in memory, so none is ever lost. `take_failure` then returns the
+reason, and the owner ends the alignment.
 
 Bytes are counted so that an alignment can be given up before memory or disk is full. The count includes all
 elements not yet rolled over, and interrupted sequences in full, but not the sequence being handed out.
@@ -91,7 +92,7 @@ class BufferStorage:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes added and not rolled over: those of the running alignment."""
+        """Bytes of the running alignment: added and not rolled over."""
         pending = self._pending
         return 0 if pending is None else pending.size
 

@@ -1,8 +1,8 @@
 """`ChannelStateWriter`: the port through which in-flight data becomes part of an unaligned checkpoint.
 
-Data between two subtasks that a barrier overtakes belongs to the checkpoint. The receiver captures the sent
-data (its input), the sender the waiting data (its output). No element is captured twice: it belongs
-to the sender until it is sent and numbered, then to the receiver. The order of the calls is the order of the
+The data that a barrier overtakes in a channel belongs to the checkpoint. The receiver captures the sent data
+(its input), and the sender the waiting data (its output). No element is captured twice: it belongs to the
+sender until it is sent and numbered, then to the receiver. The order of the calls is the order of the
 elements. A restored channel begins with the receiver's part, then comes the sender's.
 
 The calls of one checkpoint are `start`, any number of `add_input` and `add_output`, and `finish_input` and
@@ -39,7 +39,7 @@ class ChannelStateWriter(Protocol):
     """Collects the in-flight data of one subtask's checkpoints; no call blocks."""
 
     def start(self, checkpoint_id: int) -> None:
-        """Begin to collect in-flight data of this checkpoint; does nothing when it was begun before."""
+        """Begin to collect in-flight data of this checkpoint; a second call does nothing."""
         ...
 
     def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:

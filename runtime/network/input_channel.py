@@ -9,9 +9,9 @@ the expected one and numbers that wait already are duplicates: they are dropped.
 gap in front of them closes.
 
 Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
-bytes and events are known before the buffers in front of them were processed. A barrier is known even before
-it is in order (`take_announced`): an unaligned checkpoint begins with its announcement. Its sequence number
-is its position: everything below it belongs to the checkpoint.
+bytes and events are known before the buffers in front of them are processed. A barrier is known even before
+it is in order (`take_announced`): an unaligned checkpoint begins when its barrier is announced. The barrier's
+sequence number is its position: all elements with lower numbers belong to the checkpoint.
 
 After a restore a channel may begin with elements that were in flight. They have no numbers, so the sender's
 count begins at 0 all the same.

@@ -133,8 +133,8 @@ class KeyGroupSelector:
     """Sends each record to the subtask that owns the key group of its key.
 
     The subtask of a key is looked up in a bounded cache. So a record costs one call of the key selector, one
-    dictionary look-up and one append. An Arrow batch stays one if columns name the key; for a
-    key function it becomes rows.
+    dictionary look-up and one append. An Arrow batch stays an Arrow batch if columns name the key. A key
+    function needs rows, so the batch becomes rows.
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
@@ -208,7 +208,7 @@ def channel_selector(
 Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
 
 
-#: Number of rests of an idle channel in one buffer timeout.
+#: Divisor of the buffer timeout that gives the rest of an idle channel.
 _RESTS: Final = 10
 
 
@@ -276,8 +276,8 @@ class ResultPartition:
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
         """Put a barrier on every channel: ahead of waiting elements if it is unaligned, else behind them.
 
-        On an edge without support for unaligned checkpoints it stays behind. Returns the overtaken
-        elements, by channel.
+        On an edge without support for unaligned checkpoints every barrier stays behind. Returns the
+        overtaken elements, by channel.
         """
         if not (barrier.options.unaligned and self._lets_overtake):
             self.broadcast_event(barrier)

@@ -256,7 +256,7 @@ class ResultSubpartition:
             self.queue.add_restored(data)
 
     def flush(self) -> None:
-        """Close the open buffer whatever it holds, and send while there are credits."""
+        """Close the open buffer, even if it is not full, and send while there are credits."""
         self._close()
         self.send_queued()
 
@@ -276,7 +276,7 @@ class ResultSubpartition:
     def consumed(self, first_sequence_number: int, now: float) -> None:
         """Return the credits of the consumed frame that begins with this number.
 
-        Rows that waited for them leave at once.
+        Elements that waited for these credits leave at once.
         """
         frame = self._in_flight.pop(first_sequence_number, None)
         if frame is None:

@@ -13,9 +13,9 @@ costs sender and receiver about a millisecond each, whatever its size, so large 
 aligned barrier waits behind every outstanding buffer. In front of a slow receiver, large buffers are minutes
 of work. So all credits together hold the rows that the receiver consumes in `target` seconds.
 
-The measurement: a receiver answers a frame when it begins to process it. Until its next answer it was busy
-with that frame, and with other channels, if more was outstanding or waited for a credit. Only such time
-counts. An answer after which nothing is outstanding ends the measurement: the receiver may wait for the
+The measurement: a receiver answers a frame when it begins to process it. If more is outstanding or waits for
+a credit then, the receiver is busy until its next answer, with that frame and with other channels. Only such
+time counts. An answer after which nothing is outstanding ends the measurement: the receiver may wait for the
 sender from then on. A full buffer that did not keep the receiver busy shows that larger ones do no harm.
 
 The sender takes several answers at once, between two pieces of work. So answers are gathered for `_WINDOW`
@@ -78,7 +78,7 @@ class SendQueue:
         elements.append(_Queued(data, kind, barrier=barrier, ends_frame=barrier is not None))
 
     def add_restored(self, data: bytes) -> None:
-        """Add an element that is encoded already: it was overtaken in a checkpoint."""
+        """Add an encoded element that a checkpoint's barrier had overtaken."""
         kind = kind_of(data)
         self._elements.append(_Queued(data, kind, rows_in(data)))
         self.buffers += kind is ElementKind.BUFFER
