@@ -1,6 +1,7 @@
 """A subtask: a step function over its input, operator chain and outputs. It runs in one thread.
 
-* `subtask` steps. `build` makes one from its `descriptor`; `describe_tasks` makes an attempt's descriptors.
+* `subtask` is the step function. `build` makes it from a `descriptor`; `describe_tasks` makes an attempt's
+  descriptors.
 * Input: `task_input`. Work: `work_in_progress`, `task_time`, `outputs`.
 * Checkpoints: `subtask_checkpoints` (describes the way of a barrier), `channel_restore`.
 * The end: `end_of_input`. Counters: `statistics`.

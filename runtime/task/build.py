@@ -330,7 +330,7 @@ class _Builder:
         except CorruptSnapshotError as error:
             if not isinstance(error.__cause__, CodecError):
                 raise
-            # The checksum matches, so the bytes are intact, and this program can't decode them.
+            # The checksum matches, so the bytes are intact, but this program can't decode them.
             what = (
                 f"its state can't be read here: {error}. Keep classes of values under the names that they "
                 "had when the snapshot was taken, or give the operator a new id; it then starts empty"

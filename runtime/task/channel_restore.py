@@ -5,15 +5,16 @@ data. In a job of the same shape the first part goes into the input channel. The
 and is sent first.
 
 With another parallelism a stored channel has no counterpart, so both parts become input. A receiver reads all
-in-flight data of its exchanges and takes its part of each stored channel. In a keyed exchange these are the
-records of its key groups; in a rebalance, whole channels by the number of their receiver. The receiver's part
-of one stored channel stays together and in order, on the channel of one sender. The gate hands out restored
-elements of all channels before new ones. So a record never overtakes an older one of its key.
+in-flight data of its exchanges and takes its part of each stored channel. In a keyed exchange its part is the
+records of its key groups. In a rebalance the number of a channel's old receiver decides which subtask takes
+the whole channel. The part of one stored channel stays together and in order, on the channel of one sender.
+The gate hands out restored elements of all channels before new ones. So a record never overtakes an older one
+of its key.
 
 Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
 event time stands still, which is safe.
 
-A status is not put back in a job of the same shape either. A restored sender is active until it sends a
+In a job of the same shape a status is not put back, either. A restored sender is active until it sends a
 status, so a stored `IDLE` would let event time run ahead of its records.
 
 What it must never do: duplicate a record or lose one. Every record has exactly one receiver, because all

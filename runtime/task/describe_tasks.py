@@ -100,7 +100,7 @@ def _fresh_splits(
     subtasks: Collection[SubtaskId] | None,
     warn: Callable[[str], None],
 ) -> dict[SubtaskId, Sequence[Any]]:
-    """The splits of sources without restored state; the others' splits are in their state."""
+    """The splits of sources without restored state; restored sources have their splits in their state."""
     splits: dict[SubtaskId, Sequence[Any]] = {}
     for vertex in graph.job.vertices:
         if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:

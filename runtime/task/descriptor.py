@@ -37,7 +37,7 @@ class TaskDescriptor:
     Attributes:
         restore: State to begin with; `None` on a fresh start.
         splits: Fresh splits of the source at the head of the chain (none when restored).
-        classes: Classes of records that no module here has, such as those of the user's `__main__`.
+        classes: Classes of the user's `__main__`, which the subtask can't import.
         assigned_id: Highest checkpoint id assigned before this attempt; -1 for none, or when not needed.
     """
 
@@ -134,14 +134,14 @@ class OpenedLater:
     def _storage(self) -> SnapshotStorage:
         if self._opened is None:
             if self._open is None:
-                msg = f"no opener is given for {self._url}, which is outside of the job's storage"
+                msg = f"{self._url} is outside of the job's storage, and this process has no opener for it"
                 raise StorageError(msg)
             self._opened = self._open(self._url, create=self._create)
         return self._opened
 
 
 class SnapshotFiles:
-    """Makes the places for the files of one subtask.
+    """Names the state files of one subtask, and opens the storages that hold them.
 
     Args:
         inline_limit: Maximum bytes of a state that is kept in the metadata; `None` for the default.

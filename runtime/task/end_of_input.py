@@ -18,7 +18,8 @@ So an operator can still emit the results of an event.
 
 A leaving subtask takes part in checkpoints but sends no barriers: nothing may follow EndOfPartition, which
 receivers count as the barrier. A sender may need one more checkpoint before it can leave itself. Without
-alignment, a sender's barrier may precede its EndOfData for a checkpoint that this subtask took after the end.
+alignment, the sender may take a checkpoint before its end, and this subtask takes the same checkpoint after
+the end.
 
 A subtask that had ended when the restored checkpoint was taken emits no records again. Channels are new in
 each attempt, so it sends the end of event time and of the data again, and leaves. Its sinks committed when

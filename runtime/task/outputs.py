@@ -32,7 +32,7 @@ class SubtaskOutputs:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
         have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so later
             barriers and cancellation markers are dropped.
-        watermark: The last watermark that was sent, in microseconds; kept without outputs, too.
+        watermark: The last watermark that was sent, in microseconds; also set if there are no outputs.
         is_idle: Whether the last status that was sent is idle.
     """
 

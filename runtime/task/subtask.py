@@ -7,9 +7,9 @@ one piece of input. No input is taken while an output has no credit.
 
 A checkpoint is taken only when no operator is in the middle of a call. Everything that was taken from a
 channel is then in state, in an output, or in the rest of a batch. An aligned barrier always comes at such a
-moment, because it stands between buffers; a source's trigger waits for it. An unaligned one comes between any
-two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with blocked
-outputs still handles it. Only a call that emits very many records is awaited.
+moment, because it stands between buffers. A source's trigger waits for such a moment. An unaligned barrier
+comes between any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a
+subtask with blocked outputs still handles it. Only a call that emits very many records is awaited.
 
 `subtask_checkpoints` describes the way of a barrier, `end_of_input` the end of a subtask.
 """
@@ -152,8 +152,8 @@ class Subtask:
     def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
         """Take a frame that arrived on an input channel; an unaligned checkpoint may begin with it.
 
-        An unaligned barrier in it acts at once and is sent on. So the driver holds back frames until it can
-        send.
+        An unaligned barrier in the frame takes effect at once, and this subtask forwards it. So the driver
+        keeps early frames until it knows the receivers.
 
         Raises:
             StreamCorruptError: The frame breaks the protocol.
@@ -310,7 +310,7 @@ class Subtask:
         return oldest.checkpoint_id if oldest is not None and is_stop else None
 
     def _take_awaited(self) -> bool:
-        """Let the input trigger a checkpoint that waited for the work to end; return whether it has ended."""
+        """Let the input trigger a checkpoint that waited for work; return whether the work has ended."""
         network = self._network
         if network is None or not self._work.is_awaited or not self._work.settle():
             return False
@@ -406,7 +406,7 @@ class Subtask:
     # -- statistics ---------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
-        """Counters of this subtask; any thread may call it, and it costs nothing between calls."""
+        """Counters of this subtask; callable from any thread. Counting costs nothing between calls."""
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
         network = self._network

@@ -5,12 +5,12 @@
 1. `CheckpointedInputGate` takes a barrier out of a channel and hands it to the barrier handler.
 2. The `CheckpointBarrierHandler` waits for all barriers if they are aligned, else for the first one. It keeps
    the blocked channels and the missing barriers. It asks `WorkInProgress.settle` whether the task can take a
-   checkpoint, then notifies step 3. `Subtask` does so for a request of the JobMaster.
+   checkpoint, then notifies step 3. For a request of the JobMaster, `Subtask` asks and notifies.
 3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It keeps
    the handled checkpoints, and those that are being written.
 4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
-   provides the rest of a batch and the state of the operators. All of this is written beside the task.
-5. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
+   provides the rest of a batch and the state of the operators. Other threads write all of this.
+5. `CheckpointResponder` receives the acknowledgement when state and in-flight data are durable, or a refusal.
 
 The handler itself captures the data in the input channels, after step 3 has returned. So the rest of a batch,
 which step 4 captures, precedes that data in its channel. An abort comes from the JobMaster and goes to step
@@ -24,7 +24,7 @@ left. A request waits here until its checkpoint can be taken:
 * A source whose reader decides the moment of a checkpoint (by a *mark* in its data) waits for that mark. At
   the mark of an aborted checkpoint, a reader stops until the notice of the abort has arrived. The mark of a
   checkpoint that has ended, or is from before a restart, stops no reader.
-  A reader with an awaited mark reads up to it, even if it is far ahead of its alignment group.
+  A reader reads up to an awaited mark, even if it is far ahead of its alignment group.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is dropped.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
 
@@ -131,7 +131,7 @@ class CoordinatorMail:
     def deliver_due(self, is_past: Callable[[int], bool]) -> bool:
         """Hand over events that wait for no checkpoint; return whether there were any.
 
-        `is_past` says whether a checkpoint was taken here or never will be.
+        `is_past` returns whether this subtask has taken a checkpoint, or will never take it.
         """
         return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
 
@@ -235,7 +235,7 @@ class RequestedCheckpoints:
 
     @property
     def _is_induced(self) -> bool:
-        """Whether the reader decides the moment of a checkpoint, which it does until the end of its data."""
+        """Whether the reader decides the moment of a checkpoint; `False` after the end of its data."""
         return self._source is not None and self._source.is_externally_induced and self._end.is_running
 
     def _marked(self) -> CheckpointBarrier | None:
@@ -309,9 +309,10 @@ class SubtaskState:
         return NOTHING_STORED if network is None else network.gate.stored
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Let operators emit records that belong before the barrier; no operator is in the middle of a call.
+        """Let operators emit the records that belong before the barrier.
 
-        `WorkInProgress.settle` was called before. After the end of the data nothing is emitted.
+        No operator is in the middle of a call, because `WorkInProgress.settle` has been called. After the end
+        of the data nothing is emitted.
         """
         is_settled = self._work.settle()
         assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
@@ -327,7 +328,7 @@ class SubtaskState:
         try:
             buffer = parts.batches.encode(rest)
         except CodecError as error:
-            raise error_at(parts.descriptor.locations[0], "keeping what it has not begun", error) from error
+            raise error_at(parts.descriptor.locations[0], "storing the rest of a batch", error) from error
         parts.in_flight.writer.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
@@ -341,8 +342,8 @@ class SubtaskState:
                 snapshot = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
                 operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
             except CodecError as error:
-                raise error_at(location, "keeping its state", error) from error
-        # A stop with savepoint ends the data, but not the job's input.
+                raise error_at(location, "saving its state", error) from error
+        # A stop with a savepoint ends the data of this run, but not the job's input.
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
         self._end.checkpoint_taken(checkpoint_id)
         return SubtaskSnapshotTask(

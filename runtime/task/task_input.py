@@ -36,9 +36,10 @@ class DataEnded:
 
 @dataclass(frozen=True, slots=True)
 class BatchArrived:
-    """Records to process, `None` for none; `is_active_again` after an idle time.
+    """Records to process; `batch` is `None` when there are none.
 
-    `dead_letters` are records that a source could not read. `then` follows the records.
+    `dead_letters` are records that a source could not read. `is_active_again` marks the end of an idle time.
+    `then` follows the records.
     """
 
     batch: Batch | None
@@ -59,7 +60,7 @@ class Nothing:
     ready_at: float | None = None
 
 
-#: A `TimeChange` is one of the whole input.
+#: A `TimeChange` applies to the whole input.
 InputProgress: TypeAlias = BatchArrived | TimeChange | DataEnded | Consumed | Nothing
 
 NOTHING: Final = Nothing()

@@ -88,7 +88,7 @@ class InputTime:
         self._waits_since = now if available else None
 
     def monotonic_at(self, seconds: float, now: float) -> float:
-        """The monotonic time at which the clock shows `seconds`, if it does not stop before."""
+        """The monotonic time at which this clock will show `seconds`, if it does not stop before then."""
         return now + max(0.0, seconds - self._seconds)
 
 
@@ -122,7 +122,7 @@ class TimeAccount:
         """Seconds at work and under back pressure, with the running step and the current wait.
 
         A call of a user's function may last for minutes, and so may a wait for a credit. A running step
-        counts as work, even if it finds none to do. So a sum may later be smaller, by one step.
+        counts as work, even if it finds nothing to do. So a later result may be smaller, by one step.
         """
         # Read in this order: a step that ends in between may be missing, but is never counted twice.
         busy, backpressured = self.busy, self.backpressured

@@ -6,11 +6,11 @@ over or an output has no credit, and continues in a later step. A batch is cut i
 
 An unfinished generator is in no snapshot. So an aligned checkpoint waits until nothing is in progress. An
 unaligned one must not wait for credits: it *settles* the work, which runs the current generator to its end
-and ignores credits. That is at most a slice. Its output waits in the outputs and becomes part of the
-checkpoint there; so do the pending slices. Settling again before the outputs have moved does nothing, so
-consecutive checkpoints don't accumulate data. A user's function may emit endlessly for one record. So
-`settle` emits a bounded number of records for a batch. Work beyond that continues as credits allow, and the
-checkpoint waits for its end.
+and ignores credits. That is at most a slice. The output of this slice waits in the outputs, where the
+checkpoint captures it. The checkpoint captures the pending slices as input. Settling again before the outputs
+have moved does nothing, so consecutive checkpoints don't accumulate data. A user's function may emit
+endlessly for one record. So `settle` emits a bounded number of records for a batch. Work beyond that
+continues as credits allow, and the checkpoint waits for its end.
 
 **Slices.** Between slices of about ten milliseconds a subtask serves barriers and control. The size follows
 the measured time per row: whole batches for cheap operators, a few rows for a slow function. A list slice has
@@ -211,7 +211,7 @@ class WorkInProgress:
             self._remainder = BatchRemainder(batch)
 
     def then(self, work: Work) -> None:
-        """Add work that begins after the current batch, if any."""
+        """Add work that begins after the current batch, if there is one."""
         self._following = work
 
     def run(self, begun: float) -> None:

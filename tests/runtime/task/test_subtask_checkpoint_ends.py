@@ -249,7 +249,7 @@ def test_state_that_can_not_be_encoded_fails_the_task_and_names_the_operator(
     config = JobConfig(checkpointing=Checkpointing(every=1), allow_pickle=False)
     task = make_subtask(env, "last", config)
     task.deliver(rows(("a", 1), ("a", 2)), barrier(1))
-    with pytest.raises(OperatorError, match=r"'last' \(subtask 1 of 1\).*keeping its state"):
+    with pytest.raises(OperatorError, match=r"'last' \(subtask 1 of 1\).*saving its state"):
         task.run_freely()
 
 
@@ -269,7 +269,7 @@ def test_split_that_can_not_be_encoded_names_the_source(make_subtask: MakeSubtas
     env.from_source("source", Source([Polled(ready_at=9.0)])).sink("sink", DiscardSink(), parallelism=2)
     task = make_subtask(env, "source", config)
     task.trigger(1)
-    with pytest.raises(OperatorError, match=r"'source' \(subtask 1 of 1\).*keeping its state.*Split"):
+    with pytest.raises(OperatorError, match=r"'source' \(subtask 1 of 1\).*saving its state.*Split"):
         task.run()
 
 

@@ -178,7 +178,7 @@ def test_record_that_can_not_be_kept_a_second_time_fails_with_the_name_of_its_op
     task.deliver(rows(*range(299), Once(fails=False)))
     task.subtask.step()
     with pytest.raises(
-        OperatorError, match=r"operator 'work'(?s:.*)keeping what it has not begun(?s:.*)sent before"
+        OperatorError, match=r"operator 'work'(?s:.*)storing the rest of a batch(?s:.*)sent before"
     ):
         task.deliver(unaligned(1))
 
