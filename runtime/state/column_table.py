@@ -8,9 +8,9 @@ keys have one type in each column; `alike` groups slots in this way.
 The table must never give two keys one slot, and never forget a deleted key before a snapshot has it.
 
 `ColumnChanges` merges blocks; the newest entry of each key counts. A large state is merged every few
-checkpoints, beside the task. Merging through a new table of keys would cost several cache misses a row. So
-rows are first partitioned, by bits of their hashes, so that a part fits into the cache. Each row of a part
-writes its number to a cell that other bits choose, and the last one stays. Rows whose cell has a row of
+checkpoints, outside the task's thread. Merging through a new table of keys would cost several cache misses a
+row. So rows are first partitioned, by bits of their hashes, so that a part fits into the cache. Each row of a
+part writes its number to a cell that other bits choose, and the last one stays. Rows whose cell has a row of
 another hash take part in the next round, with other bits. Rows of one hash are compared by key. Where two
 keys have one hash, or a column has several types, a `ColumnTable` merges the blocks.
 """
@@ -100,7 +100,7 @@ class ColumnTable:
         return self._look_up(keys, extra, key_groups)[0]
 
     def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
-        """Insert distinct keys and report the new ones as changed; return the rows of the new ones."""
+        """Insert distinct keys and report the new ones as changed; return the rows of these new keys."""
         slots, rows = self._look_up(keys, extra, None)
         self.note_changed(slots[rows])
         return rows
@@ -394,7 +394,7 @@ def _as(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Return a column for comparisons in Arrow: the canonical bits of floats, so that NaN equals NaN."""
+    """Return a column that Arrow can compare: floats become their canonical bits, so NaN equals NaN."""
     return column.view(f"int{column.type.bit_width}") if kinds.is_floating(column.type) else column
 
 

@@ -65,7 +65,7 @@ class DeclaredState:
         if renamed_from is not None:
             self.renamed_from = self._checked_name(renamed_from)
         if migrate is not None and not callable(migrate):
-            self.refuse(f"migrate is a function from an old value to a new one, not {migrate!r:.80}")
+            self.refuse(f"migrate must be a function that converts an old value, not {migrate!r:.80}")
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         if not self.name:
@@ -88,7 +88,7 @@ class DeclaredState:
 
     @property
     def label(self) -> str:
-        """For messages: `ValueState 'count' (job.py:12)`."""
+        """Kind, name and line for messages, such as `ValueState 'count' (job.py:12)`."""
         name = f" {self.name!r}" if self.name else ""
         return f"{type(self).__name__}{name} ({self.where})"
 
@@ -114,7 +114,7 @@ class DeclaredState:
         if kind is not None and not isinstance(kind, type):
             self.refuse(f"a type is a class such as int or list[int], not {of_type!r:.80}")
         if self.migrate is not None and kind is None:
-            self.refuse("migrate=... needs the type of the values: those of another type are migrated")
+            self.refuse("migrate=... needs the type of the values, because it converts values of other types")
         return kind
 
     def _take_over(self, declaration: DeclaredState) -> None:
@@ -126,8 +126,8 @@ class DeclaredState:
 
     def _unbound(self) -> PenstockError:
         return PenstockError(
-            f"{self.label} is a declaration, which holds nothing. Declare it in the body of a class of "
-            "functions (KeyedProcessFunction, Operator), and use it there, in process of a running job"
+            f"{self.label} is a declaration, which holds nothing. Declare it in the body of a function's "
+            "class (KeyedProcessFunction, Operator), and use it in methods of that class while a job runs"
         )
 
 
@@ -165,8 +165,8 @@ def migrated(name: str, value: Any, of_type: type, migrate: Callable[[Any], Any]
         raise StateMismatchError(msg) from error
     if not isinstance(new, of_type):
         msg = (
-            f"state {name!r} is declared as {type_name(of_type)}, and migrate function "
-            f"{function_location(migrate)} made {new!r:.100} of {value!r:.100}{where}"
+            f"state {name!r} is declared as {type_name(of_type)}, but migrate function "
+            f"{function_location(migrate)} returned {new!r:.100} for {value!r:.100}{where}"
         )
         raise StateMismatchError(msg)
     return new
@@ -184,8 +184,8 @@ def other_type(
 ) -> StateMismatchError:
     holds = " and ".join(sorted(set(map(type_name, saved))))
     return StateMismatchError(
-        f"state {name!r} is declared as {declared}, but the snapshot that the job starts from holds {holds} "
-        f"in it{example}. {advice}; the old one then stays unused"
+        f"state {name!r} is declared as {declared}, but holds {holds} in the snapshot that the job starts "
+        f"from{example}. {advice}; the old state then stays unused"
     )
 
 

@@ -65,7 +65,7 @@ class DirtyEntries:
             new one to attached views.
         dirty_keys: Entries whose values a snapshot looks up in the table.
         only_leaves: Whether all values in `written` are leaves.
-        accepts_all: Whether values of any type may be written; `only_leaves` then never holds.
+        accepts_all: Whether values of any type may be written; `only_leaves` is then never true.
     """
 
     __slots__ = (
@@ -269,7 +269,7 @@ UNREPORTED: Final[dict[Any, Any]] = _NoEntries()
 
 
 def untracked() -> DirtyKeys:
-    """Entries that collect nothing, for a job without snapshots: only a snapshot would empty them."""
+    """Make entries that record nothing, for a job without snapshots, which would never empty them."""
     return DirtyKeys(_NoKeys(), UNREPORTED)
 
 
@@ -285,7 +285,7 @@ _Values: TypeAlias = Callable[[], Iterable[Any]]
 class ImmutableValues:
     """Distinguishes values that can't change from values that may.
 
-    A snapshot keeps references to immutable values and encodes them beside the task. Exact types decide,
+    A snapshot keeps references to immutable values and encodes them in another thread. Exact types decide,
     because a subclass of `str` may have attributes of its own. These are immutable:
 
     * the leaves: `None`, `bool`, numbers, `str`, `bytes`, dates, UUIDs; and members of enums;
@@ -293,8 +293,8 @@ class ImmutableValues:
     * `datetime` and `time` with a fixed offset, or without one.
 
     Many values are checked at once, at C speed: their parts are chained, and the parts' types collected.
-    A value of which an attribute, item or method can change must never count as immutable. Code that bypasses
-    the rules on purpose (`object.__setattr__`) is not considered.
+    A value must never count as immutable if one of its attributes, items or methods can change. Code that
+    bypasses the rules on purpose (`object.__setattr__`) is not considered.
     """
 
     def __init__(self, codec: ValueCodec) -> None:

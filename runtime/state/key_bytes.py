@@ -33,11 +33,11 @@ from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.stable_names import name_in_hash
 from penstock.runtime.state.stable_hash import compares_as, micros_of_key, stable_hash
 
-# Tags, the first byte of a key. Numbers have the range from 0x40 to 0xBF, which includes their length.
+# Tags, the first byte of a key. Tags from 0x40 to 0xBF are whole numbers, and include the number's length.
 _NONE, _TEXT, _BYTES, _TUPLE, _FROZENSET, _DATACLASS, _ENUM, _UUID = range(1, 9)
 _DATE, _NAIVE, _AWARE, _TIME, _DELTA, _RATIO, _INFINITY, _MINUS_INFINITY, _NAN = range(9, 18)
 _ZERO: Final = 0x80
-#: Maximum bytes of a whole number whose tag includes its length; longer ones store it after the tag.
+#: Maximum bytes of a whole number whose tag includes the length; longer numbers store it after the tag.
 _SHORT: Final = 0x3E
 _LONG_NEGATIVE, _LONG_POSITIVE = 0x40, 0xBF
 
@@ -255,7 +255,7 @@ def _dataclass(key: Any, out: bytearray) -> bool:
 def _enum(key: Enum, out: bytearray) -> bool:
     out.append(_ENUM)
     _text(name_in_hash(type(key)), out)
-    # A combination of flags has a value and not always a name.
+    # A combination of flags has a value, but not always a name.
     _write(key._value_ if isinstance(key, Flag) else key._name_, out)
     return False
 

@@ -8,9 +8,10 @@ of key groups. Rescaling changes only the ranges. The mappings in both direction
 `RoundRobinOperatorStateRepartitioner`. The three modes:
 
 * split: every value goes to exactly one new subtask. At the same parallelism every subtask keeps its values,
-  even if their numbers are uneven. Otherwise the values of one state, in the order of the old subtasks, are
-  cut into contiguous pieces, one for each new subtask. The remaining values go to subtasks in turn, starting
-  where the previous state stopped. So the totals of any two subtasks differ by at most one value.
+  even if some subtasks have more than others. Otherwise the values of one state, in the order of the old
+  subtasks, are cut into contiguous pieces, one for each new subtask. The remaining values go to subtasks in
+  turn, starting where the previous state stopped. So the totals of any two subtasks differ by at most one
+  value.
 * union: every value goes to every new subtask.
 * broadcast: every old subtask had the same values; each new one takes one old copy.
 
@@ -87,10 +88,10 @@ def check_restored_keys(
 
 def changed_key(table: str, key: Any) -> StateMismatchError:
     return StateMismatchError(
-        f"state {table!r} was saved under the key {reprlib.repr(key)}, whose class has changed since: other "
-        "fields, another order of them, or another value or name of an enum's member. No record would find "
-        "this state. Keep the classes of keys as they were and key by a tuple of plain "
-        "values from now on, or give the operator a new id, so that it starts without this state"
+        f"state {table!r} was saved under the key {reprlib.repr(key)}, whose class has changed since: its "
+        "fields, their order, or the name or value of an enum's member. No record would find this state. "
+        "Restore the old class, and use keys of plain values in new programs; or give the operator a new id, "
+        "so that it starts without this state"
     )
 
 
@@ -112,7 +113,7 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
     if not 1 <= parallelism <= max_parallelism <= MAX_KEY_GROUPS:
         msg = (
             f"parallelism {parallelism} with max_parallelism {max_parallelism} is not possible; "
-            f"it takes 1 <= parallelism <= max_parallelism <= {MAX_KEY_GROUPS}"
+            f"give 1 <= parallelism <= max_parallelism <= {MAX_KEY_GROUPS}"
         )
         raise ConfigurationError(msg)
 

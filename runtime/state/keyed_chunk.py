@@ -274,7 +274,7 @@ def read_chunk(
     if written_with != max_parallelism:
         msg = (
             f"the keyed state in {where} was written with max_parallelism={written_with} and can't be "
-            f"read with {max_parallelism}; set max_parallelism back"
+            f"read with {max_parallelism}; set max_parallelism back to {written_with}"
         )
         raise ConfigurationError(msg)
     for block in packed:
@@ -291,7 +291,7 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
 
     Raises:
         CorruptSnapshotError: The bytes are damaged; names the file.
-        CodecError: A key can't be decoded here.
+        CodecError: This program can't decode a key.
     """
     where = place_of(handle)
     for packed in _unpack(data, where)[1]:
@@ -340,7 +340,6 @@ def need_canonical(handles: Iterable[KeyedStateHandle]) -> None:
     if any(handle.is_native for handle in handles):
         msg = (
             "this checkpoint holds keyed state in the files of RocksDB, which only an operator with "
-            "state_backend=RocksDB() can start from. Take a savepoint: every backend "
-            "reads that"
+            "state_backend=RocksDB() can start from. Take a savepoint instead: every backend can read it"
         )
         raise StateMismatchError(msg)

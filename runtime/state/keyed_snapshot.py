@@ -169,7 +169,7 @@ class KeyedSnapshot:
     """Keyed state of one operator in one subtask after the synchronous half.
 
     Attributes:
-        described: Handle without files and entries.
+        described: The handle, still without files and entries.
         base: Completed state that the changes build on; `None` for none.
         codec: Codec of the task; `finish` uses one of its own with the same settings.
         self_contained: Merge all state into one file of this snapshot (a savepoint).
@@ -300,7 +300,11 @@ class Increments(ConfirmableSnapshots):
         self.deltas: list[Delta] = []
 
     def confirm(self, confirmed_id: int) -> bool:
-        """Build on this checkpoint; False if it is unknown: the next delta must then hold all live state."""
+        """Build on this checkpoint and keep only newer deltas.
+
+        Returns `False` if the checkpoint is unknown and there was a base. Then the base and all deltas are
+        forgotten, and the next delta must hold all live state.
+        """
         if super().confirm(confirmed_id):
             self.deltas = [delta for delta in self.deltas if delta.last_id > confirmed_id]
         elif self.base is not None:

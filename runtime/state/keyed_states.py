@@ -359,7 +359,7 @@ class ReducingState(_OfOneType, Generic[T]):
         self.of_type = self._checked_type(of_type)
         self.function = function
         if not callable(function):
-            self.refuse(f"it takes a function of two values, not {function!r:.80}")
+            self.refuse(f"give it a function of two values, not {function!r:.80}")
 
     def get(self) -> T | None:
         """Return the current key's value; `None` when nothing was added."""
@@ -431,7 +431,7 @@ class AggregatingState(KeyedState, Generic[In, Out]):
         if isinstance(function, type) or not all(
             callable(getattr(function, method, None)) for method in needed
         ):
-            self.refuse(f"it takes an object of a class of AggregateFunction, not {function!r:.80}")
+            self.refuse(f"give it an instance of an AggregateFunction class, not {function!r:.80}")
 
     def get(self) -> Out | None:
         """Return the result of the added values; `None` when nothing was added."""

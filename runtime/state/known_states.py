@@ -64,7 +64,7 @@ class KnownStates:
             msg = (
                 f"state {declaration.name!r} is a {class_of(declaration.kind)}, but the snapshot that the "
                 f"job starts from holds a {class_of(saved.kind)} of this name. Give the new state another "
-                "name; the old one then stays unused"
+                "name; the old state then stays unused"
             )
             raise StateMismatchError(msg)
 
@@ -82,7 +82,7 @@ class KnownStates:
         if known != types:
             msg = (
                 f"state {table.name!r} is declared as {type_names(known)} and as {type_names(types)}: "
-                "all functions of an operator that use a state declare the same type"
+                "all functions of an operator that use this state must declare the same type"
             )
             raise ConfigurationError(msg)
         saved = self._saved_types.get(table.name)
@@ -105,7 +105,7 @@ class KnownStates:
     def without_stamps(self, handle: KeyedStateHandle) -> dict[str, bool]:
         """Return the states whose entries in this handle need new stamps.
 
-        The values say whether the entries already have stamps, of another kind of time.
+        A value is true if the entries already have stamps, but of another kind of time.
         """
         saved = {state.name: state for state in handle.states if state.has_stamps}
         return {
@@ -257,7 +257,7 @@ def _declared(kind: type) -> dict[str, DeclaredState]:
         other = by_name.setdefault(state.name, attribute)
         if other != attribute:
             state.refuse(
-                f"{kind.__name__}.{other} and {kind.__name__}.{attribute} have the same name; each state has "
-                "a name of its own"
+                f"{kind.__name__}.{other} and {kind.__name__}.{attribute} have the same name; give each "
+                "state a name of its own"
             )
     return found

@@ -1,8 +1,8 @@
 """`own_copy`: copies of values that a user's function might change later.
 
 A record must stay as it was emitted, and a state as it was written. So a value that leaves a user's function
-is copied there, unless it is immutable. A copy has the same types in the same places as after a channel, and
-shares nothing mutable with the value. A list that is in two places becomes two lists, as after a channel.
+is copied there, unless it is immutable. A copy has the types that the value would have after a channel, and
+shares nothing mutable with the value. A list that is in two places becomes two lists, as in a channel.
 
 Objects of plain classes are copied attribute by attribute, without a call of `__init__`. Classes that define
 how they are copied (`__deepcopy__`, `__reduce_ex__`, a builtin base) are left to `copy.deepcopy`. Every
@@ -115,7 +115,7 @@ def own_copy(value: Any) -> Any:
     try:
         return _copied(value)
     except RecursionError:
-        return _deep(value)  # it contains itself, or is very deep: `deepcopy` has a memo
+        return _deep(value)  # the value contains itself, or is very deep: `deepcopy` has a memo
 
 
 def own_copies(values: Sequence[Any]) -> list[Any]:
@@ -283,8 +283,8 @@ def _deep(value: Any) -> Any:
     except Exception as error:  # any error of the value's own methods
         msg = (
             f"a value of type {type(value).__module__}.{type(value).__qualname__} can't be copied "
-            f"({error_text(error, 200)}), so later changes of it could not be kept out of records and state; "
-            "emit or keep values that can be copied, and make such objects in `open`"
+            f"({error_text(error, 200)}), so later changes of the value would also change records or state; "
+            "emit and keep only values that can be copied, and make such objects in `open`"
         )
         raise PenstockError(msg) from error
 

@@ -60,7 +60,7 @@ _32: Final = np.uint64(32)
 def xxh3_words(words: Sequence[NDArray[Any]], seed: int) -> HashArray:
     """Hash each row of 1 to 16 words, packed as little-endian 64-bit integers; `seed` has 32 bits."""
     if not 1 <= len(words) <= MOST_WORDS:
-        msg = f"{len(words)} words are not hashed at once; it takes 1 to {MOST_WORDS}"
+        msg = f"give 1 to {MOST_WORDS} words of 64 bits, not {len(words)}"
         raise ValueError(msg)
     columns = [column.view(np.uint64) for column in words]
     of_chunk = {1: _of_one, 2: _of_two}.get(len(words), _of_many)

@@ -227,7 +227,7 @@ class KeyedStateBackend(ABC):
     def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
         """Note that a checkpoint is complete. Backends ignore it: barriers name the checkpoint to build on.
 
-        Flink's conformance cases ask for this call (`completion_notice_reaches_the_state_manager`).
+        One of Flink's conformance cases checks this call (`completion_notice_reaches_the_state_manager`).
         """
 
     def forget(self, checkpoint_id: int) -> None:
@@ -311,5 +311,5 @@ def other_form(name: str, *, was_nested: bool) -> StateMismatchError:
     before, now = ("several entries", "one") if was_nested else ("one entry", "several")
     return StateMismatchError(
         f"state {name!r} was saved with {before} a key and is now used with {now}: it was another "
-        "kind of state. Give the new one another name"
+        "kind of state. Give the new state another name"
     )

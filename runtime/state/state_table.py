@@ -29,7 +29,7 @@ class StateTable:
     Operators read and write `entries` directly. Once per batch they report the entries that they wrote or
     deleted: `table.changed.update(keys)`, or `table.changed.put(keys, values)` with the values at hand. An
     entry that is in `changed` and not in `entries` was deleted. A write that is not reported is missing in
-    the next checkpoint; a report without a write only costs time. Both containers stay the same objects.
+    the next checkpoint; a report without a write only costs time. `entries` and `changed` are never replaced.
 
     The keys must be the stream's own keys: their key groups decide where the entries go when the job is
     rescaled.

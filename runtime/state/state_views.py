@@ -67,7 +67,7 @@ class _View(KeyedState):
 
     def __init__(self, declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> None:
         self._take_over(declaration)
-        view: Any = self  # the slots are those of the class of the view
+        view: Any = self  # subclasses define the slots
         view._entries, view._changed = table.for_views()
         view._owner, view._isolates = owner, owner.isolates
         view._type, view._kinds = (object, *declaration.types)[-1], set()
@@ -124,7 +124,7 @@ class ValueView(_FlatView, ValueState[Any]):
 
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         super().__init__(declaration, table, owner)
-        # Whether any value is mutable. Entries that are not all in a dict are not checked.
+        # Whether any value may be mutable. Only the entries of a dict are checked; others may be mutable.
         held = self._entries
         others = [self.default, *held.values()] if type(held) is dict else [self.default]
         self._has_mutable = self._isolates and (can_change(others) or (type(held) is not dict and bool(held)))

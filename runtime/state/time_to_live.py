@@ -168,7 +168,7 @@ class StateTime:
 
 
 class HasCells(Protocol):
-    """A table whose entries are cells: stamp and value; the stamp is `None` when it has none yet."""
+    """A table whose entries are cells: stamp and value; the stamp may still be `None`."""
 
     def cell_of(self, entry: Any) -> tuple[int | None, Any] | None: ...
 

@@ -98,7 +98,7 @@ class GrowingColumn:
         if not kinds.is_null(self.kind):
             msg = (
                 f"column {self.name!r} is of type {kind} here and of type {self.kind} in the state: a column "
-                "keeps its type; cast it in front of this operator"
+                "keeps its type; cast it before this operator"
             )
             raise StateMismatchError(msg)
         self.kind = kind
@@ -180,8 +180,8 @@ class TypedColumns:
                 return first
         if len(self.all) == _MOST:
             msg = (
-                f"column {self.name!r} has values of more than {_MOST} types, the last one is {kind}; "
-                "convert them with a map in front, for example to text"
+                f"column {self.name!r} has values of more than {_MOST} types; the last one is {kind}. "
+                "Convert them with a map before this operator, for example to text"
             )
             raise StateMismatchError(msg)
         column = GrowingColumn(self.name, kind)

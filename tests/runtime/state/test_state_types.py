@@ -73,9 +73,7 @@ def test_values_of_another_type_are_refused_with_all_that_is_to_be_known(
     before: type | None, then: str
 ) -> None:
     """Whether their type was declared when they were saved or not."""
-    message = (
-        f"is declared as str, but .* holds int in it{then}, for example for key 'key-0'. Give the declaration"
-    )
+    message = f"declared as str, but holds int in .* from{then}, for example for key 'key-0'. Give the declar"
     with pytest.raises(OperatorError, match=message) as caught:
         OperatorHarness(operator(str), restored=[saved(before, 3)])
     assert isinstance(caught.value.__cause__, StateMismatchError)

@@ -286,11 +286,11 @@ def test_restored_values_fit_or_are_migrated(
     [
         (
             lambda: OperatorListState(str),
-            r"state 'numbers' is declared as str, .* holds int in it, for example 1\. .* migrate=\.\.\.",
+            r"'numbers' is declared as str, but holds int in .* from, for example 1\. .* migrate=\.\.\.",
         ),
         (
             lambda: OperatorListState(str, migrate=lambda n: n),
-            r"declared as str, and migrate function .* made 1 of 1$",
+            r"declared as str, but migrate function .* returned 1 for 1$",
         ),
         (
             lambda: OperatorListState(str, migrate=lambda n: n.upper()),
@@ -389,7 +389,7 @@ class TwoOfOneName:
     [
         (lambda n: n.map(InMap), r"map: InMap declares state, so the operator needs an id: map\(\.\.\., id="),
         (lambda n: n.map(InMap(), id="own"), r"InMap declares state.*give the class, map\(InMap, fn_cons"),
-        (lambda n: n.map(TwoOfOneName, id="own"), "have the same name; each state has a name of its own"),
+        (lambda n: n.map(TwoOfOneName, id="own"), "have the same name; give each state a name of its own"),
         (
             lambda n: n.process(
                 "own", type("P", (ProcessFunction,), {"v": ValueState(int), "process": abs})()
