@@ -1,9 +1,9 @@
 """Describes the contents of a checkpoint or savepoint, without running the job.
 
-Keys are counted. Positions of sources and the state of their coordinators are shown if they can be decoded
-here: classes of the user may need modules that only the job has. Lists and raw state are counted from the
-metadata. Keyed state of RocksDB, or with keys that can't be decoded here, is marked as inexact. Modules are
-imported and values unpickled only if the given codec allows it.
+Keys are counted. Positions of sources and the state of their coordinators are shown if this program can
+decode them. Classes of the user may need modules that only the job has. Lists and raw state are counted from
+the metadata. Keyed state of RocksDB, or with keys that this program can't decode, is marked as inexact.
+Modules are imported and values unpickled only if the given codec allows it.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def read_listed(
 ) -> tuple[list[int], list[Any]]:
     """Return the values of a list state in some subtasks, and the subtask of each.
 
-    Of a broadcast state only one copy is read.
+    Reads only one copy of a broadcast state.
     """
     holders: list[int] = []
     values: list[Any] = []
@@ -229,13 +229,15 @@ def place_in(
     ):
         if asked is not None and asked != there:
             msg = (
-                f"{what}={asked} is not possible: operator {operator!r} has {there} in the base; leave it out"
+                f"{what}={asked} is not possible: operator {operator!r} has {there} in the base; leave "
+                f"{what} out"
             )
             raise ConfigurationError(msg)
     if known.finished:
         msg = (
-            f"operator {operator!r} had come to the end of its data in the base, so a job that starts from "
-            "it does not run it again, and the new state would have no effect. Take a base from a running job"
+            f"operator {operator!r} had come to the end of its data in the base. A job that starts from the "
+            "savepoint does not run it again, so the new state would have no effect. Use a base from a job "
+            "whose operator still runs"
         )
         raise ConfigurationError(msg)
     return StatePlace(operator, state, known.parallelism, known.max_parallelism)
