@@ -160,7 +160,7 @@ def _open_below(folder: int, name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
         if error.errno in _OF_LINKS and _is_link(folder, name):
-            msg = "it is a symbolic link, and inside of a storage none is followed"
+            msg = "it is a symbolic link, and links in a storage are not followed"
             raise OSError(errno.ELOOP, msg, name) from error
         raise
 

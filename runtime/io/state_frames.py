@@ -77,8 +77,8 @@ def table_of_blocks(blocks: Iterable[ColumnBlock]) -> pa.Table:
             if len(keys[name].all) > 1:
                 found = " and ".join(str(column.kind) for column in keys[name].all)
                 msg = (
-                    f"the keys of state {block.table!r} have values of the types {found} in {name!r}, and a "
-                    "table has one type a column; read it without columns=True"
+                    f"the keys of state {block.table!r} have values of the types {found} in {name!r}, but a "
+                    "column of a table has one type; read the state without columns=True"
                 )
                 raise ConfigurationError(msg)
         assert block.values is not None, "deleted keys are left out"
@@ -104,7 +104,7 @@ def parts_of_columns(
     names = _key_names(table, keys)
     extra = sum(_is_extra(name) for name in names[1:])
     if any(map(_is_extra, names[1 : len(names) - extra])):
-        msg = f"the columns {names} of the key: those that begin or end with a colon stand behind all others"
+        msg = f"the key's columns are {names}: put columns that begin or end with a colon after all others"
         raise ConfigurationError(msg)
     columns = {name: canonical_column(_one(table[name]), name) for name in names}
     block = _block(table, columns, extra, draft)
@@ -163,7 +163,7 @@ def _refuse_repeated_keys(block: ColumnBlock) -> None:
     if len(first) < len(slots):
         double = np.setdiff1d(np.arange(len(slots)), first)[0]
         (key,) = key_list(block.keys.slice(int(double), 1))
-        msg = f"key {key!r:.100} comes in several rows, and a state has one row a key: aggregate them first"
+        msg = f"key {key!r:.100} is in several rows, but a state has one row a key: aggregate the rows first"
         raise ConfigurationError(msg)
 
 
@@ -263,12 +263,12 @@ def write_state(
 ) -> str:
     """Make a savepoint whose state is the rows of a table.
 
-    Without `base` the savepoint holds this one state. With a base, it also holds all state of
-    the base, but this state replaces the one of the same name. Several states need several calls.
+    Without `base` the savepoint holds only this state. With a base, it also holds all state of the base,
+    except a state of the same name, which this state replaces. Several states need several calls.
 
     Args:
         table: A table with the columns that `kind` requires; list state of an operator has only `value`.
-        savepoint: Path or URL of the new savepoint's folder, which must not hold one.
+        savepoint: Path or URL of the new savepoint's folder, which must not hold a snapshot yet.
         operator: Id of the operator that gets the state.
         state: `"reduce"` for the state of `reduce(...)`, else the name given to `value_state`.
         kind: `"keyed"` for a `key` and its `value`. `"map"` for a `MapState`: a row for each entry, with
@@ -302,7 +302,7 @@ def write_state(
     if kind == "columns":
         _refuse_conversion('kind="columns"', conversion)
     elif keys is not None:
-        msg = 'keys=... goes with kind="columns" alone'
+        msg = 'keys=... needs kind="columns"'
         raise ConfigurationError(msg)
     draft = SavepointDraft(savepoint, operator, state, kind, base, parallelism, max_parallelism)
     codec, rows = conversion.codec(), _as_table(table)
@@ -385,7 +385,7 @@ def refuse_repeated_keys(keys: Sequence[Any], before: AbstractSet[Any] = frozens
         return
     seen = set(before)
     double = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-    msg = f"key {double!r:.100} comes in several rows, and a state has one value a key: aggregate them first"
+    msg = f"key {double!r:.100} is in several rows, but a state has one value a key: aggregate the rows first"
     raise ConfigurationError(msg)
 
 

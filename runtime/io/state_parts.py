@@ -72,7 +72,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Conversion between a state's keys and values and those of a column.
+    """Converts a state's keys and values to those of a table's columns, and back.
 
     Attributes:
         encoded: Whether the column holds each value as bytes of the value codec.
@@ -188,7 +188,7 @@ def stamps_of(table: pa.Table) -> list[int | None] | None:
         return None
     column = table[LAST_USED]
     if not pa.types.is_timestamp(column.type) and len(column):
-        msg = f"the column {LAST_USED!r} has the type {column.type}; it is one of timestamps"
+        msg = f"the column {LAST_USED!r} has the type {column.type}; make it a column of timestamps"
         raise ConfigurationError(msg)
     stamps: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
     return stamps
@@ -201,7 +201,7 @@ def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
     if missing:
         msg = (
             f"the table has no column {' and '.join(map(repr, missing))}, only {table.schema.names}: rename "
-            "its columns, and put several into a struct where a value has several parts"
+            "its columns, and put the parts of a key or value into one column of structs"
         )
         raise ConfigurationError(msg)
     return from_arrow(table["key"]) if keyed else [], from_arrow(table["value"])

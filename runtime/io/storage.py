@@ -163,7 +163,7 @@ def open_location(
     this call are removed when the first write fails, or when everything written is deleted.
 
     Args:
-        max_bytes: Maximum bytes read of an object, which may come from a stranger.
+        max_bytes: Maximum bytes read of an object, because a stranger may have written it.
     """
     made: list[Path] = []
     calls = BoundedCalls(timeout)
@@ -280,7 +280,7 @@ class RemoteObjects:
             try:
                 obstore.head(self._store, path)
             except FileNotFoundError:
-                msg = "it was refused as taken, and nothing is there; another writer may have failed"
+                msg = "the store refused it as existing, but it is not there; another writer may have failed"
                 raise OSError(msg) from refused
             raise
 
@@ -326,7 +326,7 @@ def _bounded(progress: Callable[[], None], max_bytes: int | None) -> Callable[[]
 
 
 def delete_objects(store: ObjectStore, doomed: Sequence[str]) -> None:
-    """Delete objects of which some may be missing."""
+    """Delete objects; a missing object is not an error."""
     try:
         obstore.delete(store, doomed)
     except FileNotFoundError:
@@ -380,8 +380,8 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
         return _open_local(url, url, create, made)
     if (scheme == "file" or scheme in _REMOTE_SCHEMES) and (sign := _CUTS.search(url)):
         msg = (
-            f"{url!r} has {sign[0]!r} in it: what stands behind it would be left out; write a folder's name "
-            "with %3F for a question mark and %23 for #"
+            f"{url!r} has {sign[0]!r} in it, which ends the path of a URL; write a folder's name with %3F "
+            "for a question mark and %23 for #"
         )
         raise StorageError(msg)
     if scheme == "file":
@@ -400,9 +400,9 @@ def _open(url: str, create: bool, made: list[Path]) -> SyncedFiles | RemoteObjec
             msg = f"{url} can't be opened: {_short(error)}. Check it and the environment's keys"
             raise StorageError(msg) from error
     if scheme == "memory" or url.startswith("memory:"):
-        msg = f"{url} would be another, empty storage in every process; give {_KNOWN}"
+        msg = f"{url} would be a separate, empty storage in every process; give {_KNOWN}"
     elif not scheme:
-        msg = f"{url!r} is a relative path, which is another folder on every node; give {_KNOWN}"
+        msg = f"{url!r} is a relative path, which names a different folder on every node; give {_KNOWN}"
     else:
         msg = f"{url} has the unknown scheme {scheme!r}; give {_KNOWN}"
     raise StorageError(msg)
@@ -447,7 +447,7 @@ def _require_conditional_put(storage: ObjectStorage) -> None:
         raise StorageError(msg) from error
     msg = (
         f"{storage.url} can't be a checkpoint storage: it overwrites an object that was to be created only "
-        "if absent, so two attempts of a job could both believe that they own it. Use one with conditional "
+        "if absent, so two attempts of a job could both become its owner. Use a storage with conditional "
         "writes: AWS S3, Google Cloud Storage, Azure Blob Storage, MinIO from 2024, or a file system"
     )
     raise StorageError(msg)

@@ -425,7 +425,7 @@ class StateFiles:
         return read_state(self._read_from, handle)
 
     def remove_written(self) -> None:
-        """Delete all files of an aborted checkpoint, also those whose writes seemed to fail."""
+        """Delete all files of an aborted checkpoint, including files whose writes seemed to fail."""
         self._storage.delete(self._tried)
         self._tried.clear()
         self.written.clear()

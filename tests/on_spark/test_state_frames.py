@@ -154,7 +154,7 @@ def test_list_state_is_written_and_read(spark: SparkSession, tmp_path: Path) -> 
 
 def test_bad_input_is_refused_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     twice = spark.createDataFrame([("a", 1), ("b", 2), ("a", 3)], "key string, value int")
-    with pytest.raises(Exception, match="key 'a' comes in several rows"):
+    with pytest.raises(Exception, match="key 'a' is in several rows"):
         write_state(twice, tmp_path / "s", "count")
     assert [*(tmp_path / "s").iterdir()] == []
     with pytest.raises(GraphError, match="no column 'key'"):

@@ -78,7 +78,7 @@ def _difference(path: str, schema: pa.Schema, known: str, expected: pa.Schema) -
         if name not in schema.names:
             return (
                 f"{path}: there is no column {name!r}, which {known} has; the file has "
-                f"{shown(schema.names)}. Give columns=[...] with those that all files have, {_SEPARATE}"
+                f"{shown(schema.names)}. Give columns=[...] with the columns that all files have, {_SEPARATE}"
             )
         kind, wanted = schema.field(name).type, expected.field(name).type
         if kind != wanted:
@@ -90,7 +90,7 @@ def _difference(path: str, schema: pa.Schema, known: str, expected: pa.Schema) -
     if more:
         return (
             f"{path}: column {more[0]!r} of type {schema.field(more[0]).type} is not in {known}. Give "
-            f"columns=[...] with those that all files have, {_SEPARATE}"
+            f"columns=[...] with the columns that all files have, {_SEPARATE}"
         )
     return (
         f"{path}: the columns are in the order {shown(schema.names)}, and in the order "
@@ -133,7 +133,7 @@ class PathColumns:
         return found if wanted is None else found.select([name for name in wanted if name in names])
 
     def filled_into(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch whose columns of these names have the values of the path instead of nulls."""
+        """Return a batch in which the path's values replace the nulls of the path's columns."""
         for name, values in zip(self.names, self.row.columns, strict=True):
             at = batch.schema.get_field_index(name)
             if at >= 0:

@@ -10,8 +10,9 @@ job. `rows()` returns the rows of the last run, so a notebook cell that is execu
 previous run.
 
 **`PreviewSink`**: rows go to a collector at once, without waiting for a checkpoint. Unbounded streams have no
-last checkpoint, and a quick look takes none. Only the death of its JobMaster begins another attempt, which
-delivers all rows again. So each `Preview` has an attempt number, and only the newest attempt counts.
+last checkpoint, and the job of a preview takes no checkpoints. Only the death of its JobMaster begins another
+attempt, which delivers all rows again. So each `Preview` has an attempt number, and only the newest attempt
+counts.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CollectKey: TypeAlias = tuple[str, str, int, int, int]
 
 
 class Collector(Protocol):
-    """Takes the committed rows of a `CollectSink`; pickled with the sink, it may be remote."""
+    """Takes the committed rows of a `CollectSink`. It is pickled with the sink, and may be remote."""
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None: ...
 
@@ -130,8 +131,8 @@ class ProgramCollector:
             executor = find_executor()
             if not isinstance(executor, MakesCollectors):
                 msg = (
-                    f"{type(executor).__name__} makes no collectors (it has no method `collector()`), so "
-                    "CollectSink() needs one: CollectSink(collector)"
+                    f"{type(executor).__name__} makes no collectors (it has no method `collector()`); give "
+                    "the sink one of your own: CollectSink(collector)"
                 )
                 raise ConfigurationError(msg)
             self._reached = executor.collector()

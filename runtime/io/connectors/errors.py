@@ -57,8 +57,8 @@ class BadRecords:
         """Take one bad record; raises `UnreadableInputError` with `on_error="fail"`."""
         if self._on_error == "fail":
             msg = (
-                f"{origin}: {error}; the record is {shown(record)}. Repair the file, or read on past such "
-                'records with on_error="skip" or on_error="dead_letter"'
+                f"{origin}: {error}; the record is {shown(record)}. Repair the file, or leave such records "
+                'out with on_error="skip" or on_error="dead_letter"'
             )
             raise UnreadableInputError(msg)
         if self._on_error == "skip":

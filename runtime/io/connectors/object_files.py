@@ -32,14 +32,14 @@ from penstock.runtime.trust.paths import compile_glob, is_glob, literal_folder
 
 #: Reason why a key is not read, and the remedy.
 WHY_UNREADABLE: Final = (
-    "an empty part, or a part '.' or '..', in a key can't be read; copy the object to another key"
+    "a key with an empty part, or a part '.' or '..', can't be read; copy the object to another key"
 )
 
 _YES: Final = ("true", "1", "yes", "on")
 
 
 def is_odd(key: str) -> bool:
-    r"""Whether obstore can't hold a key.
+    r"""Whether obstore refuses a key.
 
     Example:
         >>> [is_odd(key) for key in ("a/[b] #?.txt", "a//b", "a/./b", "/a", "a/\n")]
@@ -140,8 +140,8 @@ def _gcs(config: dict[str, Any]) -> Any:
         account = json.loads(config["service_account_key"])
     if ("service_account_key" in config or "service_account" in config) and not account.get("disable_oauth"):
         msg = (
-            "a key of a service account in storage_options is not known to Arrow, which lists places with "
-            "odd keys; set GOOGLE_APPLICATION_CREDENTIALS on every node instead"
+            "Arrow lists buckets with odd keys, but takes no key of a service account from storage_options; "
+            "set GOOGLE_APPLICATION_CREDENTIALS on every node instead"
         )
         raise OSError(msg)
     base = urlsplit(account.get("gcs_base_url", ""))
@@ -405,8 +405,8 @@ class ObjectFileSystem:
             return list(ArrowBucket(self._store).objects(below))
         except OSError as error:
             msg = (
-                f"{place} has a key that obstore can't hold ({_first_line(found)}). Arrow can, but does "
-                f"not list the place: {_first_line(error)}. Copy the object to another key, or read a folder "
+                f"{place} has a key that obstore refuses ({_first_line(found)}), and Arrow can't list the "
+                f"folder either: {_first_line(error)}. Copy the object to another key, or read a folder "
                 "without it"
             )
             raise ConnectorError(msg) from error

@@ -2,8 +2,8 @@
 
 Tables are dicts of decoded values in front of a database (`cached_entries.py`). Views, types and the rules of
 declared states are as in the heap backend: only the storage of entries differs. A snapshot begins with a
-write-back and RocksDB's own checkpoint, which flushes and then links files. Only that part blocks the task.
-The rest works on the linked files, which never change (`snapshots.py`).
+write-back and RocksDB's own checkpoint, which flushes and then links files. Only these steps block the task.
+The others work on the linked files, which never change (`snapshots.py`).
 
 The thread that writes the snapshot must never touch the live database. Every reported change must be written
 back when a snapshot begins.
@@ -75,7 +75,7 @@ class ScannedLifetime(Lifetime):
     def watch_all(self, entries: Iterable[tuple[Any, int | None]]) -> None: ...
 
     def sweep(self, table: HasCells, most: int) -> int:
-        assert isinstance(table, RocksDBTable), "another table has another lifetime"
+        assert isinstance(table, RocksDBTable), "only tables in RocksDB have this lifetime"
         now = self._sweep_time()
         if now is None or (self._at is None and self._next_at > now):
             return 0
@@ -180,7 +180,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
     def column_table(self, name: str) -> ColumnTable:
         msg = (
             f"operator {self._operator!r} keeps its state {name!r} in columns, which RocksDB can't hold: "
-            "give it state_backend=HeapState()"
+            "give the operator state_backend=HeapState()"
         )
         raise ConfigurationError(msg)
 

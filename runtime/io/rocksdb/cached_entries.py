@@ -83,7 +83,7 @@ class CachedEntries(dict[Any, Any]):
         self[key] = value
         return value
 
-    # Those of a dict don't call `__missing__`.
+    # These methods of `dict` don't call `__missing__`.
     get = Mapping.get  # type: ignore[assignment]
     setdefault = MutableMapping.setdefault
 

@@ -4,7 +4,7 @@ The database has no write-ahead log. Its content is durable only in a checkpoint
 a flush. The database of a dead process is discarded.
 
 Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdict` raises plain `Exception`s,
-so only its calls stand in the `try` blocks here.
+so the `try` blocks here contain nothing but its calls.
 
 **Memory** is shared by all databases of a process (`SharedMemory`). One block cache holds blocks of files,
 their indexes and filters. The write buffers are charged to it, so the total is bounded for any number of
@@ -65,8 +65,8 @@ def shared_memory(size: int) -> SharedMemory:
         _ONE[0].grow(size)
     except (ImportError, AttributeError) as error:
         msg = (
-            f"RocksDB can't be used here: {error}. Install the package it comes with, on every node of the "
-            "cluster: pip install 'penstock[rocksdb]'"
+            f"RocksDB can't be used here: {error}. Install it on every node of the cluster: "
+            "pip install 'penstock[rocksdb]'"
         )
         raise ConfigurationError(msg) from error
     return _ONE[0]
@@ -165,7 +165,7 @@ class Database:
             with self._calling(_READ):
                 at.status()
         finally:
-            del at  # before the options and the end, whose memory the iterator reads
+            del at  # before `options` and `end`: the iterator reads their memory
 
     def tables(self, key_group: int) -> Iterator[tuple[str, bool]]:
         """Name and nesting of each table with rows in a key group."""

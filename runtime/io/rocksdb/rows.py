@@ -7,7 +7,8 @@ A row's key is
 *Key group first*: rows of a range of key groups are contiguous. So a rescaled subtask removes foreign rows
 with one range deletion, and takes rows over with one scan.
 
-*Table*: a byte for nested or flat, the length of its name, the name. A number could differ by subtask.
+*Table*: a byte for nested or flat, the length of its name, the name. A number in place of the name could
+differ between subtasks.
 
 *Key and second part*: canonical bytes (`state/key_bytes.py`).
 

@@ -18,8 +18,8 @@ file each, in order, which RocksDB ingests unchanged. (RocksDB could also clip a
 ingest the files of another one. `rocksdict` offers neither.)
 
 Deleted rows do not reappear. No two parts own the same key group, and only rows of a part's own key groups
-are taken. Foreign rows of an old part that await compaction are deleted in it, so reads never show them.
-Ingested rows lie above the range deletion.
+are taken. An old part may still contain foreign rows that await compaction. They are marked as deleted there,
+so reads never show them. The range deletion is older than the ingested rows, so it does not hide them.
 
 **Expired entries.** Files of RocksDB may hold entries that had expired when they were saved. Each part
 records the latest expired stamp by table. The restored time hides these entries if all parts were saved at
@@ -225,7 +225,7 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
         raise CorruptSnapshotError(msg)
     for name, file in zip(handle.names, handle.files, strict=True):
         if not is_state_file(name):
-            msg = f"the checkpoint names a file {name!r:.80} of RocksDB, which no checkpoint has"
+            msg = f"the checkpoint names {name!r:.80}, which is not a file of RocksDB's checkpoints"
             raise CorruptSnapshotError(msg)
         data = files.read(file)
         try:

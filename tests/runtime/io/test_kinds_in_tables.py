@@ -157,8 +157,11 @@ def test_a_list_is_written_in_the_order_of_its_positions_or_rows(tmp_path: Path)
     ("table", "what"),
     [
         ({"key": ["a"], "value": [1]}, "has no column 'map_key', only"),
-        ({"key": ["a", "a"], "map_key": ["x", "x"], "value": [1, 2]}, r"\('a', 'x'\) comes in several rows"),
-        ({"key": ["a"], "map_key": ["x"], "value": [1], "last_used": ["now"]}, "it is one of timestamps"),
+        ({"key": ["a", "a"], "map_key": ["x", "x"], "value": [1, 2]}, r"\('a', 'x'\) is in several rows"),
+        (
+            {"key": ["a"], "map_key": ["x"], "value": [1], "last_used": ["now"]},
+            "make it a column of timestamps",
+        ),
     ],
 )
 def test_a_table_that_is_no_map_is_refused(table: dict[str, Any], what: str, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_a_job_whose_folder_of_state_is_a_link_says_so_and_deletes_nothing(
     (tmp_path / "j").mkdir()
     (tmp_path / "j" / "shared").symlink_to(home)
     refused = pytest.raises(
-        StorageError, match=f"{tmp_path}/j/shared/.*symbolic link, and inside of a storage"
+        StorageError, match=f"{tmp_path}/j/shared/.*symbolic link, and links in a storage"
     )
     with refused:
         storage.list("j/shared/")

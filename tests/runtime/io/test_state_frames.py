@@ -170,7 +170,7 @@ def test_nan_is_one_key_that_is_written_and_read(tmp_path: Path, kind: Any) -> N
     name = "key" if kind == "value" else "map_key"
     assert sorted((str(row[name]), row["value"]) for row in rows) == [("1.5", 20), ("nan", 10)]
     twice = pa.concat_tables([table, table.slice(0, 1)])
-    with pytest.raises(ConfigurationError, match=r"nan.* comes in several rows"):
+    with pytest.raises(ConfigurationError, match=r"nan.* is in several rows"):
         write_state(twice, tmp_path / "twice", "count", **options)
 
 

@@ -90,7 +90,7 @@ def test_arguments_that_can_not_be_meant_are_told(tmp_path: Path) -> None:
         write_state(keyed({"b": 1}), tmp_path / "t", "count", base=url, max_parallelism=16)
     with pytest.raises(ConfigurationError, match="no column 'value', only"):
         write_state(pa.table({"key": [1], "total": [1]}), tmp_path / "t", "count")
-    with pytest.raises(ConfigurationError, match="key 'a' comes in several rows"):
+    with pytest.raises(ConfigurationError, match="key 'a' is in several rows"):
         write_state(pa.table({"key": ["a", "b", "a"], "value": [1, 2, 3]}), tmp_path / "t", "count")
     with pytest.raises(KeyTypeError):
         write_state(pa.table({"key": [[1]], "value": [1]}), tmp_path / "t", "count")

@@ -122,9 +122,9 @@ def test_paths_out_of_the_storage_are_refused(storage: ObjectStorage) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("memory://", "another, empty storage in every process"),
-        ("memory:", "another, empty storage in every process"),
-        ("checkpoints", "relative path, which is another folder on every node"),
+        ("memory://", "a separate, empty storage in every process"),
+        ("memory:", "a separate, empty storage in every process"),
+        ("checkpoints", "relative path, which names a different folder on every node"),
         ("./checkpoints", "relative path"),
         ("~/checkpoints", "relative path"),
         ("", "relative path"),

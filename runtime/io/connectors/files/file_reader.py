@@ -1,4 +1,4 @@
-"""The files of a source: listed when a job starts from nothing, read split by split, with folder columns.
+"""Lists the files of a source when a job starts without a snapshot, and reads them split by split.
 
 **Folder columns**: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them. A folder
 `name=value` is a column of all files below it. Name and value are URL-encoded, and
@@ -92,7 +92,7 @@ def _left_out(pattern: str, hidden: list[str]) -> str:
     files = "1 file was" if len(hidden) == 1 else f"{len(hidden)} files were"
     return (
         f"{pattern}: {files} left out, because names that begin with '_' or '.' are hidden; the first is "
-        f"{first}. A pattern whose last part begins so reads them, such as {pick!r}"
+        f"{first}. To read them, begin the last part of the pattern with that character, such as {pick!r}"
     )
 
 
@@ -308,8 +308,8 @@ def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
             name, value = unquote(name, errors="strict"), unquote(text, errors="strict")
         except UnicodeDecodeError as error:
             msg = (
-                f"{path}: the folder {folder!r} is not UTF-8 when its URL code is taken away. Rename it, or "
-                "say partitioning=None"
+                f"{path}: the folder {folder!r} is not UTF-8 after URL decoding. Rename it, or say "
+                "partitioning=None"
             )
             raise ConnectorError(msg) from error
         if name in found:

@@ -52,8 +52,8 @@ class FileSink(metaclass=NearestNames):
     Attributes:
         directory: Absolute path or URL.
         max_file_size: Size in bytes at which a file is ended before the checkpoint.
-        allow_missing: Whether a commit repeated after a recovery may miss its file. True assumes that a
-            consumer moved the committed file away. False raises an error.
+        allow_missing: Whether the file of a commit that is repeated after a recovery may be missing. True
+            assumes that a consumer moved the committed file away. False raises an error.
         storage_options: Settings of the object store as obstore names them.
         filesystem: A custom file system, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files to commit outside of `directory`, for example after
@@ -137,7 +137,7 @@ class FileSink(metaclass=NearestNames):
             ConfigurationError: A setting has an invalid value.
         """
         if len(delimiter) != 1 or delimiter in '\r\n"':
-            msg = f"delimiter={delimiter!r} is not allowed: it is one character, and no quote or line end"
+            msg = f"delimiter={delimiter!r} is not allowed: give one character, not a quote or a line end"
             raise ConfigurationError(msg)
         if isinstance(columns, str) or (columns is not None and len(set(columns)) < len(columns)):
             msg = f"columns={columns!r} is not allowed: give a list of different names"

@@ -212,7 +212,7 @@ class FileSinkWriter:
     def _check_paths(self, committables: Sequence[PendingFile]) -> None:
         for pending in committables if not self._sink.trust_paths else ():
             if not isinstance(pending, PendingFile):
-                msg = f"the snapshot has {shown(pending)} where the files to commit are named"
+                msg = f"the snapshot has {shown(pending)} in place of a file to commit"
                 raise UntrustedPathError(msg)
             check_directory(pending.directory, self._directory)
             for name in (pending.name, pending.final):
@@ -220,8 +220,8 @@ class FileSinkWriter:
             if not self._names.is_pair(pending.name, pending.final):
                 msg = (
                     f"the snapshot renames {pending.name!r} to {pending.final!r} in {pending.directory}: "
-                    "these are not names of this sink. Say trust_paths=True if you trust whoever could write "
-                    "the snapshot"
+                    "these are not names of this sink. Say trust_paths=True if you trust everyone who could "
+                    "write the snapshot"
                 )
                 raise UntrustedPathError(msg)
 
@@ -237,7 +237,7 @@ class FileSinkWriter:
             msg = (
                 f"committed data is missing: neither {pending.name} nor {final} is there, though a completed "
                 "checkpoint covers this file. If a consumer moved it away, say allow_missing=True; otherwise "
-                "bring it back, or restore an older checkpoint"
+                "put it back, or restore an older checkpoint"
             )
             raise ConnectorError(msg)
 
@@ -246,5 +246,5 @@ class FileSinkWriter:
 
     def _unwritable(self, error: OSError) -> ConnectorError:
         return ConnectorError(
-            f"a file in {self._directory} can't be written: {error}. Look for a full disk or lost rights"
+            f"a file in {self._directory} can't be written: {error}. Check the free space and the permissions"
         )

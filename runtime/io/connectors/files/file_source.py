@@ -157,7 +157,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             _checked_on_error(on_error),
         )
         if _checked_format(batch_format) == "rows" and schema is not None:
-            msg = 'schema= needs batch_format="arrow": rows have what their lines have'
+            msg = 'schema= needs batch_format="arrow": a row has the fields of its line'
             raise ConfigurationError(msg)
         _check_names(schema or ())
         form = (
@@ -319,7 +319,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
     def _parquet(self, method: str) -> ParquetFormat:
         if not isinstance(self.form, ParquetFormat):
-            msg = f"FileSource.{method} is for Parquet files: choose columns and filter behind this source"
+            msg = f"FileSource.{method} is for Parquet files: choose columns and filter after this source"
             raise ConfigurationError(msg)
         return self.form
 

@@ -61,9 +61,8 @@ class WantedColumns(NamedTuple):
         twice = sorted({name for name in (header if wanted is None else wanted) if counts.get(name, 1) > 1})
         if twice:
             msg = (
-                f"{path}: the header has {twice} more than once. Name the columns that you want with "
-                "columns=[...] without these, or name all of them yourself with skip_rows=1, header=False "
-                "and columns=[...]"
+                f"{path}: the header has {twice} more than once. Choose other columns with columns=[...], or "
+                "name all columns yourself with skip_rows=1, header=False and columns=[...]"
             )
             raise UnreadableInputError(msg)
         if wanted is None:

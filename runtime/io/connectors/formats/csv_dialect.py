@@ -73,11 +73,13 @@ class CsvDialect:
 
     def __post_init__(self) -> None:
         if len(self.delimiter) != 1 or self.delimiter in "\r\n":
-            msg = f"delimiter={self.delimiter!r} is not allowed: it is one character, and no line end"
+            msg = f"delimiter={self.delimiter!r} is not allowed: give one character, not a line end"
             raise ConfigurationError(msg)
         for name, sign in (("quotechar", self.quotechar), ("escapechar", self.escapechar)):
             if sign is not None and (len(sign) != 1 or sign in "\r\n "):
-                msg = f"{name}={sign!r} is not allowed: it is one character and no line end or space, or None"
+                msg = (
+                    f"{name}={sign!r} is not allowed: give one character, not a line end or a space, or None"
+                )
                 raise ConfigurationError(msg)
         signs = [sign for sign in (self.delimiter, self.quotechar, self.escapechar) if sign is not None]
         if len(set(signs)) < len(signs):
@@ -119,7 +121,7 @@ class CsvDialect:
 
     def arrow_options(self) -> Any:
         """Return Arrow's `ParseOptions` for blocks that are not irregular."""
-        import pyarrow.csv as arrow_csv  # not for sources of other formats
+        import pyarrow.csv as arrow_csv  # late: sources of other formats don't need it
 
         return arrow_csv.ParseOptions(
             delimiter=self.delimiter,
@@ -282,7 +284,7 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     Raises:
         pa.ArrowInvalid: A text is not exactly a value of this type.
     """
-    import pyarrow.compute as pc  # not for sources of other formats
+    import pyarrow.compute as pc  # late: sources of other formats don't need it
 
     present = pc.if_else(pc.equal(texts, ""), None, texts)
     for pattern in _PATTERNS[kind]:
@@ -306,7 +308,7 @@ def keeps_texts(kind: pa.DataType) -> bool:
 
 def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
     """Return a text column with the given texts replaced by null."""
-    import pyarrow.compute as pc  # not for sources of other formats
+    import pyarrow.compute as pc  # late: sources of other formats don't need it
 
     found = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     nulls = pa.array([text.encode() for text in texts], pa.binary()).cast(pa.string())

@@ -115,7 +115,7 @@ class CsvFormat:
         return WantedColumns.of_header(path, header, columns, typed)
 
     def _schema_of(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema | None:
-        """Infer the columns of all files from the first files; `None` if those are empty."""
+        """Infer the columns of all files from the first files; `None` if these files are empty."""
         names: Sequence[str] | None = None
         texts: dict[str, list[str]] = {}
         for info in some_of(files) if self.infers else files:
@@ -341,8 +341,8 @@ class ColumnarCsvReader(CsvReader):
     def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:
         if not isinstance(split, SchemaSplit):
             msg = (
-                f"{split.path}: the snapshot was taken when this source read text without types, so the "
-                "types of its columns are not decided. Start with the source as it was, or from nothing"
+                f"{split.path}: the snapshot was taken when this source read text without types, so it names "
+                "no types of columns. Start with the source as it was, or without the snapshot"
             )
             raise ConnectorError(msg)
         self._schema: pa.Schema = read_schema(split.schema)
@@ -365,7 +365,7 @@ class ColumnarCsvReader(CsvReader):
             return Polled(finished=True)
         start, raw, is_regular = block
         plan = self._plan
-        assert isinstance(plan, ArrowPlan), "made below"
+        assert isinstance(plan, ArrowPlan), "`_plan_of` makes it"
         batch = plan.parse(raw) if is_regular else None
         if batch is not None:
             self._row_bytes = len(raw) / max(1, batch.num_rows)
@@ -406,8 +406,8 @@ class ColumnarCsvReader(CsvReader):
             what = f"there is no column {missing[0]!r}" if missing else f"column {more[0]!r} is new"
             msg = (
                 f"{path}: {what}, and all files must have the columns that were found when the job "
-                f"started, {shown(self._schema.names)}. Give columns=[...] with those that all files have, "
-                "or read this file with a source of its own"
+                f"started, {shown(self._schema.names)}. Give columns=[...] with the columns that all files "
+                "have, or read this file with a source of its own"
             )
             raise UnreadableInputError(msg)
         return ArrowPlan(header, self._schema, self._inferred, form.dialect)

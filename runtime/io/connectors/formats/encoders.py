@@ -286,10 +286,10 @@ def check_names(rows: Sequence[Any]) -> None:
 def _refuse_equal_names(value: dict[Any, Any]) -> None:
     names: set[str] = set()
     for key in value:
-        # A dict of one key, as the encoder writes it.
+        # The name that the encoder writes for this key.
         name = key if isinstance(key, str) else next(iter(json.loads(json.dumps({key: None}))))
         if name in names:
-            msg = f"two of its keys are the name {name!r}"
+            msg = f"two of its keys have the JSON name {name!r}"
             raise ValueError(msg)
         names.add(name)
 

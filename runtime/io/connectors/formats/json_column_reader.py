@@ -76,8 +76,8 @@ class ColumnarJsonFormat:
     def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarJsonReader:
         if not isinstance(split, SchemaSplit):
             msg = (
-                f"{split.path}: the snapshot was taken when this source read rows, so its columns are not "
-                'decided. Start with batch_format="rows" as it was, or from nothing'
+                f"{split.path}: the snapshot was taken when this source read rows, so it names no columns. "
+                'Start with batch_format="rows" as before, or without the snapshot'
             )
             raise ConnectorError(msg)
         handle = open_for_lines(filesystem, split.path, split.size, self.stored_as)
@@ -106,8 +106,8 @@ class ColumnarJsonFormat:
             if (wide := _changed(value, found)) is not None:
                 name, number = wide
                 msg = (
-                    f"{where}: column {name!r} has numbers that neither 64 bits nor a float keep, such as "
-                    f"{number}. Give FileSource.json a schema="
+                    f"{where}: column {name!r} would have floats, which round integers such as {number}. "
+                    "Give FileSource.json a schema="
                 )
                 raise ConnectorError(msg)
         return found
@@ -264,7 +264,7 @@ def _is_readable(line: bytes) -> bool:
 
 
 def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.RecordBatch:
-    import pyarrow.json as arrow_json  # not for sources of other formats
+    import pyarrow.json as arrow_json  # late: sources of other formats don't need it
 
     options = None
     if schema is not None:
@@ -282,7 +282,7 @@ def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.
 
 def _has_wide_float(column: pa.Array) -> bool:
     """Whether a float column has a value of more than 53 bits, which may have been an integer."""
-    import pyarrow.compute as pc  # not for sources of other formats
+    import pyarrow.compute as pc  # late: sources of other formats don't need it
 
     if pa.types.is_floating(column.type):
         return bool(pc.any(pc.greater_equal(pc.abs(column), float(_EXACT))).as_py())

@@ -116,7 +116,7 @@ class LineBlocks:
         if start == 0 and self._strip_bom:
             if (other := mark_of(block)) is not None:
                 msg = (
-                    f"{self._split.path} begins with the byte order mark of {other}, and is read as UTF-8. "
+                    f"{self._split.path} begins with the byte order mark of {other}, but is read as UTF-8. "
                     f"Say encoding={other!r}"
                 )
                 raise UnreadableInputError(msg)
@@ -148,8 +148,8 @@ class LineBlocks:
                 return True
             if not chunk:
                 msg = (
-                    f"{self._split.path} ends at byte {self._offset} of its content, the job had "
-                    f"read {target}: it is not the file that was read. Put the old file back or start anew"
+                    f"{self._split.path} ends at byte {self._offset} of its content, but the job had read "
+                    f"{target} bytes: the file has changed. Put the old file back, or start the job anew"
                 )
                 raise ConnectorError(msg)
         return False
@@ -168,12 +168,12 @@ def _read(handle: InputFile, size: int, path: str, offset: int) -> bytes:
         return handle.read(size)
     except DAMAGED as error:
         msg = (
-            f"{path} is damaged: it can't be decompressed behind byte {offset} of its content ({error}). "
+            f"{path} is damaged: it can't be decompressed after byte {offset} of its content ({error}). "
             "Write the file again, or leave it out"
         )
         raise UnreadableInputError(msg) from error
     except OSError as error:
-        msg = f"{path} can't be read behind byte {offset}: {error}"
+        msg = f"{path} can't be read after byte {offset}: {error}"
         raise ConnectorError(msg) from error
 
 

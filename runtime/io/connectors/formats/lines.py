@@ -314,7 +314,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(digits: str) -> float:
     number = float(digits)
     if number in _INFINITE:
-        msg = f"no float is {digits}"
+        msg = f"no float can hold {digits}"
         raise ValueError(msg)
     return number
 

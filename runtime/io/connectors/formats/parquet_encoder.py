@@ -273,7 +273,7 @@ def _typed_rows(rows: Sequence[Any]) -> list[_TypedRows]:
 
 def _grouped_by_types(rows: Sequence[Any]) -> list[_TypedRows]:
     if not all(rows):
-        msg = "a row without columns has no form there"
+        msg = "Parquet can't hold a row without columns"
         raise NoColumnTypeError(msg)
     names = dict.fromkeys(chain.from_iterable(rows))
     columns = row_columns({name: [row.get(name) for row in rows] for name in names}, merged=True)
@@ -288,7 +288,7 @@ def _refuse_empty_dicts(name: str, values: Sequence[Any], kind: pa.DataType) -> 
     if kinds.is_struct(kind):
         present = [value for value in values if isinstance(value, dict)]
         if not all(present):
-            msg = f"column {name!r}: {{}} has no form there: a dict needs fields"
+            msg = f"column {name!r}: Parquet can't hold {{}}: a dict needs fields"
             raise NoColumnTypeError(msg)
         for field in kind:
             if pa.types.is_nested(field.type):

@@ -13,9 +13,9 @@ all files are compared when the job starts, before any row is read.
 between the minimum and the maximum, or is null. But statistics ignore NaN, and so does Arrow. `v != 3`
 excludes a row group whose minimum and maximum are 3, even when it holds NaN. So a separate check per float
 column of the expression determines whether NaN in this column can make the expression true. A row group is
-skipped if Arrow excludes it by the statistics, and NaN in none of these columns can make the expression true.
+skipped if Arrow excludes it by the statistics, and no NaN in these columns can make the expression true.
 
-Statistics do not distinguish 0.0 and -0.0, but `is_in` does. Arrow takes a column of only zeros for -0.0. So
+Statistics do not distinguish 0.0 and -0.0, but `is_in` does. Arrow treats a column of only zeros as -0.0. So
 with `is_in` such a row group is read if either zero can make the expression true.
 
 The decision is made when a row group is opened, not when the splits are listed. A job that starts from a
@@ -270,7 +270,7 @@ class ParquetReader:
             return Polled(RowBatch(rows_of_arrow(taken)))
         except BadRecordError as error:
             before = self._position - taken.num_rows
-            msg = f"{self._split.path}, row group {self._split.row_group}, behind row {before}: {error}"
+            msg = f"{self._split.path}, row group {self._split.row_group}, after row {before}: {error}"
             raise UnreadableInputError(msg) from error
 
     def position(self) -> RowGroupSplit:
@@ -383,8 +383,8 @@ def _check_columns(file: pq.ParquetFile, path: str, columns: Sequence[str] | Non
     twice = sorted({name for name in (there if columns is None else columns) if counts[name] > 1})
     if twice:
         msg = (
-            f"{path}: the file has several columns called {twice}. Give each its own name, or name those "
-            "that you want with columns=[...] without these"
+            f"{path}: the file has several columns called {twice}. Give each its own name, or choose other "
+            "columns with columns=[...]"
         )
         raise ConnectorError(msg)
 

@@ -66,7 +66,7 @@ codecs.register_error(_ERRORS, _no_text)
 
 
 class RecodedFile:
-    """The UTF-8 bytes of a file's text. Every seek starts over, so readers read on instead.
+    """The UTF-8 bytes of a file's text. Every seek decodes from the beginning, so readers avoid seeking.
 
     Args:
         raw: The raw bytes; closed with this file.
@@ -110,7 +110,7 @@ class RecodedFile:
                 return b""
             self._decoder, raw = self._decoder_of(raw)
         if self._is_read and self._size is not None and self._taken < self._size:
-            msg = f"{self._path} was cut while it was read: {self._size} bytes before, {self._taken} now"
+            msg = f"{self._path} was truncated during the read: {self._size} bytes before, {self._taken} now"
             raise ConnectorError(msg)
         return self._decoder.decode(raw, final=self._is_read).encode("utf-8", "surrogatepass")
 
@@ -122,7 +122,7 @@ class RecodedFile:
             if name.startswith(family) and head.startswith(mark):
                 if self._encoding not in (name, family):
                     msg = (
-                        f"{self._path} begins with the byte order mark of {name}, and is read as "
+                        f"{self._path} begins with the byte order mark of {name}, but is read as "
                         f"{self._encoding}. Say encoding={family!r}"
                     )
                     raise UnreadableInputError(msg)
@@ -260,8 +260,8 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
         now = filesystem.size(path)
         if now is None:
             msg = (
-                f"{path} is gone: it was there when the job listed its files. Put it back (a restart "
-                "continues where it was), make sure that every node sees it, or start the job anew without it"
+                f"{path} is gone: it was there when the job listed its files. Put it back (the job then "
+                "continues), make sure that every node sees it, or start the job anew without it"
             )
             raise ConnectorError(msg)
         if now != size:

@@ -28,9 +28,9 @@ from penstock.runtime.record.elements import ArrowBatch, RowBatch
         ({"x": math.nan}, "not JSON compliant"),
         ("\ud800", "surrogates not allowed"),
         ({(1, 2): 3}, "keys must be"),
-        ({1: "a", "1": "b"}, "two of its keys are the name '1'"),
-        ({"in": [{"x": {None: 1, "null": 2}}]}, "two of its keys are the name 'null'"),
-        (({True: 1, "true": 2},), "two of its keys are the name 'true'"),
+        ({1: "a", "1": "b"}, "two of its keys have the JSON name '1'"),
+        ({"in": [{"x": {None: 1, "null": 2}}]}, "two of its keys have the JSON name 'null'"),
+        (({True: 1, "true": 2},), "two of its keys have the JSON name 'true'"),
     ],
 )
 def test_a_row_that_is_no_json_is_shown_with_its_type(tmp_path, context, row, reason):
@@ -59,7 +59,7 @@ def test_default_makes_json_of_other_objects(tmp_path, context):
     (pending,) = writer.prepare_commit()
     assert json.loads((tmp_path / pending.name).read_text()) == {"d": "1.50", "t": [1, None, True]}
     writer = FileSink.json(tmp_path, default=lambda value: {1: value.real, "1": value.imag}).writer(context())
-    with pytest.raises(BadRecordError, match="two of its keys are the name '1'"):
+    with pytest.raises(BadRecordError, match="two of its keys have the JSON name '1'"):
         writer.write(RowBatch([{"v": 1 + 2j}]))
 
 

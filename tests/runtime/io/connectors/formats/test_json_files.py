@@ -73,10 +73,10 @@ LOST = [
     ('{"a": 1, "b": 2, "a": 3}', "two fields 'a'"),
     ('{"x": [{"a": 1, "a": 1}]}', "two fields 'a'"),
     ('{"a" : 1, "t": "b", "a": 2}', "two fields 'a'"),
-    ('{"a": 1e400}', "no float is 1e400"),
-    ('{"a": [[-1e400]]}', "no float is -1e400"),
-    ("[1e400]", "no float is 1e400"),
-    ("1e400", "no float is 1e400"),
+    ('{"a": 1e400}', "no float can hold 1e400"),
+    ('{"a": [[-1e400]]}', "no float can hold -1e400"),
+    ("[1e400]", "no float can hold 1e400"),
+    ("1e400", "no float can hold 1e400"),
 ]
 
 
