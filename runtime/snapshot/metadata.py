@@ -91,7 +91,7 @@ def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
 
 def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
     msg = (
-        f"{storage.url}/{path} is part of a snapshot but does not exist; put the file back, and check that "
+        f"{storage.url}/{path} is part of a snapshot but is not there; put the file back, and check that "
         "no bucket's lifecycle rule or cleaner of temporary files deletes files of Penstock"
     )
     return CorruptSnapshotError(msg)
